@@ -75,6 +75,8 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 truth: $(BIN)/stash
 	$(BIN)/python -m bench.truth
 	$(BIN)/python -m bench.truth.interval_coverage
+	$(BIN)/python -m bench.truth.pipelines
+	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
 
 broken: $(BIN)/stash

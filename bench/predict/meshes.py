@@ -9,19 +9,17 @@ lie on four nodes, or on two nodes of two with a slower network between them.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bench.machine import ROOT, arguments
 from bench.table import report, show
+from bench.truth.emulated import Cluster, profiled
 from stash.analysis.attribution import attribute
-from stash.core.artefact import load
 from stash.core.records.profile import Profile
 from stash.core.units import parse_rate
-from stash.lab.testbed.bed import Testbed
 from stash.predict.changes import changes
 from stash.predict.cluster import Network, NodeLinks
 from stash.predict.draws import Quantity
@@ -36,28 +34,6 @@ MESHES = {2: "shard=2,tensor=2", 1: "shard=4", 4: "tensor=4"}
 """By tensor ranks; the first is profiled, the others are forecast."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Four ranks on shaped links."""
-
-    nodes: int
-    network: str = "20mbit"
-    interconnect: str = "100mbit"
-
-    @property
-    def devices(self) -> int:
-        return 4 // self.nodes
-
-    def made(self) -> Testbed:
-        """To be entered; needs root."""
-        inside = self.interconnect if self.devices > 1 else None
-        return Testbed(self.nodes, self.devices, network=self.network, interconnect=inside)
-
-    def __str__(self) -> str:
-        inside = f" of {self.devices} at {self.interconnect}" if self.devices > 1 else ""
-        return f"{self.nodes} nodes{inside}, {self.network} between"
-
-
 CLUSTERS = (Cluster(4), Cluster(2))
 
 
@@ -69,23 +45,6 @@ def measure(cluster: Cluster, tensors: Sequence[int], budget: float, folder: Pat
             tensor: profiled(bed, cluster, (SCRIPT, "--tensor", tensor, *sizes), budget, folder / f"{tensor}")
             for tensor in tensors
         }
-
-
-def profiled(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path) -> Profile:
-    """One launch over all nodes. Raises RuntimeError with what was printed."""
-    folder.mkdir()
-
-    def command(node: int) -> list[str]:
-        meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
-        meeting += ("--rdzv-endpoint", f"{bed.address(0)}:29570", "-o", folder / f"{node}.stash.json")
-        typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, *job)
-        return [str(word) for word in typed]
-
-    nodes = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
-    codes = [node.wait(budget + 240) for node in nodes]
-    if any(codes):
-        raise RuntimeError(f"{cluster}, {job}: exit codes {codes}\n" + "\n".join(node.output for node in nodes))
-    return load(folder / "0.stash.json")
 
 
 def payloads(tensor: int) -> dict[str, float]:

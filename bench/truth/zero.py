@@ -9,23 +9,23 @@ without Stash. Layers sleep. Stage 1 is DistributedDataParallel with ZeroRedunda
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.machine import ROOT, arguments
-from bench.predict.meshes import Cluster, profiled
 from bench.table import report, show
+from bench.truth.emulated import Cluster, number, printed, profiled
 from stash.analysis.attribution import attribute
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import format_bytes
-from stash.lab.testbed.bed import Testbed
 
 SCRIPT = ROOT / "tests/integration/scripts/zero.py"
 CLUSTER = Cluster(2, network="40mbit", interconnect="200mbit")
+ALONE = replace(CLUSTER, nodes=1, ranks=1)
 WIDTH, SECONDS, STEPS = 512, 0.1, 12
 """Of a layer, of its forward pass, and of a run with the stopwatch."""
 
@@ -66,29 +66,14 @@ def measure(stage: int, deepspeed: bool, budget: float, folder: Path) -> Exchang
     job = (SCRIPT, "--stage", stage, "--width", WIDTH, "--seconds", SECONDS)
     job += ("--deepspeed",) if deepspeed else ()
     with CLUSTER.made() as bed:
-        alone = timed(bed, 1, 1, job)
-        before = timed(bed, CLUSTER.nodes, CLUSTER.devices, job)
+
+        def timed(cluster: Cluster) -> float:
+            return number(printed(bed, cluster, job, STEPS), "a step takes")
+
+        alone, before = timed(ALONE), timed(CLUSTER)
         profile = profiled(bed, CLUSTER, job, budget, folder / f"{stage}")
-        after = timed(bed, CLUSTER.nodes, CLUSTER.devices, job)
+        after = timed(CLUSTER)
     return Exchange(stage, (before + after) / 2, alone, profile)
-
-
-def timed(bed: Testbed, nodes: int, devices: int, job: tuple[object, ...]) -> float:
-    """Seconds of a step as the script's own clock has them. Raises RuntimeError with what was printed."""
-
-    def command(node: int) -> list[str]:
-        meeting = ("--nnodes", nodes, "--node-rank", node, "--nproc-per-node", devices)
-        meeting += ("--master-addr", bed.address(0), "--master-port", 29580)
-        return [
-            str(word) for word in (sys.executable, "-m", "torch.distributed.run", *meeting, *job, "--steps", STEPS)
-        ]
-
-    started = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(nodes)]
-    codes = [node.wait(600) for node in started]
-    output = "\n".join(node.output for node in started)
-    if any(codes):
-        raise RuntimeError(f"{job}: exit codes {codes}\n{output}")
-    return float(output.partition("a step takes")[2].split()[0])
 
 
 def rows(deepspeed: bool, budget: float) -> Iterator[list[object]]:

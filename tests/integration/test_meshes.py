@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from characterized import needs_testbed
 
-from bench.machine import ROOT
-from bench.predict.meshes import CLUSTERS, MESHES, SLEEPS, Cluster, forecast, measure, payloads, profiled
+from bench.predict.meshes import CLUSTERS, MESHES, SLEEPS, forecast, measure, payloads
+from bench.truth.groups import WORK, of_axes
 from bench.truth.zero import WIDTH
 from bench.truth.zero import measure as measure_zero
 from stash.analysis.attribution import attribute
 from stash.core.units import parse_rate
-from stash.lab.testbed.bed import Testbed
 
 pytestmark = [pytest.mark.slow, needs_testbed]
 
@@ -46,16 +45,6 @@ def test_a_step_s_exchange_is_what_its_layers_do_not_sleep_and_the_fastest_mesh_
     assert sorted((1, 4), key=lambda each: forecast(cluster, found[2], each)) == sorted((1, 4), key=steps.__getitem__)
 
 
-TWO_AXES = ROOT / "tests/integration/scripts/two_axes.py"
-WORK = 0.3
-
-
-def by_hand(bed: Testbed, link: str, size: int) -> float:
-    """Seconds of an all-reduce of two ranks: on either link two of each rank's ``size`` bytes follow one another."""
-    rate = min(each.measured for each in bed.links if each.name == link)
-    return (2 * size - next(each.burst_bytes for each in bed.links if each.name == link)) / rate
-
-
 @pytest.mark.parametrize(
     ("apart", "activations", "gradients"), [(False, 5_000_000, 2_000_000), (True, 1_000_000, 10_000_000)]
 )
@@ -64,15 +53,9 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
 ) -> None:
     # GIVEN tensor groups in nodes and data groups across, or the other way around: one exchange of the tensor groups
     # is waited for, one goes on beside work, the data groups' is waited for
-    cluster = Cluster(2, network="40mbit", interconnect="200mbit")
     links = ("network", "interconnect") if apart else ("interconnect", "network")
-    sizes = ("--activations", activations, "--gradients", gradients, "--seconds", WORK)
-    with cluster.made() as bed:
-        job = (TWO_AXES, *sizes, *(("--apart",) if apart else ()))
-        profile = profiled(bed, cluster, job, 30, tmp_path / "run")
-        tensor, data = (by_hand(bed, *each) for each in zip(links, (activations, gradients), strict=True))
     # WHEN it is profiled as it stands, in one launch
-    breakdown = attribute(profile)
+    profile, breakdown, tensor, data = of_axes(apart, activations, gradients, 30, tmp_path / "run")
     step = breakdown.step_seconds
     waits = {wait.name: wait for wait in breakdown.seen.waits}
     # THEN each group's stall is within 2 points of the step, where it lies, and its bytes are exact

@@ -9,6 +9,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from stash.lab.testbed.accelerator import go_first
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--share", type=float, default=0.75)
 parser.add_argument("--tokens", type=int, default=64)
@@ -46,6 +48,7 @@ class Expert(torch.autograd.Function):
         return gradient * scale, (gradient * rows).sum().reshape(1)
 
 
+go_first()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, schedules
 
+from stash.lab.testbed.accelerator import go_first
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--schedule", default="Schedule1F1B")
 parser.add_argument("--microbatches", type=int, default=8)
@@ -17,6 +19,7 @@ parser.add_argument("--slow", type=int, help="stage that takes twice as long")
 parser.add_argument("--seconds", type=float, default=0.01, help="of a forward pass; a backward pass takes twice that")
 parser.add_argument("--width", type=int, default=8)
 parser.add_argument("--layers", help="of each stage, like 6,2: each of them takes --seconds")
+parser.add_argument("--steps", type=int, help="train so many, print the mean of all but the first two, and end")
 args = parser.parse_args()
 
 
@@ -50,6 +53,7 @@ def stage_of(number: int) -> torch.nn.Module:
     return Stage(args.seconds * (2 if number == args.slow else 1))
 
 
+go_first()
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -62,7 +66,9 @@ schedule = kind(stages if several else stages[0], n_microbatches=args.microbatch
 optimizer = torch.optim.SGD([p for stage in stages for p in stage.submod.parameters()], lr=0.01)
 inputs = torch.ones(args.microbatches, args.width)
 
-for _ in range(100_000):
+began = []
+for _ in range(args.steps or 100_000):
+    began.append(time.perf_counter())
     optimizer.zero_grad()
     if rank == 0:
         schedule.step(inputs)
@@ -71,3 +77,5 @@ for _ in range(100_000):
     else:
         schedule.step()
     optimizer.step()
+if args.steps and rank == 0:
+    print("a step takes", (began[-1] - began[2]) / (len(began) - 3))

@@ -9,23 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench.truth.pipelines import Pass, gpipe, one_forward_one_backward, played
 from stash.analysis.bubble import bubble, pipelines, typical_step
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 FORWARD, BACKWARD = 0.01, 0.02
 STEPS = 3
-
-
-def gpipe(rank: int, ranks: int, count: int) -> list[str]:
-    return [f"{rank}F{m}" for m in range(count)] + [f"{rank}B{m}" for m in range(count)]
-
-
-def one_forward_one_backward(rank: int, ranks: int, count: int) -> list[str]:
-    ahead = min(count, ranks - rank)
-    order = [f"{rank}F{m}" for m in range(ahead)]
-    for m in range(count):
-        order += [f"{rank}B{m}"] + ([f"{rank}F{ahead + m}"] if ahead + m < count else [])
-    return order
 
 
 ORDERS = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
@@ -35,33 +24,15 @@ class Simulated:
     """``STEPS`` steps of ranks with a stage each, which takes ``slow[rank]`` times as long; messages ``late``."""
 
     def __init__(self, kind: str, ranks: int, count: int, slow: dict[int, float], late: float = 0.0) -> None:
-        self.passes = [ORDERS[kind](rank, ranks, count) for rank in range(ranks)]
-        self.took = [
-            [(FORWARD if "F" in name else BACKWARD) * slow.get(rank, 1.0) for name in names]
-            for rank, names in enumerate(self.passes)
-        ]
-        clocks, ended = [0.0] * ranks, {}
-        first = [0.0] * ranks
-        for step in range(STEPS):
-            left = [list(zip(names, took, strict=True)) for names, took in zip(self.passes, self.took, strict=True)]
-            while any(left):
-                for rank in range(ranks):
-                    while left[rank]:
-                        name, took = left[rank][0]
-                        batch = name.lstrip("0123456789")
-                        other = rank - 1 if "F" in name else rank + 1
-                        needs = (step, other, batch) if 0 <= other < ranks else None
-                        if needs is not None and needs not in ended:
-                            break
-                        arrives = 0.0 if needs is None else ended[needs] + late
-                        clocks[rank] = max(clocks[rank], arrives) + took
-                        ended[step, rank, batch] = clocks[rank]
-                        left[rank].pop(0)
-            if step == 0:
-                first = list(clocks)
-        busy = [sum(took) for took in self.took]
-        self.step = (clocks[0] - first[0]) / (STEPS - 1)
-        waits = [(c - f) / (STEPS - 1) - b for c, f, b in zip(clocks, first, busy, strict=True)]
+        orders = [ORDERS[kind](rank, ranks, count) for rank in range(ranks)]
+
+        def seconds(one: Pass) -> float:
+            return (FORWARD if one[1] == "F" else BACKWARD) * slow.get(one[0], 1.0)
+
+        self.passes = [[f"{stage}{kind}{batch}" for stage, kind, batch in order] for order in orders]
+        self.took = [[seconds(one) for one in order] for order in orders]
+        waits = played(orders, seconds, late, STEPS)
+        self.step = waits[0] + sum(self.took[0])
         self.waited = sum(waits) / ranks
 
     def rows(self) -> tuple[StagePasses, ...]:

@@ -73,8 +73,9 @@ class BlockRunner:
         """In this round loaders were timed by themselves."""
         self._after_warm: Visit | None = None
         """A cold one whose second opinion has to wait."""
-        if rank.place.world_size > 1:
-            ledger.names = group_names()
+        self._layers: tuple[int, ...] = ()
+        if rank.place.world_size > 1:  # not beside steps: all objects are looked through
+            ledger.names, self._layers = group_names(), stage_layers()
         self._began = rank.clock.settled()
         rank.publish(PhaseBegun("blocks"))
         rank.publish(RoundsPlanned(self._plan.expected_seconds))
@@ -127,7 +128,7 @@ class BlockRunner:
         block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
         beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
         if visit.feed == "replay":
-            beside.append(_passes(block))
+            beside.append(_passes(block, self._layers))
         return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
 
     def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
@@ -172,7 +173,7 @@ class BlockRunner:
             alone.time_exchange(self._rank, visit)
 
 
-def _passes(block: BlockDone) -> PassesTimed | None:
+def _passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
     """What a rank's stages of a pipeline did in some steps of the block; ``None`` without a pipeline."""
     steps = ledger.seen.passes
     if not steps or block.round >= _PASSES_OF_ROUNDS:
@@ -181,7 +182,7 @@ def _passes(block: BlockDone) -> PassesTimed | None:
     alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
     kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
-    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds, stage_layers())
+    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds, layers)
 
 
 def _report(
