@@ -37,14 +37,15 @@ MESHES = {2: "shard=2,tensor=2", 1: "shard=4", 4: "tensor=4"}
 CLUSTERS = (Cluster(4), Cluster(2))
 
 
+def job(tensor: int) -> tuple[object, ...]:
+    sizes = ("--seconds", SECONDS, "--width", WIDTH, "--samples", SAMPLES, "--hidden", HIDDEN)
+    return (SCRIPT, "--tensor", tensor, *sizes)
+
+
 def measure(cluster: Cluster, tensors: Sequence[int], budget: float, folder: Path) -> dict[int, Profile]:
     """Profiles by the number of tensor ranks; needs root. Raises RuntimeError with what was printed."""
-    sizes = ("--seconds", SECONDS, "--width", WIDTH, "--samples", SAMPLES, "--hidden", HIDDEN)
     with cluster.made() as bed:
-        return {
-            tensor: profiled(bed, cluster, (SCRIPT, "--tensor", tensor, *sizes), budget, folder / f"{tensor}")
-            for tensor in tensors
-        }
+        return {tensor: profiled(bed, cluster, job(tensor), budget, folder / f"{tensor}") for tensor in tensors}
 
 
 def payloads(tensor: int) -> dict[str, float]:

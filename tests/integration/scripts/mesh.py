@@ -23,6 +23,7 @@ parser.add_argument("--tensor", type=int, default=2, help="ranks that share a la
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--hidden", type=int, default=512, help="features between a layer's products")
 parser.add_argument("--samples", type=int, default=32, help="of all replicas together")
+parser.add_argument("--steps", type=int, help="train so many, print the mean of all but the first two, and end")
 args = parser.parse_args()
 
 
@@ -63,7 +64,12 @@ fully_shard(model, mesh=mesh["dp"])
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 inputs = torch.randn(args.samples * args.tensor // world, args.width)
 
-for _ in range(100_000):
+took = []
+for _ in range(args.steps or 100_000):
+    began = time.perf_counter()
     optimizer.zero_grad()
     model(inputs).square().mean().backward()
     optimizer.step()
+    took.append(time.perf_counter() - began)
+if args.steps and rank == 0:
+    print("a step takes", sum(took[2:]) / len(took[2:]))
