@@ -348,7 +348,7 @@ ADVICE = {
 """In the order of urgency."""
 
 
-def next_steps(findings: Iterable[Finding], most: int = 3) -> tuple[str, ...]:
+def next_steps(findings: Iterable[Finding]) -> tuple[str, ...]:
     """The most urgent advice on ``findings``, each kind once."""
     found = {finding.name for finding in findings}
-    return tuple(text for name, text in ADVICE.items() if name in found)[:most]
+    return tuple(text for name, text in ADVICE.items() if name in found)[:MAX_STEPS]

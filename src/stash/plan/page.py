@@ -84,7 +84,7 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
 
 def superlative(goal: Goal) -> str:
     """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
-    return "fastest" if goal.budget_dollars is not None and goal.deadline_seconds is None else "cheapest"
+    return "fastest" if goal.aim == "seconds" else "cheapest"
 
 
 def _median(interval: Interval, median: float | None, text: Callable[[float], str]) -> str:
@@ -193,10 +193,10 @@ def _more_or_less(text: str) -> str:
 
 
 def _broken(choice: Choice, goal: Goal) -> str:
-    """What an infeasible choice does not keep."""
+    """What an infeasible choice does not keep; of one that may be interrupted besides, why."""
     late = choice.on_time is not None and choice.on_time < goal.confidence
     dear = choice.within_budget is not None and choice.within_budget < goal.confidence
-    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or "not allowed"
+    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or choice.why
 
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:

@@ -26,6 +26,17 @@ PLAN_SUFFIX = documents.PLAN.suffix
 CALLED = {"budget": "max-dollars", "min-memory": "min-gpu-memory"}
 """Options by the names that they have in plans, where those of the command line have changed since."""
 
+LIMITED = {
+    "max-price": "most_dollars_per_hour",
+    "quota": "quotas",
+    "min-memory": "least_gpu_memory_bytes",
+    "gpu": "gpus",
+    "cloud": "clouds",
+    "region": "regions",
+    "exclude": "excluded",
+}
+"""Fields of ``Constraints`` that leave offers out, by their options' names in plans."""
+
 ScalingPolicy = Literal["per device", "global"]
 """What more devices do to a step: each trains as many samples as now, or all together as many as now."""
 PaidAs = Literal["on-demand", "spot", "reserved", "own"]
@@ -54,6 +65,11 @@ class Goal(Record):
     efficiency: float | None = Field(None, ge=0, le=1)
     """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: not
     given, and none are added."""
+
+    @property
+    def aim(self) -> Literal["seconds", "dollars"]:
+        """What is to be least: time where only a budget is given, money else."""
+        return "seconds" if self.budget_dollars is not None and self.deadline_seconds is None else "dollars"
 
 
 class Constraints(Record):
@@ -100,6 +116,11 @@ class Rental(Record):
     device: PlainName | None = None
     """``None`` where ranks run on CPUs."""
     price: HourlyPrice
+
+    @property
+    def name(self) -> str:
+        """``"2 × p3.8xlarge"``."""
+        return f"{self.nodes} × {self.instance}"
 
     @property
     def dollars_per_hour(self) -> float:
@@ -198,8 +219,7 @@ class Choice(Record):
 
     @property
     def name(self) -> str:
-        """``"2 × p3.8xlarge"``."""
-        return f"{self.rented.nodes} × {self.rented.instance}"
+        return self.rented.name
 
     @property
     def samples_per_second(self) -> float:

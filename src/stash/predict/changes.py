@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts
+from stash.catalog.machines import variants
 from stash.catalog.offers import Catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
@@ -399,8 +400,7 @@ def _faster(target: Target, times: float) -> Network:
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:
     """A GPU by variant, or by a model's name its first variant: published speeds seldom tell variants apart."""
-    variants = [gpu for gpu in known.gpus if gpu.model.lower() == name.strip().lower()]
-    return variants[0] if variants else known.gpu(name)
+    return variants(name, known)[0]
 
 
 def _network(target: Target, rate: float, transport: NodeTransport | None) -> Network:

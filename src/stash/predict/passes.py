@@ -177,7 +177,10 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         if waits:
             quantity = of_a_waiting_device(quantity, filled=filled)
         else:
-            quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
+            launched = None if before is None else before.launched
+            if launched is not None:  # as many kernels, whatever the batch: of a longer pass a smaller part
+                launched = min(1.0, launched) / float(np.mean(factor))
+            quantity = no_faster_than_launches(quantity, launched)
         rate = together(model, precision, draws)
         shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
         factor = factor * draws.of(f"speed of {second.name}", quantity, shared)

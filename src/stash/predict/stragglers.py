@@ -77,13 +77,13 @@ def seen_again(steps: Array, draws: Draws) -> Array:
     return again
 
 
-def single_steps(profile: Profile, rung: str = "crowd") -> Array:
-    """Every rank's single steps under ``rung`` less its own block's mean, ``[steps]`` in seconds; empty if unknown.
+def single_steps(profile: Profile) -> Array:
+    """Every rank's single steps under *crowd* less its own block's mean, ``[steps]`` in seconds; empty if unknown.
 
     On a GPU the host's clock tells when steps were enqueued and not how long they took; there blocks are compared
     with their rank's mean instead, and with the root of their length, since noise of single steps averages out.
     """
-    blocks = [block for block in profile.blocks if block.rung == rung and block.steps > 0]
+    blocks = [block for block in profile.blocks if block.rung == "crowd" and block.steps > 0]
     if all(rank.device == "cpu" for rank in profile.ranks):
         deviations = [
             np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds

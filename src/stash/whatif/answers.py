@@ -60,17 +60,15 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     """
     found = []
     for name in _SCALABLE:
+        worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
         value = getattr(wanted, name)
-        if value:
-            stop = _stops(base, wanted, name, float(value))
-            if stop is not None:
-                gain = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
-                found.append(Diminishing(option_name(name), stop, gain))
+        stop = _stops(base, wanted, name, float(value), worth) if value else None
+        if stop is not None:
+            found.append(Diminishing(option_name(name), stop, worth))
     return tuple(found)
 
 
-def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
-    worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+def _stops(base: Base, wanted: Alteration, name: str, value: float, worth: float) -> float | None:
     whole = isinstance(getattr(wanted, name), int)
     least, most = 1.0 if whole else _LEAST.get(name, 0.0), float(_MAX.get(name, float("inf")))
     values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2)]

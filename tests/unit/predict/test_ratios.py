@@ -11,7 +11,7 @@ from stash import catalog
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key, speeds
 from stash.core.records.profile import Operator, Workload
-from stash.predict.changes import changes
+from stash.predict.changes import Alteration, changes
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
@@ -21,7 +21,7 @@ from stash.predict.compute_ratios import (
     time_ratio,
 )
 from stash.predict.draws import Quantity
-from stash.predict.forecasting import base_of
+from stash.predict.forecasting import base_of, what_if
 from stash.predict.gpu_pairs import (
     LAUNCH_SECONDS,
     arm,
@@ -153,6 +153,24 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
     assert "40% of the step" in bound.source
     whole = no_faster_than_launches(ratio, 1.5)  # launched 1.5 times as long as it took: the launches overlap
     assert (whole.value, whole.low, whole.high) == (1.0, 1.0, 1.0)
+
+
+def test_launches_are_a_smaller_part_of_a_larger_batch():
+    """Launching takes half of a V100's pass of 64 samples, and so about a seventh of one of 256: an H100 is not held
+    to half of that."""
+    plain = base_of(gpu_job())
+    count = round(0.5 * plain.breakdown.seconds("compute") / LAUNCH_SECONDS)
+    operators = (calls("aten.add", "8", "float32", count, None, 96),)
+    work = plain.profile.workload.model_copy(update={"operators": operators})
+    base = base_of(plain.profile.model_copy(update={"workload": work}))
+    assert base.passes is not None
+    assert base.passes.launched == pytest.approx(0.5, rel=0.01)
+
+    def compute(of, **batch):
+        return what_if(of, Alteration(gpu="H100-SXM5-80GB", **batch)).breakdown.seconds("compute")
+
+    assert compute(base) > 1.2 * compute(plain)
+    assert compute(base, batch=256) == pytest.approx(compute(plain, batch=256), rel=0.02)
 
 
 def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
