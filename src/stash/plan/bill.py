@@ -94,22 +94,14 @@ class Bill:
         return total
 
     @property
-    def seconds_known(self) -> bool:
-        """Whether the time's spread is; its interval has no ends if not."""
-        return all(part.seconds_known for part in self.parts)
-
-    @property
-    def dollars_known(self) -> bool:
-        """Whether the bill's spread is; its interval has no ends if not."""
-        return all(part.dollars_known for part in self.parts)
-
-    @property
     def seconds_interval(self) -> Interval:
-        return _intervals([(self.seconds, self.seconds_known)])[0]
+        """Without ends where the spread of a part is not known."""
+        return _intervals([(self.seconds, all(part.seconds_known for part in self.parts))])[0]
 
     @property
     def dollars_interval(self) -> Interval:
-        return _intervals([(self.dollars, self.dollars_known)])[0]
+        """Likewise."""
+        return _intervals([(self.dollars, all(part.dollars_known for part in self.parts))])[0]
 
     @cached_property
     def items(self) -> tuple[BillItem, ...]:

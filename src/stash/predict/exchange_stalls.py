@@ -263,9 +263,9 @@ class ExchangeModel:
         return shown(self._exposed(fabric, backend, changes, whole), whole, uniforms)
 
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
-        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or less,
-        no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule never falls
-        where the payload takes longer, so faster links never make a step longer.
+        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
+        less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
+        never falls where the payload takes longer, so faster links never make a step longer.
         """
         now = payload(reach.whole, self._job(), changes)
         # Noise below zero is in no proportion to anything.

@@ -106,7 +106,6 @@ class ComputeScale:
     factor: Array
     facts: tuple[Used, ...] = ()
     beyond: tuple[str, ...] = ()
-    changed: bool = False
 
     @cached_property
     def mean(self) -> float:
@@ -209,7 +208,7 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         quantity = of_a_waiting_device(quantity, SAME_CORES, filled) if waits else quantity
         factor = factor * draws.of("mixed precision", quantity)
         facts.append(Used(about=f"seconds with {wanted.dtype} per second now", unit="count", quantity=quantity))
-    return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
+    return ComputeScale(factor, tuple(facts), tuple(beyond))
 
 
 def _batch_exponent(base: Base, larger: bool) -> Quantity:

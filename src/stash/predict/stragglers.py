@@ -104,17 +104,6 @@ def single_steps(profile: Profile) -> Array:
     return np.concatenate(deviations) if deviations else np.empty(0)
 
 
-def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
-    """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did, ``[draws]``.
-
-    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies is unknown.
-    """
-    if before == after:
-        return np.zeros(draws.count)
-    tail = draws.uniforms("tail of single steps")
-    return largest_of(again, after, tail) - largest_of(again, before, tail)
-
-
 class MoreRanks:
     """What steps of one profile's job take longer on more ranks than were measured; asked often, worked out once."""
 
@@ -135,8 +124,9 @@ class MoreRanks:
         """
         if (before, after) not in self._slower:
             waits = np.zeros(self._draws.count)
-            if before != after and self.known:
-                waits = waiting(self._again, before, after, self._draws)
+            if before != after and self.known:  # between which tails the unseen one lies is unknown
+                tail = self._draws.uniforms("tail of single steps")
+                waits = largest_of(self._again, after, tail) - largest_of(self._again, before, tail)
             self._slower[before, after] = waits
         return self._slower[before, after]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -43,10 +44,16 @@ def write(folder: Path, text: str, name: str = "instances.yaml") -> Path:
     return path
 
 
+def read(text: str) -> own.OwnFile:
+    with TemporaryDirectory() as folder:
+        return own.read(write(Path(folder), text, "my.yaml"))
+
+
 def mistake(text: str) -> str:
+    """Without the folder that the file is in."""
     with pytest.raises(UserError) as caught:
-        own.of_text(text, Path("my.yaml"))
-    return str(caught.value)
+        read(text)
+    return re.sub(r"/\S*/my\.yaml", "my.yaml", str(caught.value))
 
 
 def test_own_machines_are_offers_like_any_other(home: Path) -> None:
@@ -231,7 +238,7 @@ def entry(lines: str) -> str:
 )
 def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
     if message is None:
-        own.of_text(entry(lines), Path("my.yaml"))  # a rate without /s can only mean one thing
+        read(entry(lines))  # a rate without /s can only mean one thing
         return
     text = mistake(entry(lines))
     assert text.startswith(f"my.yaml:3: instances[0].{field}: ")

@@ -44,4 +44,3 @@ def test_a_faster_network_never_exposes_more(stage: Stage, rate: float, faster: 
     before = exposed_sharded(fabric(4, 1, between=rate), shards, stage, "gloo")
     after = exposed_sharded(fabric(4, 1, between=rate * faster), shards, stage, "gloo")
     assert np.all(after <= before + 1e-9)
-
