@@ -174,8 +174,8 @@ def unknown(what: str, name: str, known: Iterable[str], option: str = "") -> Use
     """The error for a name that is not there, of an ``option`` if it is one's: what it may have been meant to be."""
     alike = nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash catalog` lists what there is"
-    said = f"--{option} {name}: no such {what} in the catalog" if option else f"unknown {what} {name!r}"
-    return UserError(f"{said}; {hint}")
+    wrong = f"--{option} {name}: no such {what} in the catalog" if option else f"unknown {what} {name!r}"
+    return UserError(f"{wrong}; {hint}")
 
 
 def as_written(name: str, known: Iterable[str], what: str, option: str) -> str:
