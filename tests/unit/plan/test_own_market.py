@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogs import own_file
 
-from stash.catalog import own
 from stash.catalog.layers import merge
 from stash.plan.candidates import Rentable, market, old_prices
 from stash.plan.records import Constraints
@@ -20,7 +19,7 @@ instances:
   - {name: rack, gpu: T4, count: 12, price: $1/h}
   - {name: p3.8xlarge, reserved_price: $5/h, reserved_count: 4}
 """
-CATALOG = merge(None, own.of_text(OWN, Path("own.yaml")))
+CATALOG = merge(None, own_file(OWN))
 
 
 def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
