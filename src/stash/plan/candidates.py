@@ -18,6 +18,7 @@ from stash.core.formatting import listed
 from stash.core.records.profile import Profile
 from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
+from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
 
 
@@ -122,7 +123,7 @@ def _rentable(
     counts = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
     if not counts and price.paid_as == "own":
         counts = [1]  # of one's own there is one, unless a file or a quota says how many
-    limits = [constraints.most_nodes, *counts]
+    limits = [constraints.most_nodes, MAX_NODES // devices, *counts]  # as far as forecasts go
     if constraints.most_dollars_per_hour is not None and offer.dollars_per_hour > 0:
         # What an hour costs to the cent may exceed the limit by its last bit.
         limits.append(int(constraints.most_dollars_per_hour / offer.dollars_per_hour * (1 + 1e-12)))

@@ -72,15 +72,12 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     )
     was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
     if was and would:
-        text += f": {pace(would)} samples/s instead of {pace(was)}, {_times(would / was)}"
+        times = f"{would / was:.2f} times as fast" if not 0.995 < would / was < 1.005 else "as fast as now"
+        text += f": {pace(would)} samples/s instead of {pace(was)}, {times}"
     profiled, asked = answer.devices
     if profiled != asked and "gpus" not in answer.typed:
         text += f"; that is with {counted(asked, 'device')} a node, and {profiled} were profiled"
     return f"{text}."
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f} times as fast" if not 0.995 < ratio < 1.005 else "as fast as now"
 
 
 def _forecast(answer: WhatIf, scale: Scale) -> Grid:

@@ -11,6 +11,7 @@ from catalogs import own_file
 from stash.catalog.layers import merge
 from stash.plan.candidates import Rentable, market, old_prices
 from stash.plan.records import Constraints
+from stash.predict.changes import MAX_NODES
 
 NOW = date(2026, 11, 22)
 OWN = """\
@@ -27,6 +28,11 @@ def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
     found = market(CATALOG, asked, {}, NOW).rentables
     (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)
     return one
+
+
+def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
+    found = market(CATALOG, Constraints(most_nodes=10**9), {}, NOW).rentables
+    assert max(each.most_nodes * each.devices for each in found) == MAX_NODES
 
 
 @pytest.mark.parametrize(
