@@ -384,5 +384,9 @@ def _ranks(target: Target, name: str) -> int:
 
 
 def _rate(target: Target, name: str) -> float | None:
-    links = target.inside if name == "interconnect" else target.network
-    return None if links is None or links.bytes_per_second is None else links.bytes_per_second.value
+    inside, network = target.inside, target.network
+    if name == "interconnect":
+        rate = None if inside is None else inside.bytes_per_second
+    else:
+        rate = None if network is None else network.of_a_node
+    return None if rate is None else rate.value
