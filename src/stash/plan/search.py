@@ -25,7 +25,7 @@ from stash.plan.evaluation import FLOOR, STEP, WHOLE, Calibration, CandidateChai
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
 from stash.predict.cluster import NodeTransport, Target, transport_used
-from stash.predict.passes import Base, command
+from stash.predict.passes import Base, command, without_replicas
 
 _FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
 
@@ -130,8 +130,9 @@ class PlanProblem:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
+            why = without_replicas(self.bases[number], rentable.most_nodes, rentable.devices)
             raise UserError(
-                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+                why or "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )
         return [self.evaluator.chain(rentable, shape, own) for shape in shapes]
 

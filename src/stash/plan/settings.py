@@ -28,7 +28,7 @@ from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, job_footprint
-from stash.predict.passes import Base, records
+from stash.predict.passes import Base, records, without_replicas
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -223,7 +223,7 @@ class Shapes:
         by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
-            if of_device is not None:
+            if of_device is not None and without_replicas(self._bases[base], nodes, rentable.devices) is None:
                 by_split.setdefault(split(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)

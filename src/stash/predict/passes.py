@@ -15,6 +15,7 @@ from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
+from stash.core.units import counted
 from stash.predict.changes import Alteration, named_gpu, option_name
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
@@ -306,6 +307,21 @@ def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
         if seconds is not None:
             parts.append(Predicted(name, seconds, "measured", (base.as_it_was[name],)))
     return parts
+
+
+def without_replicas(base: Base, nodes: int, devices: int) -> str | None:
+    """Why so many nodes of so many devices hold no whole replicas of a model that ranks share; else ``None``.
+
+    What ranks of a replica exchange was seen where they lay: within a node, or over nodes of as many devices.
+    """
+    share, was = round(1 / readers(base.profile, 1)), base.target.devices
+    if devices % share == 0 if was % share == 0 else devices == was and nodes * devices % share == 0:
+        return None
+    there = f"nodes of {devices}" if devices != was else f"{counted(nodes, 'node')} of {devices}"
+    return (
+        f"{share} ranks share a replica of the model, on nodes of {counted(was, 'device')}; what they would exchange "
+        f"on {there} is not in the profile: profile it there"
+    )
 
 
 def more_passes(base: Base, after: Passes | None) -> float:
