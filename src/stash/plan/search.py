@@ -23,9 +23,18 @@ from stash.plan.bounds import Floors, Least
 from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, STEP, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
-from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
+from stash.plan.settings import (
+    Nearest,
+    Shapes,
+    StepPlan,
+    measured_machines,
+    profiled_on,
+    refused,
+    room,
+    with_machines,
+)
 from stash.predict.cluster import NodeTransport, Target, transport_used
-from stash.predict.passes import Base, command, without_replicas
+from stash.predict.passes import Base, command
 
 _FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
 
@@ -130,7 +139,7 @@ class PlanProblem:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
-            why = without_replicas(self.bases[number], rentable.most_nodes, rentable.devices)
+            why = refused(self.bases[number], rentable, rentable.most_nodes)
             raise UserError(
                 why or "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )

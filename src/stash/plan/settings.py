@@ -27,7 +27,7 @@ from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
-from stash.predict.memory import RESERVE, job_footprint
+from stash.predict.memory import RESERVE, holds_shards, job_footprint
 from stash.predict.passes import Base, records, without_replicas
 
 _SMALLER = 0.01
@@ -205,6 +205,14 @@ def room(base: Base, rentable: Rentable) -> Room:
     return Room(largest)
 
 
+def refused(base: Base, rentable: Rentable, nodes: int) -> str | None:
+    """Why the job's model cannot be divided among so many nodes; ``None``: it can."""
+    ranks, was = nodes * rentable.devices, base.target.ranks
+    if not holds_shards(base, ranks, rentable.device_memory_bytes):
+        return f"the job shards its model over {was} ranks, and whether parts for {ranks} fit into memory is unknown"
+    return without_replicas(base, nodes, rentable.devices)
+
+
 class Shapes:
     """Every shape that is asked for, made once."""
 
@@ -223,7 +231,7 @@ class Shapes:
         by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
-            if of_device is not None and without_replicas(self._bases[base], nodes, rentable.devices) is None:
+            if of_device is not None and refused(self._bases[base], rentable, nodes) is None:
                 by_split.setdefault(split(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)

@@ -221,6 +221,27 @@ def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
     assert all(choice.rented.nodes == 1 for choice in plan.choices if choice.rented.instance == "t4x2-None")
 
 
+def test_a_model_that_the_job_shards_goes_to_fewer_ranks_only_where_all_of_it_surely_fits():
+    """Four ranks hold 12 GiB each: one alone up to 48, two up to 24 each."""
+    plain = gpu_job()
+    travels = {"all_gather_into_tensor": 5e7, "reduce_scatter_tensor": 1e8}
+    work = plain.workload.model_copy(
+        update={
+            "bucket_bytes": (), "gradients": (), "collective_bytes_per_step": travels,
+            "collectives_per_step": dict.fromkeys(travels, 50.0),
+        }
+    )  # fmt: skip
+    held = (Memory(rank=0, allocated_bytes=12 * 2**30),)
+    sharded = plain.model_copy(update={"workload": work, "memory": held})
+    catalog = merge(None, None)
+    plan = asked(sharded, catalog, samples=1e7, clouds=("aws", "gcp"))
+    ranks = {choice: choice.rented.nodes * choice.rented.devices for choice in plan.choices}
+    few = [choice for choice in plan.choices if ranks[choice] < 4]
+    assert few
+    for choice in few:
+        assert 48 * 2**30 / ranks[choice] < (catalog.gpu(choice.rented.device or "").memory_bytes or 0)
+
+
 def test_memory_that_is_too_small_leaves_no_candidate():
     tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
     catalog = small((SINGLE, 2.0), (tiny, 0.1))
