@@ -146,6 +146,14 @@ def trained_in(work: Workload) -> Precision:
     return "amp" if _in_halves(work.precision or "") or flops[True] > flops[False] else "fp32"
 
 
+def in_bfloat16(work: Workload) -> bool:
+    """Whether most of a job's FLOPs are in it, or its parameters are."""
+    flops: dict[str, float] = defaultdict(float)
+    for operator in work.operators:
+        flops[operator.dtype.removeprefix("torch.")] += operator.flops or 0.0
+    return "bfloat16" in (work.precision, max(flops, key=lambda each: flops[each], default=None))
+
+
 def _in_halves(dtype: str) -> bool:
     return dtype.removeprefix("torch.") in _HALVES
 

@@ -10,6 +10,7 @@ from forecast_profiles import gpu_job
 from stash import catalog
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key, speeds
+from stash.core.errors import UserError
 from stash.core.records.profile import Operator, Workload
 from stash.predict.changes import Alteration, changes
 from stash.predict.compute_ratios import (
@@ -171,6 +172,17 @@ def test_launches_are_a_smaller_part_of_a_larger_batch():
 
     assert compute(base) > 1.2 * compute(plain)
     assert compute(base, batch=256) == pytest.approx(compute(plain, batch=256), rel=0.02)
+
+
+def test_a_job_in_bfloat16_goes_to_no_gpu_that_does_not_compute_in_it():
+    plain = gpu_job()
+    products = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
+    work = plain.workload.model_copy(update={"operators": (products,)})
+    base = base_of(plain.model_copy(update={"workload": work}))
+    with pytest.raises(UserError, match="T4 does not compute in bfloat16, as the job does; profile it in float16"):
+        what_if(base, Alteration(gpu="T4"))
+    assert what_if(base, Alteration(gpu="L4")).breakdown.seconds("compute") > 0
+    assert what_if(base_of(plain), Alteration(gpu="T4")).breakdown.seconds("compute") > 0
 
 
 def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
