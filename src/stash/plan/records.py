@@ -1,4 +1,8 @@
-"""A plan: what is to be trained by when, every machine weighed, which to rent; and its file, ``*.plan.json``."""
+"""A plan: what is to be trained by when, every machine weighed, which to rent; and its file, ``*.plan.json``.
+
+Holds answers, not how they were found. Times are in seconds, sizes in bytes, money in US dollars; ``None`` means "not
+known" and is never written as zero. Every interval holds 95 %.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,6 @@ from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
-
-# A plan: what is to be trained and by when, every machine that was weighed for it, and which one to rent.
-#
-# Written by ``stash recommend`` as ``*.plan.json``, shown in many ways, and held against what was measured later by
-# ``stash check PLAN RUN``. Holds answers, not how they were found. Times are in
-# seconds, sizes in bytes, money in US dollars; ``None`` means "not known" and is never written as zero. Every
-# interval holds 95 %.
 
 PLAN_SCHEMA = 1
 PLAN_SUFFIX = documents.PLAN.suffix
@@ -339,11 +336,6 @@ class RentalPlan(Record):
     @property
     def tied(self) -> tuple[Choice, ...]:
         return tuple(choice for choice in self.choices if choice.standing == "tied")
-
-    @property
-    def front(self) -> tuple[Choice, ...]:
-        """Cost against time: what nothing else beats in both, the chosen one and its ties among it if they are."""
-        return tuple(choice for choice in self.choices if choice.standing in ("chosen", "front"))
 
 
 # ``*.plan.json``: a plan is no artefact, since it holds nothing that was measured, so stores do not keep it.

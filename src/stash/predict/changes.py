@@ -1,4 +1,7 @@
-"""What is asked for: facts of a job and its machines other than measured, and the cluster that makes."""
+"""What is asked for: facts of a job and its machines other than measured, and the cluster that makes.
+
+Options of ``stash whatif``, and what Python asks. What they do to a step is not known here.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,6 @@ from stash.predict.draws import Quantity, given
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.predict.timeline import Stage
 from stash.ui.options import Options, declarations, option, read_as
-
-# The facts of a job and its machines that are to be other than they were measured: options of ``stash whatif``, and
-# what Python asks. What they do to a step is not known here.
 
 Dtype = Literal["fp32", "amp"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
@@ -263,10 +263,7 @@ def stage_of(wanted: Alteration) -> Stage | None:
     return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
 
 
-# The cluster that is asked about: the one that was profiled, or an instance's, with what the changes say instead.
-#
-# What is not known of it stays unknown. A GPU named alone moves into the machines that were profiled: their links
-# stay.
+# The cluster that is asked about. A GPU named alone moves into the machines that were profiled: their links stay.
 
 
 def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]) -> Target:

@@ -22,7 +22,7 @@ from stash.core.records.profile import Memory, Profile
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
-from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.records import Choice, Constraints, Goal, RentalPlan, TrainingWork
 from stash.plan.settings import measured_machines, profiled_on
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
@@ -68,6 +68,10 @@ def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **
     )  # fmt: skip
 
 
+def front(plan: RentalPlan) -> list[Choice]:
+    return [choice for choice in plan.choices if choice.standing in ("chosen", "front")]
+
+
 # 720,000 samples. *single*: 10 a step of 0.10 s, 72,000 steps, 2 h, $4.00. *dearer* takes as long for $5.20.
 # *pair*: 20 a step of 0.13 s, 36,000 steps, 1.3 h, $6.50.
 
@@ -78,7 +82,7 @@ def test_the_cheapest_is_a_single_device_in_two_hours_for_four_dollars():
     assert plan.chosen.steps == 72_000
     assert plan.chosen.seconds.value == pytest.approx(2 * HOUR)
     assert plan.chosen.dollars.value == pytest.approx(4.00)
-    assert [choice.name for choice in plan.front] == ["1 × single", "1 × pair"]
+    assert [choice.name for choice in front(plan)] == ["1 × single", "1 × pair"]
 
 
 def test_a_deadline_of_ninety_minutes_needs_the_pair():
@@ -430,6 +434,6 @@ def test_every_front_is_in_ascending_dollars_and_descending_hours():
         catalog, goal, constraints = drawn_market(seed)
         base = base_of(jobs()[0], draws=Draws(32))
         plan = recommend([base], goal, constraints, catalog, BillFacts(), ["x"], TODAY)
-        front = sorted(plan.front, key=lambda choice: choice.dollars.value)
-        times = [choice.seconds.value for choice in front]
+        dearer = sorted(front(plan), key=lambda choice: choice.dollars.value)
+        times = [choice.seconds.value for choice in dearer]
         assert times == sorted(times, reverse=True)
