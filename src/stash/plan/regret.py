@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.core.formatting import dollars, span
+from stash.core.formatting import chance, dollars, span
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
@@ -135,7 +135,7 @@ def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
 def _proposed(goal: Goal, trial: _Trial) -> Experiment:
     saves = span(trial.worth) if goal.aim == "seconds" else dollars(trial.worth)
     what = "probe" if trial.words[1] == "probe" else "profile"
-    unsure = "" if trial.chance is None else f", as it keeps the limits with {trial.chance:.0%} probability"
+    unsure = "" if trial.chance is None else f", as it keeps the limits with {chance(trial.chance)} probability"
     return Experiment(
         command=trial.words,
         on=trial.on.rental.instance,

@@ -218,11 +218,11 @@ class Shapes:
 
     def __init__(self, bases: Sequence[Base], plan: StepPlan) -> None:
         self._bases, self._plan = bases, plan
-        self._known: dict[tuple[int, str | None, int, int, int], tuple[Shape, ...]] = {}
+        self._known: dict[tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]] = {}
 
     def of(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
         """One for each batch that its node counts ask for, none above ``largest``."""
-        key = (base, rentable.device, rentable.devices, rentable.most_nodes, largest)
+        key = (base, rentable.device, rentable.devices, rentable.device_memory_bytes, rentable.most_nodes, largest)
         if key not in self._known:
             self._known[key] = tuple(self._made(rentable, base, largest))
         return self._known[key]
