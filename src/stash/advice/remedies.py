@@ -268,7 +268,10 @@ def for_compute(case: Case) -> list[Remedy]:
         found.append(Remedy("Rent devices that compute faster"))
     elif trained_in(work) == "fp32":
         found.append(
-            Remedy('Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):`, if not done yet')
+            Remedy(
+                'Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):` (of GPUs before Ampere '
+                "torch.float16, with a GradScaler), if not done yet"
+            )
         )
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     if not case.on_cpu:
