@@ -54,7 +54,7 @@ def test_the_parts_of_the_bill_add_up_as_they_are_shown() -> None:
     assert sum(part.fraction for part in parts) == pytest.approx(1)
     # 240 of 330 ms are compute; the rest of what trains are stalls.
     trains = best.items[0].dollars.value
-    assert f"{dollars(trains * 90 / 330)} of it (" in verdict(plan_builder.plan())
+    assert f"{dollars(trains * 90 / 330, 0)} of it (" in verdict(plan_builder.plan())
 
 
 def choices(plan: RentalPlan, pareto: bool = False) -> list[dict[str, str]]:
