@@ -13,6 +13,7 @@ from datetime import date
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import yaml
@@ -64,8 +65,19 @@ DEVICE = GpuFacts(
 
 def fleet_catalog() -> Catalog:
     """A market of nothing but the fleet, as machines of one's own."""
-    listed = [{"name": each.name, "price": f"${each.dollars_per_hour}/h", "network": each.network} for each in TYPES]
-    placed = own.of_text(yaml.safe_dump({"instances": listed}), Path("the emulated fleet")).placed({})
+    listed = [
+        {
+            "name": each.name,
+            "price": f"${each.dollars_per_hour}/h",
+            "network": each.network,
+            "source": "the emulated fleet",
+        }
+        for each in TYPES
+    ]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "the emulated fleet"
+        file.write_text(yaml.safe_dump({"instances": listed}))
+        placed = own.read(file).placed({})
     index = {key: number for number, key in enumerate(placed.instances)}
     return Catalog((), tuple(placed.instances.values()), Columns.of(placed.prices, index), ("the emulated fleet",))
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from stash.catalog import own
 from stash.catalog.facts import Instance, Price
 from stash.catalog.offers import Catalog, Columns
 
@@ -20,3 +24,11 @@ def small(*items: tuple[Instance, float | None]) -> Catalog:
         if price is not None
     ]
     return Catalog((), tuple(item for item, _ in items), Columns.of(prices, index))
+
+
+def own_file(text: str, name: str = "own.yaml") -> own.OwnFile:
+    """What a user's file of this text says."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(text)
+        return own.read(path)

@@ -17,8 +17,8 @@ from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_seconds, pace
 from stash.predict.changes import AS_IT_IS, Alteration
+from stash.predict.cluster_sources import usable_threads
 from stash.predict.forecasting import base_of, lost, what_if
-from stash.predict.loading import usable_threads
 from stash.predict.passes import Base
 from stash.predict.sufficiency import Suffices, suffices
 

@@ -22,7 +22,9 @@ from stash.core.units import format_bits, format_bytes, format_rate, format_seco
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
 from stash.predict.gpu_pairs import trained_in
+from stash.predict.loading import dataset_bytes
 from stash.predict.mesh_shapes import divided, shapes
+from stash.predict.pipeline import USABLE
 from stash.predict.sufficiency import Suffices
 
 # Prep and fetch
@@ -109,16 +111,14 @@ def _asking(case: Case, text: str, wanted: Alteration, name: str, cost: str | No
 def for_fetch(case: Case) -> list[Remedy]:
     work, rates, loader = case.profile.workload, case.breakdown.rates, case.loader
     found = []
-    size = work.dataset_bytes
-    if size is None and loader is not None and loader.samples and work.sample_disk_bytes:
-        size = loader.samples * work.sample_disk_bytes  # of several loaders, or an older profile
+    size = dataset_bytes(case.profile)
     memory = min((held for host in case.profile.hosts if (held := usable_memory(host))), default=None)
     if size and memory:
         cache = (
-            f"Choose nodes with {format_bytes(size / 0.7)} of memory to cache the data set "
+            f"Choose nodes with {format_bytes(size / USABLE)} of memory to cache the data set "
             f"({format_bytes(size)}; {format_bytes(memory)} now)"
         )
-        if size <= 0.7 * memory:
+        if size <= USABLE * memory:
             cache = (
                 f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
                 f"({format_bytes(memory)}), and only the first epoch pays for fetching"
@@ -268,7 +268,10 @@ def for_compute(case: Case) -> list[Remedy]:
         found.append(Remedy("Rent devices that compute faster"))
     elif trained_in(work) == "fp32":
         found.append(
-            Remedy('Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):`, if not done yet')
+            Remedy(
+                'Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):` (of GPUs before Ampere '
+                "torch.float16, with a GradScaler), if not done yet"
+            )
         )
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     if not case.on_cpu:

@@ -280,15 +280,12 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     ]
     if claims.hidden:
         names = [missing.name for missing in claims.hidden]
+        share = "all" if _takes_all(case.breakdown) else written.share("compute")
         parts.append(
-            f"Cannot tell what limits the devices: compute ({_of_the_step(case.breakdown)} of the step) contains "
+            f"Cannot tell what limits the devices: compute ({share} of the step) contains "
             f"{listed(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
         )
     return " ".join(parts)
-
-
-def _of_the_step(breakdown: Breakdown) -> str:
-    return "all" if _takes_all(breakdown) else figures(breakdown.stalls).share("compute")
 
 
 def _takes_all(breakdown: Breakdown) -> bool:
@@ -348,7 +345,7 @@ ADVICE = {
 """In the order of urgency."""
 
 
-def next_steps(findings: Iterable[Finding], most: int = 3) -> tuple[str, ...]:
+def next_steps(findings: Iterable[Finding]) -> tuple[str, ...]:
     """The most urgent advice on ``findings``, each kind once."""
     found = {finding.name for finding in findings}
-    return tuple(text for name, text in ADVICE.items() if name in found)[:most]
+    return tuple(text for name, text in ADVICE.items() if name in found)[:MAX_STEPS]

@@ -69,6 +69,7 @@ class CatalogOptions(Options):
 
     def wish(self, known: Catalog) -> OfferFilter:
         """What offers have to be; raises UserError for names that ``known`` does not have."""
+        from stash.catalog.facts import as_written
         from stash.catalog.offers import OfferFilter
 
         least, most = self.gpus
@@ -77,8 +78,8 @@ class CatalogOptions(Options):
             min_gpu_count=least,
             max_gpu_count=most,
             min_gpu_memory_bytes=self.min_gpu_memory,
-            cloud=self.cloud and _one_of("cloud", self.cloud, {item.cloud for item in known.instances}),
-            region=self.region and _one_of("region", self.region, set(known.regions)),
+            cloud=self.cloud and as_written(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
+            region=self.region and as_written(self.region, known.regions, "region", "region"),
             kinds=("spot",) if self.spot else ("prior",) if self.history else ("on-demand",),
             max_dollars_per_hour=self.max_price,
             min_network_bytes_per_second=self.min_network,
@@ -185,14 +186,6 @@ def _known_gpu(name: str, known: Catalog) -> str:
         return name
     models = {item.gpu_model for item in known.instances if item.gpu_model} | {gpu.name for gpu in known.gpus}
     raise unknown("GPU", name, sorted(models))
-
-
-def _one_of(what: str, name: str, known: set[str]) -> str:
-    from stash.catalog.facts import unknown
-
-    if name.lower() not in {item.lower() for item in known}:
-        raise unknown(what, name, sorted(known))
-    return name
 
 
 _SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {

@@ -170,11 +170,20 @@ the maker, with the words of the catalog's name. Of the H100s only SXM5 boards h
 (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not there: says what it is and what it may have been meant to be."""
+def unknown(what: str, name: str, known: Iterable[str], option: str = "") -> UserError:
+    """The error for a name that is not there, of an ``option`` if it is one's: what it may have been meant to be."""
     alike = nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash catalog` lists what there is"
-    return UserError(f"unknown {what} {name!r}; {hint}")
+    wrong = f"--{option} {name}: no such {what} in the catalog" if option else f"unknown {what} {name!r}"
+    return UserError(f"{wrong}; {hint}")
+
+
+def as_written(name: str, known: Iterable[str], what: str, option: str) -> str:
+    """The name as the catalog writes it, taken in any case; raises UserError with the nearest names."""
+    written = {each.lower(): each for each in known}
+    if name.strip().lower() not in written:
+        raise unknown(what, name, written.values(), option)
+    return written[name.strip().lower()]
 
 
 @lru_cache(maxsize=4096)

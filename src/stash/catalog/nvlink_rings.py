@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import NamedTuple
 
 from stash.catalog.shipped import GB, rows
@@ -39,13 +39,6 @@ class NvlinkMesh(NamedTuple):
     def ring_bytes_per_second(self, gpus: Sequence[int]) -> float:
         """Bus bandwidth that an all-reduce can have over links alone: every ring both ways around."""
         return 2 * self.rings(gpus) * self.bytes_per_second
-
-    def placements(self, count: int) -> dict[int, list[tuple[int, ...]]]:
-        """Every choice of so many GPUs, by how many rings it has, the most first."""
-        found: dict[int, list[tuple[int, ...]]] = {}
-        for gpus in combinations(range(self.gpus), count):
-            found.setdefault(self.rings(gpus), []).append(gpus)
-        return dict(sorted(found.items(), reverse=True))
 
 
 @lru_cache(maxsize=8)

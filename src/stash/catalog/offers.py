@@ -256,16 +256,13 @@ class Catalog:
     def _rows(self, wish: OfferFilter) -> tuple[Mask, Mask]:
         """Rows of the wanted kind and price, and rows that are in the wanted region."""
         columns = self.columns
-        rows = self._of_kinds(wish.kinds)
+        rows = self._of_texts(columns.kind, wish.kinds)
         if wish.max_dollars_per_hour is not None:
             rows &= columns.price <= wish.max_dollars_per_hour
         if wish.region is None:
             return rows, np.ones_like(rows)
         same = self._of_texts(columns.region, [each for each in self.regions if each.lower() == wish.region.lower()])
         return rows & (same | self._of_texts(columns.region, [None])), same
-
-    def _of_kinds(self, kinds: Iterable[PriceKind]) -> Mask:
-        return self._of_texts(self.columns.kind, kinds)
 
     @staticmethod
     def _of_texts(column: Texts, wanted: Iterable[str | None]) -> Mask:
@@ -279,7 +276,7 @@ class Catalog:
         if not kinds:
             return 0
         priced = np.zeros(len(self.instances), dtype=np.bool_)
-        priced[self.columns.instance[self._of_kinds(kinds)]] = True
+        priced[self.columns.instance[self._of_texts(self.columns.kind, kinds)]] = True
         return int(np.count_nonzero(fits & ~priced))
 
     def _records(self, rows: NDArray[np.intp]) -> tuple[Offer, ...]:

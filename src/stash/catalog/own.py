@@ -17,7 +17,7 @@ from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, foun
 from stash.catalog.machines import Ownership
 from stash.core import units
 from stash.core.units import format_rate, nearest
-from stash.core.user_files import UserFile, load, loads, quantity
+from stash.core.user_files import UserFile, load, quantity
 
 ON_PREMISE = "on-premise"
 MAX_MACHINES = 16_384
@@ -150,15 +150,7 @@ def read_if_there(path: Path) -> OwnFile | None:
 
 def read(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
-    return _checked(path, load(path, _Content, "the instances file", "see docs/how-to/own-instances.md"))
-
-
-def of_text(text: str, path: Path) -> OwnFile:
-    """The file whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
-    return _checked(path, loads(text, path, _Content))
-
-
-def _checked(path: Path, file: UserFile[_Content]) -> OwnFile:
+    file = load(path, _Content, "the instances file", "see docs/how-to/own-instances.md")
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
     seen: set[tuple[str, str]] = set()

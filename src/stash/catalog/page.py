@@ -225,12 +225,8 @@ def _between(item: Instance) -> str:
     return _NO_GPU if item.gpu_count == 0 else item.interconnect or _UNKNOWN
 
 
-def _plain(number: float | None) -> str:
-    return _UNKNOWN if number is None else f"{number:g}"
-
-
-def _gib(size: float | None) -> str:
-    return _UNKNOWN if size is None else f"{size / 2**30:.4g}"
+def _number(value: float | None, unit: float = 1.0) -> str:
+    return _UNKNOWN if value is None else f"{value / unit:.4g}"
 
 
 def _age(known: Age | None) -> str:
@@ -240,11 +236,6 @@ def _age(known: Age | None) -> str:
     bound = "" if known.days is not None else ">" if known.least > 0 else "<"
     days = known.least if known.least > 0 or known.days is not None else known.most
     return f"{bound}{days} d {OLD if known.is_old else ' '}"
-
-
-def _gbit(item: Instance) -> str:
-    rate = item.network_bytes_per_second
-    return _UNKNOWN if rate is None else f"{rate * 8 / 1e9:.4g}"
 
 
 def _bits(rate: float | None) -> str:
@@ -267,10 +258,10 @@ _COLUMNS: list[tuple[str, int, Callable[[Offer], str], bool]] = [
     ("cloud", 2, lambda offer: offer.instance.cloud, True),
     ("instance", 0, lambda offer: offer.instance.name, True),
     ("GPUs", 0, lambda offer: _gpus(offer.instance), True),
-    ("vCPU", 4, lambda offer: _plain(offer.instance.vcpus), False),
-    ("GiB", 5, lambda offer: _gib(offer.instance.memory_bytes), False),
+    ("vCPU", 4, lambda offer: _number(offer.instance.vcpus), False),
+    ("GiB", 5, lambda offer: _number(offer.instance.memory_bytes, 2**30), False),
     ("interconnect", 6, lambda offer: _between(offer.instance), True),
-    ("Gbit/s", 3, lambda offer: _gbit(offer.instance), False),
+    ("Gbit/s", 3, lambda offer: _number(offer.instance.network_bytes_per_second, 1e9 / 8), False),
     ("region", 7, lambda offer: offer.region or _UNKNOWN, True),
     ("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour), False),
     ("$/GPU", 1, _per_gpu, False),

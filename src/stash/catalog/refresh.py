@@ -129,12 +129,12 @@ def _read(answer: HTTPResponse) -> bytes:
     return b"".join(parts)
 
 
-def refresh(transport: Transport = https, path: Path | None = None, now: datetime | None = None) -> Report:
-    """Renew the snapshot at ``path`` (default: its usual place) from every list that can be had and believed.
+def refresh(transport: Transport = https, now: datetime | None = None) -> Report:
+    """Renew the snapshot from every list that can be had and believed.
 
     Raises StashError, and changes nothing, when no list could be.
     """
-    path, now = path or facts.snapshot_file(), now or datetime.now(timezone.utc)
+    path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
     old, lost = _old(path)
     before = layers.merge(old, None)
     parts, failures = _downloaded(transport, before, old, now.date().isoformat())

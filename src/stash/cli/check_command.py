@@ -88,7 +88,7 @@ _Checked = tuple[str, "Sequence[Decision]"]
 def _check_plan(options: CheckOptions) -> _Checked:
     """The plan's own limits, printed; raises UserError."""
     from stash.plan.checked_page import document, page
-    from stash.plan.earlier_plans import checked
+    from stash.plan.checking import checked
     from stash.plan.records import is_plan
 
     if refused := options.given(*_OF_LIMITS):

@@ -94,22 +94,14 @@ class Bill:
         return total
 
     @property
-    def seconds_known(self) -> bool:
-        """Whether the time's spread is; its interval has no ends if not."""
-        return all(part.seconds_known for part in self.parts)
-
-    @property
-    def dollars_known(self) -> bool:
-        """Whether the bill's spread is; its interval has no ends if not."""
-        return all(part.dollars_known for part in self.parts)
-
-    @property
     def seconds_interval(self) -> Interval:
-        return _intervals([(self.seconds, self.seconds_known)])[0]
+        """Without ends where the spread of a part is not known."""
+        return _intervals([(self.seconds, all(part.seconds_known for part in self.parts))])[0]
 
     @property
     def dollars_interval(self) -> Interval:
-        return _intervals([(self.dollars, self.dollars_known)])[0]
+        """Likewise."""
+        return _intervals([(self.dollars, all(part.dollars_known for part in self.parts))])[0]
 
     @cached_property
     def items(self) -> tuple[BillItem, ...]:
@@ -202,8 +194,8 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
         sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate, network = facts.download_bytes_per_second, stalls.target.network
-    if rate is not None and network is not None and network.bytes_per_second is not None:
-        rate = min(rate, network.nics * network.bytes_per_second.value)  # never more than its own network takes
+    if rate is not None and network is not None and network.of_a_node is not None:
+        rate = min(rate, network.of_a_node.value)  # never more than its own network takes
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
         if size is not None and rate is not None:
             seconds = seconds + size / rate

@@ -9,9 +9,6 @@ copies to the device) and what is waited for the slowest rank. What else a step 
   which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
   no less than reading from memory.
 
-- where a measurement holds the forecast of a network stall, half of it is what the payload takes over the narrowest
-  link (``exchange_stalls.least_network``), and the other half is not below zero.
-
 What fresh batches cost beyond what any queue explains (``loading.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
 and the negative part of each measured data stall, which forecasts keep. By how much steps of more ranks are off
@@ -54,12 +51,6 @@ class Least:
     sure_seconds: Array
     """Not exceeded with the confidence that is asked for."""
     sure_dollars: Array
-
-    def raise_to(self, other: Least) -> None:
-        """Wherever the other is higher."""
-        for name in ("seconds", "dollars", "sure_seconds", "sure_dollars"):
-            mine = getattr(self, name)
-            np.maximum(mine, getattr(other, name), out=mine)
 
 
 def unbounded(shape: Shape) -> Least:
@@ -122,16 +113,6 @@ class Floors:
             drawn[number] = passes.least + self._slower(shape, number) * passes.scale
             off[number] = np.minimum(0.0, shape.doubts[number]) * passes.scale
         return (drawn * price).mean(axis=1), quantile_at((drawn + off) * price, self._confidence)
-
-    def linked(self, shape: Shape, price: Array, target: Target) -> Least:
-        """Bound a node with what the network takes at least, on two nodes of ``target`` and more; see ``row``."""
-        mean, sure = self._usual(shape)
-        several = shape.nodes > 1
-        takes = np.zeros((len(shape.nodes), shape.base.draws.count))
-        takes[several] = shape.base.exchange.least_network(target, shape.ranks[several].astype(np.float64))
-        mean, sure = mean + takes.mean(axis=1), sure + takes.min(axis=1)
-        per_hour = shape.nodes / HOUR * shape.steps * price.min()
-        return Least(mean * shape.steps, mean * per_hour, sure * shape.steps, sure * per_hour)
 
     def _supplied(
         self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
@@ -238,29 +219,16 @@ def raised(
         ends, rows = np.concatenate([rows, ends]), np.arange(number, last + 1)
         off = np.minimum(0.0, onward * (shape.doubts[ends] - shape.doubts[number]))
         which, steps = np.searchsorted(ends, rows), step + off
-    _raise(least, rows, steps, shape, price, confidence, which)
-
-
-def _raise(
-    least: Least,
-    rows: NDArray[np.int64],
-    steps_of: Array,
-    shape: Shape,
-    price: Array,
-    confidence: float,
-    which: NDArray[np.int64],
-) -> None:
-    """Raise the bounds of these node counts by steps, ``[several, draws]``; each goes by the one at ``which``."""
-    mean, sure = steps_of.mean(axis=1), quantile_at(steps_of, confidence)
+    mean, sure = steps.mean(axis=1), quantile_at(steps, confidence)
     if len(price) == 1:
         money, sure_money = mean * price, sure * price
     else:
-        money, sure_money = (steps_of * price).mean(axis=1), quantile_at(steps_of * price, confidence)
-    steps, per_second = shape.steps[rows], shape.nodes[rows] / HOUR
+        money, sure_money = (steps * price).mean(axis=1), quantile_at(steps * price, confidence)
+    count, node_hours = shape.steps[rows], shape.steps[rows] * shape.nodes[rows] / HOUR
     for bound, per_step, factor in (
-        (least.seconds, mean, steps),
-        (least.dollars, money, steps * per_second),
-        (least.sure_seconds, sure, steps),
-        (least.sure_dollars, sure_money, steps * per_second),
+        (least.seconds, mean, count),
+        (least.dollars, money, node_hours),
+        (least.sure_seconds, sure, count),
+        (least.sure_dollars, sure_money, node_hours),
     ):
         bound[rows] = np.maximum(bound[rows], per_step[which] * factor)

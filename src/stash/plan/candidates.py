@@ -6,23 +6,20 @@ a bill grows with its price. What has no price is kept separate. Knows nothing o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from stash.catalog.facts import OLD_DAYS, Instance, Offer, PriceKind, age
-from stash.catalog.offers import Catalog, OfferFilter, has_gpu
+from stash.catalog.facts import OLD_DAYS, Instance, Offer, PriceKind, age, as_written, tokens, unknown
+from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.records.profile import Profile
-from stash.core.units import nearest
 from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
-from stash.plan.records import Constraints, HourlyPrice, Rental, Unranked
+from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
+from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
-
-_ROUNDING = 1 - 1e-3
-"""Published memory sizes have four digits, so a minimum allows for the last one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,16 +81,15 @@ class Market:
 
 def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
     """Every type that may be rented; raises UserError for names that nothing has, and if nothing is left."""
-    check_names(catalog, constraints)
+    constraints = with_names_as_written(constraints, catalog)
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
     moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
     allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
-    regions = {each.lower() for each in constraints.regions}
     by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
-        anywhere = not regions or offer.instance.cloud == ON_PREMISE
-        if allowed[id(offer.instance)] is True and (anywhere or (offer.region or "").lower() in regions):
+        anywhere = not constraints.regions or offer.instance.cloud == ON_PREMISE
+        if allowed[id(offer.instance)] is True and (anywhere or offer.region in constraints.regions):
             by_kind.setdefault((id(offer.instance), offer.kind), []).append(offer)
     every = (
         _rentable(alike, hourly_price(alike[0], moves, now), constraints, machines.get(alike[0].instance.name))
@@ -109,7 +105,7 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
         if isinstance(verdict, str):
             unranked.append(Unranked(instance=each.name, cloud=each.cloud, why=verdict))
     if not rentables:
-        given = [f"--{name}" for name, value in constraint_options(constraints) if value]
+        given = [f"--{CALLED.get(name, name)}" for name, field in LIMITED.items() if getattr(constraints, field)]
         which = f"these constraints ({listed(given)})" if given else "the catalog"
         unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
         raise UserError(
@@ -127,7 +123,7 @@ def _rentable(
     counts = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
     if not counts and price.paid_as == "own":
         counts = [1]  # of one's own there is one, unless a file or a quota says how many
-    limits = [constraints.most_nodes, *counts]
+    limits = [constraints.most_nodes, MAX_NODES // devices, *counts]  # as far as forecasts go
     if constraints.most_dollars_per_hour is not None and offer.dollars_per_hour > 0:
         # What an hour costs to the cent may exceed the limit by its last bit.
         limits.append(int(constraints.most_dollars_per_hour / offer.dollars_per_hour * (1 + 1e-12)))
@@ -136,11 +132,10 @@ def _rentable(
 
 def _allows(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
     """Whether the type may be rented; a sentence where a fact that decides it, or its speed, is unknown."""
-    cloud, name = instance.cloud.lower(), instance.name.lower()
-    excluded = {each.lower() for each in constraints.excluded}
-    if constraints.clouds and cloud not in {each.lower() for each in constraints.clouds}:
+    cloud, name = instance.cloud, instance.name
+    if constraints.clouds and cloud not in constraints.clouds:
         return False
-    if excluded & {cloud, name, f"{cloud}/{name}"}:
+    if not {cloud, name, f"{cloud}/{name}"}.isdisjoint(constraints.excluded):
         return False
     if constraints.gpus:
         answers = [has_gpu(instance, gpu) for gpu in constraints.gpus]
@@ -148,12 +143,9 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
             return "its exact GPU is unknown" if None in answers else False
     least = constraints.least_gpu_memory_bytes
     if least is not None:
-        if not instance.gpu_count:
-            return False
-        if instance.gpu_memory_bytes is None:
-            return "its GPUs' memory is unknown"
-        if instance.gpu_memory_bytes < least * _ROUNDING:
-            return False
+        enough, _ = judge(instance, OfferFilter(min_gpu_memory_bytes=least))
+        if not enough:
+            return "its GPUs' memory is unknown" if enough is None else False
     if measured or instance.gpu_share == 1.0:
         return True
     return (
@@ -162,43 +154,26 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
     )
 
 
-def check_names(catalog: Catalog, constraints: Constraints) -> None:
-    """Raises UserError for a cloud, region, GPU or type that the catalog does not have."""
+def with_names_as_written(constraints: Constraints, catalog: Catalog) -> Constraints:
+    """The same, each name as the catalog writes it; raises UserError, with the nearest, for one that it lacks."""
     clouds = {each.cloud for each in catalog.instances}
     types = {each.name for each in catalog.instances}
-    full = {f"{each.cloud}/{each.name}" for each in catalog.instances}
-    models = {name for each in catalog.instances for name in (each.gpu_model, each.gpu) if name}
-    for option, names, known in (
-        ("cloud", constraints.clouds, clouds),
-        ("region", constraints.regions, set(catalog.regions)),
-        ("exclude", constraints.excluded, clouds | types | full),
-        ("quota", constraints.quotas, types),
-    ):
-        folded = {each.lower() for each in known}
-        for name in names:
-            if name.lower() not in folded:
-                raise UserError(_unknown(option, name, known))
+    machines = clouds | types | {f"{each.cloud}/{each.name}" for each in catalog.instances}
     for name in constraints.gpus:
-        if all(has_gpu(each, name) is False for each in catalog.instances):
-            raise UserError(_unknown("gpu", name, models))
-
-
-def _unknown(option: str, name: str, known: Iterable[str]) -> str:
-    alike = nearest(name, known)
-    hint = f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"
-    return f"--{option} {name}: no offer has that; {hint}"
-
-
-def constraint_options(constraints: Constraints) -> tuple[tuple[str, object], ...]:
-    """Constraints on offers by their options, and whether each is in force."""
-    return (
-        ("cloud", constraints.clouds),
-        ("region", constraints.regions),
-        ("gpu", constraints.gpus),
-        ("exclude", constraints.excluded),
-        ("max-price", constraints.most_dollars_per_hour),
-        ("min-gpu-memory", constraints.least_gpu_memory_bytes),
-        ("quota", constraints.quotas),
+        if not tokens(name) or all(has_gpu(each, name) is False for each in catalog.instances):
+            models = {gpu for each in catalog.instances for gpu in (each.gpu_model, each.gpu) if gpu}
+            raise unknown("GPU", name, models, "gpu")
+    return constraints.model_copy(
+        update={
+            "clouds": tuple(as_written(each, clouds, "cloud", "cloud") for each in constraints.clouds),
+            "regions": tuple(as_written(each, catalog.regions, "region", "region") for each in constraints.regions),
+            "excluded": tuple(
+                as_written(each, machines, "instance type or cloud", "exclude") for each in constraints.excluded
+            ),
+            "quotas": {
+                as_written(each, types, "instance type", "quota"): most for each, most in constraints.quotas.items()
+            },
+        }
     )
 
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, Breakdown
 from stash.analysis.comparison import FASTER, SLOWER, STEP, measured
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, Decision
+from stash.catalog.layers import load as load_catalog
+from stash.core.errors import UserError
 from stash.core.formatting import dollars, dollars_interval, listed, quantity, span, span_interval
 from stash.core.intervals import Interval, change
 from stash.core.ladder import DATA_STALLS, STALLS
 from stash.core.records.base import Record
-from stash.plan.matching import MatchedChoice
-from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, StallShare
+from stash.plan.matching import MatchedChoice, choice_of
+from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, StallShare, load_plan
 from stash.plan.residuals import (
     Residual,
     Residuals,
@@ -32,7 +35,9 @@ from stash.plan.residuals import (
     residual,
     unplanned,
 )
+from stash.predict.forecasting import base_of
 from stash.predict.passes import Base
+from stash.store.storing import profile_of
 
 AS_PLANNED = "as planned"
 
@@ -105,6 +110,27 @@ class PlanCheck(Record):
     def spent_dollars(self) -> float:
         """What measuring cost at the plan's price."""
         return self.spent_seconds * self.choice.rented.dollars_per_hour / 3600
+
+
+def checked(file: str, run: str, instance: str | None, store: str | None) -> tuple[RentalPlan, PlanCheck]:
+    """A plan's file, and what became of it by a profile of what it rented; raises UserError."""
+    plan = load_plan(file)
+    profile, _ = profile_of(run, store)
+    base = base_of(profile, attribute(profile, run), catalog=load_catalog)
+    try:
+        matched = choice_of(plan, profile, base.breakdown.samples_per_step, load_catalog(), instance)
+    except UserError as error:
+        raise UserError(f"{file} and {run}: {error}") from None
+    return plan, check_plan(plan, matched, base)
+
+
+def read_residuals(pairs: Sequence[tuple[str, str]], store: str | None = None) -> Residuals:
+    """What earlier plans turned out to be, of each one's file and a profile of what it rented; raises UserError."""
+    found = [checked(file, run, None, store)[1].residuals for file, run in pairs]
+    return Residuals(
+        found=tuple(each for residuals in found for each in residuals.found),
+        left_out=tuple(each for residuals in found for each in residuals.left_out),
+    )
 
 
 def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanCheck:

@@ -18,7 +18,7 @@ from stash.core.output_files import output_file
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
-from stash.plan.earlier_plans import read_residuals
+from stash.plan.checking import read_residuals
 from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental

@@ -1,14 +1,14 @@
 """Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
 
-Prices do not change a forecast: types at several prices share theirs. A candidate goes through four stages: the
-floor that ``bounds`` proves, the same with what its network takes at least, the step it would take with as many
-loader workers as it has threads for, and its whole bill. Each stage is a bound of the next. Knows how to evaluate one
-candidate; which ones to evaluate is for ``search``.
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
+floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
+bill. Each stage is a bound of the next. Knows how to evaluate one candidate; which ones to evaluate is for
+``search``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,12 +20,11 @@ from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
-from stash.predict.cluster import NodeTransport, transport_used
-from stash.predict.cluster_sources import of_instance
+from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
-from stash.predict.loading import cores_worth, dataset_bytes
+from stash.predict.loading import cores_worth
 from stash.predict.passes import Base
 from stash.predict.pipeline import cached_share, supply_seconds
 
@@ -33,7 +32,7 @@ Calibration = Callable[[StallDraws, Draws], StallDraws]
 """What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
-FLOOR, LINKED, STEP, WHOLE = 0, 1, 2, 3
+FLOOR, STEP, WHOLE = 0, 1, 2
 """Stages of a candidate: only from ``STEP`` on it is forecast."""
 
 
@@ -111,7 +110,6 @@ class Evaluator:
         goal: Goal,
         facts: BillFacts,
         floors: Floors,
-        bases: Sequence[Base],
         calibrate: Calibration | None,
         transport: NodeTransport | None,
     ) -> None:
@@ -119,7 +117,6 @@ class Evaluator:
         self._transport = transport
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
-        self._cached = [None if base.loading is None else dataset_bytes(base.profile) for base in bases]
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
 
@@ -143,9 +140,6 @@ class Evaluator:
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
-        if chain.stage[number] == FLOOR:
-            self._link(chain)
-            return
         if chain.stage[number] == STEP:
             self._to_whole(chain, number)
             return
@@ -163,16 +157,6 @@ class Evaluator:
         while chain.stage[number] < WHOLE:
             self.advance(chain, number)
         return self._evaluated[id(chain), number]
-
-    def _link(self, chain: CandidateChain) -> None:
-        """Take all of a chain that is at its floor a stage further."""
-        shape, base = chain.shape, chain.shape.base
-        if self._calibrate is None and chain.rentable.machine is None and not chain.own:
-            talks = self._transport or transport_used(base.target.network)
-            target = of_instance(chain.rentable.instance, 2, talks)
-            if not base.target.is_of_machines_like(target):  # else its links are those measured
-                chain.least.raise_to(self._floors.linked(shape, chain.price, target))
-        chain.stage[chain.stage == FLOOR] = LINKED
 
     def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
@@ -234,7 +218,8 @@ class Evaluator:
 
     def _share(self, chain: CandidateChain) -> float | None:
         """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
-        size, memory = self._cached[chain.shape.key.base], chain.rentable.memory_bytes
+        loading, memory = chain.shape.base.loading, chain.rentable.memory_bytes
+        size = None if loading is None else loading.dataset_bytes
         return None if not size or not memory else cached_share(memory, size)
 
 

@@ -21,7 +21,7 @@ from stash.core.formatting import (
 )
 from stash.core.units import SECONDS, nearest, scale_for
 from stash.plan.plan_charts import WORDS, label
-from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, Unranked
+from stash.plan.records import Choice, Goal, PlanFact, RentalPlan
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -53,7 +53,8 @@ def explained(plan: RentalPlan, name: str) -> Page:
             warnings=found.beyond,
             chapters=tuple(Chapter(each.title, each.title, grids=(each,), brief=True) for each in grids),
         )
-    left_out = next((item for each in types for item in plan.unranked if each in _type_names(item)), None)
+    unranked = {name: item for item in plan.unranked for name in (item.instance, f"{item.cloud}/{item.instance}")}
+    left_out = next((item for name, item in unranked.items() if name.lower() in types), None)
     if left_out is not None:
         return Page(left_out.instance, verdict=(f"It is not ranked: {left_out.why}.",))
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
@@ -73,10 +74,6 @@ def _names(choice: Choice) -> set[str]:
     rented = choice.rented
     kinds = {rented.instance.lower(), f"{rented.cloud}/{rented.instance}".lower()}
     return kinds | {f"{rented.nodes}{sign}{kind}" for kind in kinds for sign in ("x", "×", " × ", " x ")}
-
-
-def _type_names(item: Unranked) -> set[str]:
-    return {item.instance.lower(), f"{item.cloud}/{item.instance}".lower()}
 
 
 def derivation(choice: Choice, goal: Goal) -> tuple[Grid, ...]:

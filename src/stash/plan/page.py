@@ -84,7 +84,7 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
 
 def superlative(goal: Goal) -> str:
     """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
-    return "fastest" if goal.budget_dollars is not None and goal.deadline_seconds is None else "cheapest"
+    return "fastest" if goal.aim == "seconds" else "cheapest"
 
 
 def _median(interval: Interval, median: float | None, text: Callable[[float], str]) -> str:
@@ -119,11 +119,6 @@ def money_parts(choice: Choice) -> tuple[Row, ...]:
 
 def _share(fraction: float) -> str:
     return "<1%" if 0 < fraction < _SMALL else f"{fraction:.0%}"
-
-
-def stall_dollars(choice: Choice) -> float:
-    """Dollars of the bill that are neither compute nor paid besides training."""
-    return sum(stall.dollars.value for stall in choice.stalls if stall.name != "compute")
 
 
 def largest_stall(choice: Choice) -> tuple[str, float]:
@@ -193,10 +188,10 @@ def _more_or_less(text: str) -> str:
 
 
 def _broken(choice: Choice, goal: Goal) -> str:
-    """What an infeasible choice does not keep."""
+    """What an infeasible choice does not keep; of one that may be interrupted besides, why."""
     late = choice.on_time is not None and choice.on_time < goal.confidence
     dear = choice.within_budget is not None and choice.within_budget < goal.confidence
-    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or "not allowed"
+    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or choice.why
 
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
@@ -264,27 +259,15 @@ def _budget(wanted: float) -> str:
     return dollars(wanted, 0 if wanted == round(wanted) else None)
 
 
-def where(choice: Choice) -> str:
-    """``"aws us-east-1, on-demand at $12.24/h, over sockets"``."""
-    over = f", over {choice.transport}" if choice.transport else ""
-    return f"{place(choice)}, {choice.rented.price.paid_as} at {dollars(choice.rented.dollars_per_hour)}/h{over}"
-
-
 def _why(choice: Choice) -> str:
     """The reason, and settings that change; of a rejected choice only the reason. Why there is no interval."""
     changed = settings(choice) if choice.standing in ("chosen", "tied", "front") else ""
     text = f"{choice.why} (with {changed})" if changed else choice.why
-    unknown = None if choice.seconds.half_width is not None else blind(choice)
+    if choice.seconds.half_width is not None:
+        return text
+    facts = (fact for stall in choice.stalls for fact in stall.facts)
+    unknown = without_interval((fact.about, fact.origin, fact.low is not None, fact.source) for fact in facts)
     return text if unknown is None else f"{text}; {unknown}"
-
-
-def blind(choice: Choice) -> str | None:
-    """Why its time and bill have no interval, and what to do; ``None`` where they have one."""
-    return without_interval(
-        (fact.about, fact.origin, fact.low is not None, fact.source)
-        for stall in choice.stalls
-        for fact in stall.facts
-    )
 
 
 def verdict(plan: RentalPlan) -> str:
@@ -292,12 +275,14 @@ def verdict(plan: RentalPlan) -> str:
     best = plan.chosen
     if best is None:
         return _nothing(plan)
+    over = f", over {best.transport}" if best.transport else ""
+    paid = f"{best.rented.price.paid_as} at {dollars(best.rented.dollars_per_hour)}/h{over}"
     text = (
-        f"Rent {best.name} ({where(best)}): done in {span_interval(best.seconds)}"
+        f"Rent {best.name} ({place(best)}, {paid}): done in {span_interval(best.seconds)}"
         f"{_median(best.seconds, best.median_seconds, span)} for {dollars_interval(best.dollars)}"
         f"{_median(best.dollars, best.median_dollars, dollars)}{_chances(best, plan.goal)}."
     )
-    lost = stall_dollars(best)
+    lost = sum(stall.dollars.value for stall in best.stalls if stall.name != "compute")
     name, share = largest_stall(best)
     if lost > 0 and name:
         whole = best.dollars.value

@@ -7,22 +7,23 @@ that a mistyped one is told instead of excluding everything. Judges no machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from stash.catalog.facts import tokens
-from stash.catalog.offers import Catalog, has_gpu
+from stash.catalog.facts import as_written
+from stash.catalog.offers import Catalog
 from stash.catalog.own import ON_PREMISE
 from stash.catalog.reference import known_dataset, tariffs
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
-from stash.core.units import nearest, parse_dollars
+from stash.core.units import parse_dollars
 from stash.plan.bill import BillFacts
+from stash.plan.candidates import with_names_as_written
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
 from stash.predict.cluster import TRANSPORTS, NodeTransport
 from stash.store.storing import store_option
@@ -212,6 +213,7 @@ def _refuse_two_works(asked: PlanOptions) -> None:
 
 def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog) -> BillFacts:
     """What a bill needs; raises UserError. ``dataset_bytes`` is what a profile says of it."""
+    clouds = {instance.cloud for instance in catalog.instances} | {ON_PREMISE}
     start = None
     if asked.start is not None:  # exact as typed; or two times, between which it lies with 95 %
         low, high = asked.start
@@ -224,19 +226,9 @@ def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog
         disk_bytes=asked.disk_size,
         disk_dollars_per_gb_month=asked.disk_price,
         egress_dollars_per_gb=asked.egress_price,
-        data_in=None if asked.data_in is None else _cloud(asked.data_in, catalog),
+        data_in=None if asked.data_in is None else as_written(asked.data_in, clouds, "cloud", "data-in"),
         tariffs=tariffs(),
     )
-
-
-def _cloud(name: str, catalog: Catalog) -> str:
-    clouds = {instance.cloud for instance in catalog.instances} | {ON_PREMISE}
-    known = {cloud.lower(): cloud for cloud in clouds}
-    if name.strip().lower() not in known:
-        alike = nearest(name.strip().lower(), clouds)
-        hint = f"did you mean {listed(alike)}?" if alike else f"there are {listed(sorted(clouds))}"
-        raise UserError(f"--data-in {name}: no offer is of that cloud; {hint}")
-    return known[name.strip().lower()]
 
 
 # How much is to be trained: epochs, samples, steps or tokens, or a data set's name. What is not given comes from the
@@ -350,40 +342,18 @@ def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
 
 def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
     """What may be rented; raises UserError, with the nearest names for those that ``catalog`` does not have."""
-    clouds = {item.cloud for item in catalog.instances}
-    types = {item.name for item in catalog.instances}
-    rentable = (*clouds, *types, *(f"{item.cloud}/{item.name}" for item in catalog.instances))
     most_nodes = Constraints.model_fields["most_nodes"].default if asked.max_nodes is None else asked.max_nodes
-    return Constraints(
-        clouds=tuple(_known("cloud", word, clouds, "cloud") for word in asked.cloud or ()),
-        regions=tuple(_known("region", word, catalog.regions, "region") for word in asked.region or ()),
-        gpus=tuple(_gpu(word, catalog) for word in asked.gpu or ()),
-        excluded=tuple(_known("instance type or cloud", word, rentable, "exclude") for word in asked.exclude or ()),
+    wanted = Constraints(
+        clouds=asked.cloud or (),
+        regions=asked.region or (),
+        gpus=asked.gpu or (),
+        excluded=asked.exclude or (),
         most_nodes=most_nodes,
         most_dollars_per_hour=asked.max_price,
         least_gpu_memory_bytes=asked.min_gpu_memory,
-        quotas={_known("instance type", name, types, "quota"): most for name, most in asked.quota},
+        quotas=dict(asked.quota),
         spot="allow" if asked.allow_spot or asked.spot else "never",
         oldest_price_days=asked.max_age,
         transport=asked.transport,
     )
-
-
-def _gpu(name: str, catalog: Catalog) -> str:
-    if tokens(name) and any(has_gpu(item, name) for item in catalog.instances):
-        return name
-    raise _unknown("GPU", name, {item.gpu_model for item in catalog.instances if item.gpu_model}, "gpu")
-
-
-def _known(what: str, name: str, known: Iterable[str], option: str) -> str:
-    """The name as the catalog writes it."""
-    written = {item.lower(): item for item in known}
-    if name.lower() in written:
-        return written[name.lower()]
-    raise _unknown(what, name, written.values(), option)
-
-
-def _unknown(what: str, name: str, known: Iterable[str], option: str) -> UserError:
-    alike = nearest(name, known)
-    hint = f"did you mean {', '.join(alike)}?" if alike else "`stash catalog` lists what there is"
-    return UserError(f"--{option} {name}: no such {what} in the catalog; {hint}")
+    return with_names_as_written(wanted, catalog)

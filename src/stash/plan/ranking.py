@@ -13,76 +13,60 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.core.units import format_seconds
-from stash.plan.evaluation import STEP, CandidateChain, Evaluation, Evaluator
+from stash.core.formatting import chance, dollars, span
+from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
 from stash.plan.records import Goal
 from stash.plan.regret import chances, objective
-from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, front, least, limits_of
+from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, front, least, limits_of
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
 
 
-def dollars(value: float) -> str:
-    """Write a sum as people do: cents below $100, whole dollars from there."""
-    return f"${value:,.2f}" if abs(value) < 100 else f"${value:,.0f}"
-
-
-def hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else format_seconds(seconds)
-
-
-def percent(probability: float) -> str:
-    """Never rounded to a certainty that draws do not show."""
-    if 0 < probability < 0.01 or 0.99 < probability < 1:
-        return "less than 1 %" if probability < 0.5 else "more than 99 %"
-    return f"{probability * 100:.0f} %"
-
-
 def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
-    sure = f"with {percent(goal.confidence)} probability or more"
+    sure = f"with {chance(goal.confidence)} probability or more"
     if evaluation.rental.price.paid_as == "spot":
         sure = f"{sure}, unless it is interrupted"
-    if aim(goal) == "seconds":
+    if goal.aim == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
-    kept = [hours(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
+    kept = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
 def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:
-    what = "sooner" if aim(goal) == "seconds" else "cheaper"
-    return f"as good as {name(chosen)} within what is known: {what} than it in {percent(better)} of cases"
+    what = "sooner" if goal.aim == "seconds" else "cheaper"
+    return f"as good as {chosen.rental.name} within what is known: {what} than it in {chance(better)} of cases"
 
 
 def of_front(evaluation: Evaluation, chosen: Evaluation) -> str:
     more, less = evaluation.dollars - chosen.dollars, evaluation.seconds - chosen.seconds
     money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
-    time = f"{hours(abs(less))} {'later' if less > 0 else 'sooner'}"
-    return f"{money} and {time} than {name(chosen)}"
+    time = f"{span(abs(less))} {'later' if less > 0 else 'sooner'}"
+    return f"{money} and {time} than {chosen.rental.name}"
 
 
 def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     """The stall or item that makes most of the difference to the chosen one, in dollars or in seconds."""
     stalls = {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
-    if aim(goal) == "seconds":
+    if goal.aim == "seconds":
         others = {part.name: float(part.seconds.mean()) * chosen.steps for part in chosen.drawn.parts}
         worst = max(stalls, key=lambda each: stalls[each] - others.get(each, 0.0))
-        later = f"{hours(evaluation.seconds - chosen.seconds)} later than {name(chosen)}"
+        later = f"{span(evaluation.seconds - chosen.seconds)} later than {chosen.rental.name}"
         if worst == "compute":
-            both = f"{hours(stalls[worst])} there, {hours(others['compute'])} on the other"
+            both = f"{span(stalls[worst])} there, {span(others['compute'])} on the other"
             return f"{later}: compute alone takes {both}"
-        return f"{later}: {percent(stalls[worst] / evaluation.seconds)} of its time is {worst} stall"
+        return f"{later}: {chance(stalls[worst] / evaluation.seconds)} of its time is {worst} stall"
     mine, other = _dollar_parts(evaluation), _dollar_parts(chosen)
     worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
-    more = f"{dollars(evaluation.dollars - chosen.dollars)} dearer than {name(chosen)}"
+    more = f"{dollars(evaluation.dollars - chosen.dollars)} dearer than {chosen.rental.name}"
     share = mine[worst] / evaluation.dollars
     if worst == "compute":
         return f"{more}: compute alone costs {dollars(mine[worst])} there, {dollars(other['compute'])} on the other"
     what = f"{worst} stall" if worst in stalls else worst
-    return f"{more}: {percent(share)} of its bill is {what}"
+    return f"{more}: {chance(share)} of its bill is {what}"
 
 
 def of_infeasible(goal: Goal, evaluation: Evaluation) -> str:
@@ -90,22 +74,17 @@ def of_infeasible(goal: Goal, evaluation: Evaluation) -> str:
     reasons = []
     on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)
     if on_time is not None and on_time < goal.confidence and goal.deadline_seconds is not None:
-        limit = hours(goal.deadline_seconds)
-        reasons.append(f"takes {hours(evaluation.seconds)}, done in {limit} with {percent(on_time)} probability")
+        limit = span(goal.deadline_seconds)
+        reasons.append(f"takes {span(evaluation.seconds)}, done in {limit} with {chance(on_time)} probability")
     if within is not None and within < goal.confidence and goal.budget_dollars is not None:
         limit = dollars(goal.budget_dollars)
-        reasons.append(f"costs {dollars(evaluation.dollars)}, within {limit} with {percent(within)} probability")
+        reasons.append(f"costs {dollars(evaluation.dollars)}, within {limit} with {chance(within)} probability")
     step = float(evaluation.drawn.step.mean())
     stalls = {part.name: float(part.seconds.mean()) for part in evaluation.drawn.parts if part.name != "compute"}
     worst = max(stalls, key=lambda each: stalls[each], default=None)
     if worst is not None and stalls[worst] >= 0.2 * step:  # that is what keeps it from being faster
-        return f"{' and '.join(reasons)}; {percent(stalls[worst] / step)} of its step is {worst} stall"
+        return f"{' and '.join(reasons)}; {chance(stalls[worst] / step)} of its step is {worst} stall"
     return " and ".join(reasons)
-
-
-def name(evaluation: Evaluation) -> str:
-    """``"2 × p3.8xlarge"``."""
-    return f"{evaluation.rental.nodes} × {evaluation.rental.instance}"
 
 
 def _dollar_parts(evaluation: Evaluation) -> Mapping[str, float]:
@@ -141,7 +120,8 @@ def tied(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> bool:
 LISTED = 60
 """Types that lost of which the best is forecast and shown, those with the least bound first."""
 SLACK = 0.05
-"""Of a loser: what is shown of its type is proven to be as near as this to the type's best."""
+"""Of a loser: what is shown of its type is proven to be as near as this to the type's best, or, of what is not
+feasible, to what comes nearest: its fastest, or its cheapest where only a budget is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +146,8 @@ class Standings:
 
 def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Rank every candidate; types in ``listed`` are shown whatever their rank."""
-    evaluator, measure, limits = problem.evaluator, aim(goal), limits_of(goal)
+    evaluator, measure, limits = problem.evaluator, goal.aim, limits_of(goal)
+    missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
     best = front(evaluator, candidates.chains, limits)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
     near = np.inf if chosen is None else (1 + NEAR) * getattr(chosen, measure)
@@ -193,8 +174,8 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
             unlisted += key not in on_front
         elif evaluation is not None:
             lost.append(evaluation)
-        else:
-            infeasible += _nearest_miss(evaluator, chains)
+        elif (nearest := least(evaluator, chains, missed, slack=SLACK)) is not None:
+            infeasible.append(nearest)
     rest = [each for each in best if each is not chosen and each not in ties]
     if chosen is not None:
         # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.
@@ -222,21 +203,3 @@ def _best(
     if evaluation is None or getattr(evaluation, measure) > near * (1 + SLACK):
         return evaluation
     return least(evaluator, chains, measure, limits)
-
-
-def _nearest_miss(evaluator: Evaluator, chains: Sequence[CandidateChain]) -> list[Evaluation]:
-    """Of a type that is not feasible what comes nearest: the fastest of its forecasts, else of its bounds."""
-    for forecast in (True, False):
-        rows = [
-            np.where((chain.stage >= STEP) | (not forecast), chain.least.sure_seconds, np.inf) for chain in chains
-        ]
-        nearest = min(range(len(chains)), key=lambda number: float(rows[number].min()))
-        if np.isfinite(rows[nearest]).any():
-            break
-    else:
-        return []
-    chain, number = chains[nearest], int(rows[nearest].argmin())
-    if chain.stage[number] < STEP:
-        evaluator.advance(chain, number)
-        return _nearest_miss(evaluator, chains)  # it may be that this one cannot be forecast
-    return [evaluator.evaluated(chain, number)]

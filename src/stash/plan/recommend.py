@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from functools import partial
 
 import numpy as np
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
+from stash.core.formatting import dollars, span
 from stash.core.garbage import no_garbage
 from stash.core.intervals import Interval
 from stash.core.version import __version__
@@ -18,10 +18,10 @@ from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
 from stash.plan.candidates import old_prices
 from stash.plan.evaluation import Calibration, Evaluation
-from stash.plan.ranking import Standings, difference, dollars, hours, name
-from stash.plan.records import CALLED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
+from stash.plan.ranking import Standings, difference
+from stash.plan.records import CALLED, LIMITED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
 from stash.plan.rules import ruled
-from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, aim, least, limits_of
+from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, least, limits_of
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, worst
@@ -53,18 +53,18 @@ def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iter
             to = _hours_up(nearest.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
             text = f"the nearest deadline that anything keeps{within} is {to}"
-            needed = _faster(nearest, nearest.sure_seconds / goal.deadline_seconds, hours(goal.deadline_seconds))
-            text = f"{text}: {name(nearest)}, {hours(nearest.seconds)}; {needed}"
+            needed = _faster(nearest, nearest.sure_seconds / goal.deadline_seconds, span(goal.deadline_seconds))
+            text = f"{text}: {nearest.rental.name}, {span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
     if goal.budget_dollars is not None:
         nearest = least(evaluator, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
-            within = "" if goal.deadline_seconds is None else f" in {hours(goal.deadline_seconds)}"
+            within = "" if goal.deadline_seconds is None else f" in {span(goal.deadline_seconds)}"
             text = f"the least budget that does it{within} is ${int(to):,}"
             times = nearest.sure_dollars / goal.budget_dollars
             needed = _faster(nearest, times, f"{dollars(goal.budget_dollars)} at this price")
-            text = f"{text}: {name(nearest)}, {dollars(nearest.dollars)}; {needed}"
+            text = f"{text}: {nearest.rental.name}, {dollars(nearest.dollars)}; {needed}"
             yield Relaxation(option="budget", to=to, text=text)
 
 
@@ -87,7 +87,7 @@ def _of_both(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iter
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
             to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
-            text = f"neither helps alone; {to} is kept by the {what}, {name(nearest)}"
+            text = f"neither helps alone; {to} is kept by the {what}, {nearest.rental.name}"
             yield Relaxation(option="deadline and budget", to=to, text=text)
 
 
@@ -97,14 +97,14 @@ def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) 
             left = problem.candidates(constraints.model_copy(update=update))
         except UserError:
             continue
-        nearest = least(problem.evaluator, left.chains, aim(goal), limits_of(goal))
+        nearest = least(problem.evaluator, left.chains, goal.aim, limits_of(goal))
         if nearest is None:
             continue
         to, text = _loosened_to(option, nearest)
         yield Relaxation(
             option=option,
             to=to,
-            text=f"{text} makes {name(nearest)} feasible: {hours(nearest.seconds)}, {dollars(nearest.dollars)}",
+            text=f"{text} makes {nearest.rental.name} feasible: {span(nearest.seconds)}, {dollars(nearest.dollars)}",
         )
 
 
@@ -112,17 +112,9 @@ def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]
     """Each constraint that is in force, and the fields that lift it."""
     if constraints.most_nodes < MAX_NODES:
         yield "max-nodes", {"most_nodes": MAX_NODES}
-    for option, field, nothing in (
-        ("max-price", "most_dollars_per_hour", None),
-        ("quota", "quotas", {}),
-        ("min-memory", "least_gpu_memory_bytes", None),
-        ("gpu", "gpus", ()),
-        ("cloud", "clouds", ()),
-        ("region", "regions", ()),
-        ("exclude", "excluded", ()),
-    ):
+    for option, field in LIMITED.items():
         if getattr(constraints, field):
-            yield option, {field: nothing}
+            yield option, {field: getattr(Constraints(), field)}
     if constraints.spot == "never":
         yield "spot", {"spot": "allow"}
 
@@ -185,7 +177,12 @@ def recommend(
     old = old_prices(candidates.market.rentables, constraints, now)
     draws = problem.bases[0].draws
     best = None if standings.chosen is None else _choice(goal, standings.chosen, "chosen", "")
-    as_ruled = partial(_choice, goal, standing="lost", why="a rule's choice")
+
+    def as_ruled(evaluation: Evaluation) -> Choice:
+        if limits_of(goal).kept_by(evaluation):
+            return _choice(goal, evaluation, "lost", "a rule's choice")
+        return _choice(goal, evaluation, "infeasible", ranking.of_infeasible(goal, evaluation))
+
     return RentalPlan(
         stash_version=__version__,
         created=now.isoformat(),

@@ -1,4 +1,8 @@
-"""A plan: what is to be trained by when, every machine weighed, which to rent; and its file, ``*.plan.json``."""
+"""A plan: what is to be trained by when, every machine weighed, which to rent; and its file, ``*.plan.json``.
+
+Holds answers, not how they were found. Times are in seconds, sizes in bytes, money in US dollars; ``None`` means "not
+known" and is never written as zero. Every interval holds 95 %.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,21 @@ from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
 
-# A plan: what is to be trained and by when, every machine that was weighed for it, and which one to rent.
-#
-# Written by ``stash recommend`` as ``*.plan.json``, shown in many ways, and held against what was measured later by
-# ``stash check PLAN RUN``. Holds answers, not how they were found. Times are in
-# seconds, sizes in bytes, money in US dollars; ``None`` means "not known" and is never written as zero. Every
-# interval holds 95 %.
-
 PLAN_SCHEMA = 1
 PLAN_SUFFIX = documents.PLAN.suffix
 CALLED = {"budget": "max-dollars", "min-memory": "min-gpu-memory"}
 """Options by the names that they have in plans, where those of the command line have changed since."""
+
+LIMITED = {
+    "max-price": "most_dollars_per_hour",
+    "quota": "quotas",
+    "min-memory": "least_gpu_memory_bytes",
+    "gpu": "gpus",
+    "cloud": "clouds",
+    "region": "regions",
+    "exclude": "excluded",
+}
+"""Fields of ``Constraints`` that leave offers out, by their options' names in plans."""
 
 ScalingPolicy = Literal["per device", "global"]
 """What more devices do to a step: each trains as many samples as now, or all together as many as now."""
@@ -54,6 +62,11 @@ class Goal(Record):
     efficiency: float | None = Field(None, ge=0, le=1)
     """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: not
     given, and none are added."""
+
+    @property
+    def aim(self) -> Literal["seconds", "dollars"]:
+        """What is to be least: time where only a budget is given, money else."""
+        return "seconds" if self.budget_dollars is not None and self.deadline_seconds is None else "dollars"
 
 
 class Constraints(Record):
@@ -100,6 +113,11 @@ class Rental(Record):
     device: PlainName | None = None
     """``None`` where ranks run on CPUs."""
     price: HourlyPrice
+
+    @property
+    def name(self) -> str:
+        """``"2 × p3.8xlarge"``."""
+        return f"{self.nodes} × {self.instance}"
 
     @property
     def dollars_per_hour(self) -> float:
@@ -198,8 +216,7 @@ class Choice(Record):
 
     @property
     def name(self) -> str:
-        """``"2 × p3.8xlarge"``."""
-        return f"{self.rented.nodes} × {self.rented.instance}"
+        return self.rented.name
 
     @property
     def samples_per_second(self) -> float:
@@ -319,11 +336,6 @@ class RentalPlan(Record):
     @property
     def tied(self) -> tuple[Choice, ...]:
         return tuple(choice for choice in self.choices if choice.standing == "tied")
-
-    @property
-    def front(self) -> tuple[Choice, ...]:
-        """Cost against time: what nothing else beats in both, the chosen one and its ties among it if they are."""
-        return tuple(choice for choice in self.choices if choice.standing in ("chosen", "front"))
 
 
 # ``*.plan.json``: a plan is no artefact, since it holds nothing that was measured, so stores do not keep it.

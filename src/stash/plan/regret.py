@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.core.formatting import dollars, span
+from stash.core.formatting import chance, dollars, span
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
-from stash.plan.search import aim
 from stash.predict.draws import Array, intervals
 from stash.predict.passes import command
 
@@ -37,7 +36,7 @@ _SEEN = 2.0
 
 def objective(goal: Goal, evaluation: Evaluation) -> Array:
     """What is to be least, ``[draws]``."""
-    return evaluation.billed.seconds if aim(goal) == "seconds" else evaluation.billed.dollars
+    return evaluation.billed.seconds if goal.aim == "seconds" else evaluation.billed.dollars
 
 
 def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
@@ -55,13 +54,9 @@ def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> R
     return Risk(
         best=float(chances(goal, evaluations)[[each is chosen for each in evaluations].index(True)]),
         regret=regret,
-        unit=_unit(goal),
+        unit=goal.aim,
         among=len(evaluations),
     )
-
-
-def _unit(goal: Goal) -> str:
-    return "seconds" if aim(goal) == "seconds" else "dollars"
 
 
 # The experiment that is worth its price
@@ -74,7 +69,7 @@ class _Trial:
     words: tuple[str, ...]
     on: Evaluation
     worth: float
-    """Seconds or dollars, as ``_unit`` says."""
+    """Seconds or dollars, as ``Goal.aim`` says."""
     chance: float | None = None
     """That it keeps the limits, where that is what would be known; ``None``: it does, surely enough."""
 
@@ -83,7 +78,7 @@ class _Trial:
         return self.on.rental.dollars_per_hour * SECONDS / 3600
 
     def gain(self, goal: Goal) -> float:
-        return self.worth - (SECONDS if aim(goal) == "seconds" else self.price)
+        return self.worth - (SECONDS if goal.aim == "seconds" else self.price)
 
 
 def worth(goal: Goal, evaluations: Sequence[Evaluation], outcome: Array) -> float:
@@ -138,24 +133,23 @@ def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
 
 
 def _proposed(goal: Goal, trial: _Trial) -> Experiment:
-    saves = span(trial.worth) if aim(goal) == "seconds" else dollars(trial.worth)
-    machine = f"{trial.on.rental.nodes} × {trial.on.rental.instance}"
+    saves = span(trial.worth) if goal.aim == "seconds" else dollars(trial.worth)
     what = "probe" if trial.words[1] == "probe" else "profile"
-    unsure = "" if trial.chance is None else f", as it keeps the limits with {trial.chance:.0%} probability"
+    unsure = "" if trial.chance is None else f", as it keeps the limits with {chance(trial.chance)} probability"
     return Experiment(
         command=trial.words,
         on=trial.on.rental.instance,
         seconds=SECONDS,
         dollars=trial.price,
         worth=trial.worth,
-        text=f"{what} {machine} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves {saves} in the "
-        f"mean, and {SECONDS / 60:.0f} minutes of it cost {dollars(trial.price)}",
+        text=f"{what} {trial.on.rental.name} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves "
+        f"{saves} in the mean, and {SECONDS / 60:.0f} minutes of it cost {dollars(trial.price)}",
     )
 
 
 def _experiments(goal: Goal, on: Evaluation) -> Iterator[tuple[tuple[str, ...], Array]]:
     """Commands, and what each would tell of this candidate, ``[draws]``, in what is to be least."""
-    if aim(goal) == "seconds":
+    if goal.aim == "seconds":
         of_stall = {part.name: on.steps * part.seconds for part in on.billed.predicted}
     else:
         spent = zip(on.billed.predicted, on.billed.stall_dollars, strict=True)

@@ -82,18 +82,6 @@ class Residuals(Record):
     found: tuple[Residual, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    @property
-    def in_words(self) -> tuple[str, ...]:
-        """What is done with them, in sentences for whoever reads a plan."""
-        machines: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        for each in self.found:
-            machines[each.stall, each.origin][each.machine] = None
-        moved = (
-            f"forecasts of {stall} ({origin}) are moved by what it turned out to be on {listed(list(names))}"
-            for (stall, origin), names in machines.items()
-        )
-        return (*moved, *(f"nothing was learnt from {sentence}" for sentence in self.left_out))
-
 
 class Adjustment(NamedTuple):
     """What residuals make of a forecast, in units of the standard deviation that it claims."""
@@ -245,7 +233,7 @@ def facts_seen(base: Base) -> dict[str, PlanFact]:
     """What a profile tells of facts that forecasts rest on, by what they are about."""
     facts = list(facts_of(base.target))
     if base.loading is not None:
-        facts.append(Used(about="one worker's seconds per sample", unit="seconds", quantity=base.loading.make))
+        facts.append(base.loading.fact)
         if base.loading.rate is not None:
             facts.append(Used(about="a node's storage", unit="bytes/s", quantity=base.loading.rate))
     return {fact.about: plan_fact(fact) for fact in facts if fact.quantity.origin == "measured"}

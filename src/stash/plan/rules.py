@@ -24,6 +24,7 @@ from stash.plan.evaluation import WHOLE, Evaluation
 from stash.plan.records import Choice, Goal, HourlyPrice, RuleChoice
 from stash.plan.search import CandidateSet, PlanProblem
 from stash.predict.gpu_pairs import PRECISIONS, by_model, pairs, trained_in
+from stash.predict.gpu_scale import peak
 from stash.predict.passes import Base
 
 
@@ -47,16 +48,6 @@ class Offered:
     def dollars_per_hour(self) -> float:
         """Dollars an hour of a node."""
         return self.price.dollars_per_hour.value
-
-    def peak(self, precision: str) -> float | None:
-        """FLOP/s of one GPU on its data sheet as frameworks run this precision, without sparsity."""
-        gpu = self.gpu
-        if gpu is None:
-            return None
-        fp32 = gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
-        if precision == PRECISIONS[0]:
-            return fp32
-        return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second or fp32
 
 
 class Picked(NamedTuple):
@@ -100,15 +91,15 @@ def cheapest_per_hour(offers: Sequence[Offered], facts: RuleFacts) -> Picked | s
 def fastest_gpu(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     """The GPU of most peak FLOP/s, in the machine that has it for the least money an hour."""
     known = _with_peak(offers, facts)
-    most = max((peak for _, peak in known), default=0.0)
-    return cheapest_per_hour([offer for offer, peak in known if peak == most], facts) if known else _NO_PEAK
+    most = max((each for _, each in known), default=0.0)
+    return cheapest_per_hour([offer for offer, each in known if each == most], facts) if known else _NO_PEAK
 
 
 def flops_per_dollar(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     """One machine of most peak FLOP/s of all its GPUs for a dollar an hour; of machines alike in it the smallest."""
     known = [
-        (offer.dollars_per_hour / (offer.devices * peak), offer.devices, offer.key, offer)
-        for offer, peak in _with_peak(offers, facts)
+        (offer.dollars_per_hour / (offer.devices * each), offer.devices, offer.key, offer)
+        for offer, each in _with_peak(offers, facts)
     ]
     return Picked(min(known, key=lambda each: each[:3])[3], 1) if known else _NO_PEAK
 
@@ -117,7 +108,8 @@ _NO_PEAK = "no offer's GPU has a peak on its data sheet"
 
 
 def _with_peak(offers: Sequence[Offered], facts: RuleFacts) -> list[tuple[Offered, float]]:
-    return [(offer, peak) for offer in offers if (peak := offer.peak(facts.precision))]
+    """Those whose GPU has one, in FLOP/s of one of them."""
+    return [(offer, most) for offer in offers if offer.gpu and (most := peak(offer.gpu, facts.precision))]
 
 
 def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
@@ -218,13 +210,13 @@ RULES = (
 def compare_rules(
     offers: Sequence[Offered],
     facts: RuleFacts,
-    goal: Goal,
     weigh: Callable[[Picked], Choice | str],
     best: Choice | None,
 ) -> tuple[RuleChoice, ...]:
     """What each rule would have rented of ``offers``, next to ``best``, the plan's choice if it has one.
 
-    ``weigh`` is the forecast of a pick with the job's settings as the plan would run it there, or why there is none.
+    ``weigh`` is the forecast of a pick with the job's settings as the plan would run it there, *infeasible* where it
+    does not keep what was asked, or why there is none.
     """
     found = []
     for rule in RULES:
@@ -234,10 +226,6 @@ def compare_rules(
             rented = "" if isinstance(picked, str) else f"it rents {picked.nodes} × {picked.offer.instance.name}: "
             found.append(RuleChoice(rule=rule.name, text=rule.text, choice=None, why=rented + choice))
             continue
-        chances = (
-            choice.on_time if goal.deadline_seconds is not None else None,
-            choice.within_budget if goal.budget_dollars is not None else None,
-        )
         found.append(
             RuleChoice(
                 rule=rule.name,
@@ -245,7 +233,7 @@ def compare_rules(
                 choice=choice,
                 dollars_more=None if best is None else choice.dollars.value - best.dollars.value,
                 seconds_more=None if best is None else choice.seconds.value - best.seconds.value,
-                feasible=all(chance is None or chance >= goal.confidence for chance in chances),
+                feasible=choice.standing != "infeasible",
             )
         )
     trials, dollars = measuring_everything(offers, facts)
@@ -314,7 +302,7 @@ def ruled(
     choice_of: Callable[[Evaluation], Choice],
 ) -> tuple[RuleChoice, ...]:
     """What each rule would have rented of what can be forecast, and its regret against ``best``."""
-    known = candidates.types().keys() - question.evaluator.unknown.keys()
+    known = {chain.rentable.key for chain in candidates.chains if np.isfinite(chain.least.seconds).any()}
     rentables = [rentable for rentable in candidates.market.rentables if rentable.key in known]
     offers = [
         Offered(each.instance, each.price, each.devices, each.most_nodes, _gpu(each, catalog)) for each in rentables
@@ -325,7 +313,7 @@ def ruled(
         found = _cheapest(question, candidates, priced[id(picked.offer)], picked.nodes)
         return choice_of(found) if isinstance(found, Evaluation) else found
 
-    return compare_rules(offers, rule_facts(question.bases, goal, catalog), goal, weigh, best)
+    return compare_rules(offers, rule_facts(question.bases, goal, catalog), weigh, best)
 
 
 def _gpu(rentable: Rentable, catalog: Catalog) -> GpuFacts | None:
@@ -343,11 +331,8 @@ def _cheapest(problem: PlanProblem, candidates: CandidateSet, rentable: Rentable
             number = int(np.searchsorted(chain.shape.nodes, nodes))
             while chain.stage[number] < WHOLE and np.isfinite(chain.least.dollars[number]):
                 problem.evaluator.advance(chain, number)
-            if (
-                chain.stage[number] == WHOLE
-                and (evaluation := problem.evaluator.evaluated(chain, number)) is not None
-            ):
-                found.append(evaluation)
+            if chain.stage[number] == WHOLE:
+                found.append(problem.evaluator.evaluated(chain, number))
     if found:
         return min(found, key=lambda each: each.dollars)
     unknown = {**{f"{item.cloud}/{item.instance}": item for item in candidates.unranked}, **problem.evaluator.unknown}

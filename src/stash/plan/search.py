@@ -21,9 +21,18 @@ from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
 from stash.plan.bounds import Floors, Least
 from stash.plan.candidates import Market, Rentable, market
-from stash.plan.evaluation import LINKED, STEP, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import FLOOR, STEP, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
-from stash.plan.settings import Nearest, Shapes, StepPlan, measured_machines, profiled_on, room, with_machines
+from stash.plan.settings import (
+    Nearest,
+    Shapes,
+    StepPlan,
+    measured_machines,
+    profiled_on,
+    refused,
+    room,
+    with_machines,
+)
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.passes import Base, command
 
@@ -81,7 +90,7 @@ class PlanProblem:
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
         floors = Floors(plan.goal.confidence)
-        self.evaluator = Evaluator(plan.goal, facts, floors, self.bases, calibrate, transport)
+        self.evaluator = Evaluator(plan.goal, facts, floors, calibrate, transport)
 
     @property
     def talk(self) -> str:
@@ -130,8 +139,9 @@ class PlanProblem:
             raise UserError(fits.why)
         shapes = self._shapes.of(rentable, number, fits.largest)
         if not shapes:
+            why = refused(self.bases[number], rentable, rentable.most_nodes)
             raise UserError(
-                "no number of its devices shares out the batch evenly in parts that fit into their memory"
+                why or "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )
         return [self.evaluator.chain(rentable, shape, own) for shape in shapes]
 
@@ -160,6 +170,11 @@ class GoalLimits:
             kept &= least.sure_dollars <= self.dollars
         return kept
 
+    def kept_by(self, evaluation: Evaluation) -> bool:
+        """Whether a whole bill keeps them."""
+        in_time = self.seconds is None or evaluation.sure_seconds <= self.seconds
+        return in_time and (self.dollars is None or evaluation.sure_dollars <= self.dollars)
+
 
 ANY = GoalLimits()
 
@@ -167,11 +182,6 @@ ANY = GoalLimits()
 def limits_of(goal: Goal) -> GoalLimits:
     """What a candidate has to keep."""
     return GoalLimits(goal.deadline_seconds, goal.budget_dollars)
-
-
-def aim(goal: Goal) -> Measure:
-    """What is to be least: time where only a budget is given, money else."""
-    return "seconds" if goal.budget_dollars is not None and goal.deadline_seconds is None else "dollars"
 
 
 def least(
@@ -245,8 +255,8 @@ def ascending(
 def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
     """The node count to look at: that of the least bound, or a smaller one that would raise it."""
     best = int(np.flatnonzero(open_ & (values == now))[0])
-    if chain.stage[best] != LINKED:
+    if chain.stage[best] != FLOOR:
         return best
-    alike = open_ & (values <= now * _ALIKE) & (chain.stage == LINKED)
+    alike = open_ & (values <= now * _ALIKE) & (chain.stage == FLOOR)
     alike &= chain.shape.nodes >= min(chain.onward_from, int(chain.shape.nodes[best]))
     return int(np.flatnonzero(alike)[0])

@@ -27,8 +27,8 @@ from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
-from stash.predict.memory import RESERVE, job_footprint
-from stash.predict.passes import Base, records
+from stash.predict.memory import RESERVE, holds_shards, job_footprint
+from stash.predict.passes import Base, records, without_replicas
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -205,16 +205,24 @@ def room(base: Base, rentable: Rentable) -> Room:
     return Room(largest)
 
 
+def refused(base: Base, rentable: Rentable, nodes: int) -> str | None:
+    """Why the job's model cannot be divided among so many nodes; ``None``: it can."""
+    ranks, was = nodes * rentable.devices, base.target.ranks
+    if not holds_shards(base, ranks, rentable.device_memory_bytes):
+        return f"the job shards its model over {was} ranks, and whether parts for {ranks} fit into memory is unknown"
+    return without_replicas(base, nodes, rentable.devices)
+
+
 class Shapes:
     """Every shape that is asked for, made once."""
 
     def __init__(self, bases: Sequence[Base], plan: StepPlan) -> None:
         self._bases, self._plan = bases, plan
-        self._known: dict[tuple[int, str | None, int, int, int], tuple[Shape, ...]] = {}
+        self._known: dict[tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]] = {}
 
     def of(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
         """One for each batch that its node counts ask for, none above ``largest``."""
-        key = (base, rentable.device, rentable.devices, rentable.most_nodes, largest)
+        key = (base, rentable.device, rentable.devices, rentable.device_memory_bytes, rentable.most_nodes, largest)
         if key not in self._known:
             self._known[key] = tuple(self._made(rentable, base, largest))
         return self._known[key]
@@ -223,7 +231,7 @@ class Shapes:
         by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.of_device(nodes * rentable.devices)
-            if of_device is not None:
+            if of_device is not None and refused(self._bases[base], rentable, nodes) is None:
                 by_split.setdefault(split(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)

@@ -13,6 +13,7 @@ import numpy as np
 from stash.analysis.breakdown import Missing
 from stash.core.errors import UserError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
+from stash.core.units import counted
 from stash.predict.changes import AS_IT_IS, Alteration, named_gpu, stage_of
 from stash.predict.cluster import Storage, Target
 from stash.predict.compute_ratios import crowded, crowding
@@ -201,7 +202,8 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     if name != "compute" and target.device != base.target.device:
         beyond.append(f"{name} was measured on {base.target.device}, and is taken over")
     if name == "contention" and target.devices != base.target.devices:
-        beyond.append(f"contention was measured with {base.target.devices} ranks on a node, and is taken over")
+        before = counted(base.target.devices, "rank")
+        beyond.append(f"contention was measured with {before} on a node, and is taken over")
     facts = scale.facts if name == "compute" else ()
     if name in base.as_it_was:
         facts = (base.as_it_was[name], *facts)

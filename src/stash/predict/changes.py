@@ -1,4 +1,7 @@
-"""What is asked for: facts of a job and its machines other than measured, and the cluster that makes."""
+"""What is asked for: facts of a job and its machines other than measured, and the cluster that makes.
+
+Options of ``stash whatif``, and what Python asks. What they do to a step is not known here.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts
+from stash.catalog.machines import variants
 from stash.catalog.offers import Catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
@@ -29,9 +33,6 @@ from stash.predict.draws import Quantity, given
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.predict.timeline import Stage
 from stash.ui.options import Options, declarations, option, read_as
-
-# The facts of a job and its machines that are to be other than they were measured: options of ``stash whatif``, and
-# what Python asks. What they do to a step is not known here.
 
 Dtype = Literal["fp32", "amp"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
@@ -262,10 +263,7 @@ def stage_of(wanted: Alteration) -> Stage | None:
     return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
 
 
-# The cluster that is asked about: the one that was profiled, or an instance's, with what the changes say instead.
-#
-# What is not known of it stays unknown. A GPU named alone moves into the machines that were profiled: their links
-# stay.
+# The cluster that is asked about. A GPU named alone moves into the machines that were profiled: their links stay.
 
 
 def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]) -> Target:
@@ -399,8 +397,7 @@ def _faster(target: Target, times: float) -> Network:
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:
     """A GPU by variant, or by a model's name its first variant: published speeds seldom tell variants apart."""
-    variants = [gpu for gpu in known.gpus if gpu.model.lower() == name.strip().lower()]
-    return variants[0] if variants else known.gpu(name)
+    return variants(name, known)[0]
 
 
 def _network(target: Target, rate: float, transport: NodeTransport | None) -> Network:

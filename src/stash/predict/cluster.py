@@ -53,6 +53,14 @@ class Network(Record):
     latency_seconds: Quantity | None = None
     """Of one hop between nodes."""
 
+    @property
+    def of_a_node(self) -> Quantity | None:
+        """Bytes per second of all its interfaces together."""
+        rate = self.bytes_per_second
+        if rate is None or self.nics == 1:
+            return rate
+        return rate.scaled(self.nics, source=f"{rate.source}, {self.nics} interfaces")
+
 
 class Storage(Record):
     """Where a node's data lie."""
@@ -235,7 +243,7 @@ def transport_used(network: Network | None) -> NodeTransport:
         return "sockets"
     if network.transport is not None:
         return "sockets" if network.transport == "tcp" else "rdma"
-    rate, limit = network.bytes_per_second, socket_limit()
+    rate, limit = network.of_a_node, socket_limit()
     least = None if rate is None else rate.low or rate.value
     return "rdma" if least is not None and limit is not None and least > (limit.high or limit.value) else "sockets"
 

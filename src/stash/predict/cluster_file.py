@@ -136,50 +136,47 @@ class _Described(_Written):
 
 def target_of_text(text: str, path: str) -> Target:
     """The target that ``text`` describes; ``path`` is named in errors and as its source. Raises UserError."""
-    return _target(loads(text, path, _Described).content, path)
-
-
-def _target(described: _Described, path: str) -> Target:
+    described = loads(text, path, _Described).content
     inside, network, disk = described.inside, described.network, described.disk
-    as_of, source = described.as_of, described.source or path
+
+    def fact(ends: _Ends | None) -> Quantity | None:
+        """What a user wrote; without a spread it is a wish, and taken as exact."""
+        if ends is None:
+            return None
+        source, as_of = described.source or path, described.as_of
+        return Quantity(value=ends.value, low=ends.low, high=ends.high, origin="given", as_of=as_of, source=source)
+
     return Target(
         name=described.name,
         nodes=described.nodes,
         devices=described.devices,
         backend=described.backend or ("gloo" if described.device is None else "nccl"),
         device=described.device,
-        device_memory_bytes=_fact(described.device_memory, as_of, source),
+        device_memory_bytes=fact(described.device_memory),
         inside=inside
         and NodeLinks(
             wiring=inside.wiring,
-            bytes_per_second=_fact(inside.bandwidth, as_of, source),
-            latency_seconds=_fact(inside.latency, as_of, source),
+            bytes_per_second=fact(inside.bandwidth),
+            latency_seconds=fact(inside.latency),
             slowest_share=inside.slowest_share,
         ),
         network=network
         and Network(
             transport=network.transport,
-            bytes_per_second=_fact(network.bandwidth, as_of, source),
+            bytes_per_second=fact(network.bandwidth),
             nics=network.nics,
-            latency_seconds=_fact(network.latency, as_of, source),
+            latency_seconds=fact(network.latency),
         ),
-        cores=_fact(described.cores, as_of, source),
-        memory_bytes=_fact(described.memory, as_of, source),
+        cores=fact(described.cores),
+        memory_bytes=fact(described.memory),
         storage=disk
         and Storage(
-            bytes_per_second=_fact(disk.bandwidth, as_of, source),
-            burst_bytes_per_second=_fact(disk.burst, as_of, source),
-            reads_per_second=_fact(disk.reads_per_second, as_of, source),
+            bytes_per_second=fact(disk.bandwidth),
+            burst_bytes_per_second=fact(disk.burst),
+            reads_per_second=fact(disk.reads_per_second),
             remote=disk.remote,
-            burst_seconds=_fact(disk.burst_for, as_of, source),
-            latency_seconds=_fact(disk.latency, as_of, source),
-            stream_bytes_per_second=_fact(disk.stream, as_of, source),
+            burst_seconds=fact(disk.burst_for),
+            latency_seconds=fact(disk.latency),
+            stream_bytes_per_second=fact(disk.stream),
         ),
     )
-
-
-def _fact(ends: _Ends | None, as_of: str | None, source: str) -> Quantity | None:
-    """What a user wrote; without a spread it is a wish, and taken as exact."""
-    if ends is None:
-        return None
-    return Quantity(value=ends.value, low=ends.low, high=ends.high, origin="given", as_of=as_of, source=source)

@@ -188,12 +188,12 @@ def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None
 # From a probe
 
 
-def of_probe(probe: Probe, nodes: int | None = None) -> Target:
-    """``nodes`` machines like those that were probed, by default as many."""
+def of_probe(probe: Probe) -> Target:
+    """The machines that were probed."""
     host = probe.hosts[0]
     backend: Backend = "nccl" if host.gpus else "gloo"
     inside, network = links_of(probe.hosts, probe.created, backend)
-    count = len(probe.hosts) if nodes is None else nodes
+    count = len(probe.hosts)
     return Target(
         name=f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}",
         nodes=count,
@@ -262,11 +262,13 @@ def _seen(value: float | None, created: str) -> Quantity | None:
 
 
 def cores_of(host: Host | None, created: str) -> Quantity | None:
-    if host is None:
-        return None
+    return None if host is None else _seen(usable_threads(host), created)
+
+
+def usable_threads(host: Host) -> float | None:
+    """Hardware threads' worth of time that a job may use."""
     limit = host.limits.cpus if host.limits is not None else None
-    counts = [count for count in (host.cores, limit) if count]
-    return _seen(min(counts) if counts else None, created)
+    return min((count for count in (host.cores, limit) if count), default=None)
 
 
 def memory_of(host: Host | None, created: str) -> Quantity | None:

@@ -175,9 +175,7 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     never = np.full(draws.count, np.inf)
     inside, between = never, never
     if nodes > 1:
-        between = draws.of("rate between nodes", rate_between(target)) * (
-            target.network.nics if target.network else 1
-        )
+        between = draws.of("rate between nodes", rate_between(target))
     # A rate measured over all ranks stands for links not measured: it is of the narrowest of them.
     unknown = target.inside is None or target.inside.bytes_per_second is None
     over_all = nodes > 1 and unknown and rate_between(target).origin == "measured"
@@ -199,13 +197,14 @@ def rate_inside(target: Target) -> Quantity:
 
 
 def rate_between(target: Target) -> Quantity:
-    """What one interface of a node carries; raises UnknownFactError."""
-    if target.network is None or target.network.bytes_per_second is None:
+    """What all interfaces of a node carry; raises UnknownFactError."""
+    rate = None if target.network is None else target.network.of_a_node
+    if rate is None:
         raise UnknownFactError(
             f"the network between nodes is unknown (machines {target.name}); say it with --network, or measure it "
             "with `stash probe` on two of them"
         )
-    return target.network.bytes_per_second
+    return rate
 
 
 def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
@@ -218,7 +217,7 @@ def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
         ]
     if target.nodes > 1 and not only_inside and target.network is not None:
         facts += [
-            ("bandwidth between nodes", "bytes/s", target.network.bytes_per_second),
+            ("bandwidth between nodes", "bytes/s", target.network.of_a_node),
             ("latency between nodes", "seconds", target.network.latency_seconds),
         ]
     return tuple(Used(about=about, unit=unit, quantity=known) for about, unit, known in facts if known is not None)

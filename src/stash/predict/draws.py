@@ -56,15 +56,8 @@ class Quantity(Record):
     def scaled(self, factor: float, origin: Origin | None = None, source: str | None = None) -> Quantity:
         """The same times a positive ``factor``; from then on of ``origin`` and ``source``, if these are given."""
         new = self.interval.scaled(factor)
-        return self.model_copy(
-            update={
-                "value": new.value,
-                "low": new.low,
-                "high": new.high,
-                "origin": origin or self.origin,
-                "source": source or self.source,
-            }
-        )
+        ends = {"value": new.value, "low": new.low, "high": new.high}
+        return self.model_copy(update={**ends, "origin": origin or self.origin, "source": source or self.source})
 
 
 def worst(origins: Iterable[Origin]) -> Origin:

@@ -232,30 +232,6 @@ class ExchangeModel:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute + changes.copy_seconds
 
-    def least_network(self, target: Target, ranks: Array) -> Array:
-        """What the network stall is at least on machines like ``target``'s, ``[ranks, draws]`` in seconds.
-
-        Besides noise below zero, what is waited for the slowest, and ``doubt``. ``target`` is two nodes, whose links
-        and devices more of them have, too. Where a measurement holds the forecast, half of it is the plain rule's
-        (``_with_payload``), of one exchange a step at least, and the other half not below zero; else nothing is said.
-        """
-        least = np.zeros((len(ranks), self._draws.count))
-        # Without a measured interconnect stall the two are one.
-        apart = (False, True) if self._stalls["interconnect"] else (False,)
-        seen = [self._calibrating("network", each) for each in apart]
-        if target.backend != "nccl" or self.work is None or any(each is None for each in seen):
-            return least
-        try:
-            reach = self._reach("network", target, apart=False)
-        except UnknownFactError:
-            return least
-        once = payload(reach.whole, self.work, ExchangeChanges(times=1.0))
-        shares = (ranks - 1) / ranks / ((target.ranks - 1) / target.ranks)
-        for each in filter(None, seen):
-            found = np.maximum(0.0, _by_rule(each, shares[:, None] * once) - np.minimum(0.0, each.waited)) / 2
-            least = found if each is seen[0] else np.minimum(least, found)
-        return least
-
     def _modelled(
         self,
         reach: _Reach,
@@ -287,11 +263,15 @@ class ExchangeModel:
         return shown(self._exposed(fabric, backend, changes, whole), whole, uniforms)
 
     def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
-        """The mean of the held model and of the plain rule; of what the payload takes inside a node nothing is taken
-        off. The rule never falls where the payload takes longer, so faster links never make a step longer.
+        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
+        less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
+        never falls where the payload takes longer, so faster links never make a step longer.
         """
         now = payload(reach.whole, self._job(), changes)
-        blended: Array = (held + _by_rule(seen, now)) / 2
+        # Noise below zero is in no proportion to anything.
+        in_proportion = np.minimum(seen.waited, seen.waited * (now / seen.payload))
+        by_rule = np.maximum(seen.waited + (now - seen.payload), in_proportion)
+        blended: Array = (held + by_rule) / 2
         return blended
 
     def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
@@ -398,19 +378,15 @@ class ExchangeModel:
             yield f"links {_PLACES[name]} are {new / old:.2g} times as fast as those measured"
 
 
-def _by_rule(seen: _Seen, payload: Array) -> Array:
-    """What was waited, and what the payload takes more of; or less, but no more than in proportion."""
-    # Noise below zero is in no proportion to anything.
-    in_proportion = np.minimum(seen.waited, seen.waited * (payload / seen.payload))
-    waits: Array = np.maximum(seen.waited + (payload - seen.payload), in_proportion)
-    return waits
-
-
 def _ranks(target: Target, name: str) -> int:
     """That the exchange of this stall's scope joins."""
     return target.devices if name == "interconnect" else target.ranks
 
 
 def _rate(target: Target, name: str) -> float | None:
-    links = target.inside if name == "interconnect" else target.network
-    return None if links is None or links.bytes_per_second is None else links.bytes_per_second.value
+    inside, network = target.inside, target.network
+    if name == "interconnect":
+        rate = None if inside is None else inside.bytes_per_second
+    else:
+        rate = None if network is None else network.of_a_node
+    return None if rate is None else rate.value

@@ -142,8 +142,6 @@ class ExchangeChanges:
     """Of the backward pass's length as profiled."""
     copy_seconds: float = 0.0
     """Of a step, added: copies into buckets that were views before, or, negative, no more (``timeline.copies``)."""
-    slowdown: float = 0.0
-    """How much slower the backward pass is while buckets travel; 0 leaves that to what was measured."""
     sharding: Stage | None = None
     """``None``: every rank holds the whole model."""
     passes: int = 1
@@ -193,7 +191,7 @@ def exposed(
     each = bucket_times(fabric, work, backend, changes)
     if work.ready:
         moments = moments_of(work, changes) * changes.compute
-        every = [timeline.exposed(np.broadcast_to(row, each.shape), each, changes.slowdown) for row in moments]
+        every = [timeline.exposed(np.broadcast_to(row, each.shape), each) for row in moments]
         weights = np.full((len(each), len(every)), 1 / len(every)) if looks is None else looks
         late = np.sum(np.array(every).T * weights, axis=1)
     else:

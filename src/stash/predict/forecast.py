@@ -6,7 +6,7 @@ up draw by draw: so do their means, and the step's interval is that of the sums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,18 +116,6 @@ class Forecast(Record):
         return None if self.unknown else self.breakdown.step
 
     @property
-    def samples_per_second(self) -> Interval | None:
-        """Of the whole job; ``None`` where samples or a part of the step are unknown."""
-        step, samples = self.step, self.breakdown.samples_per_step
-        if step is None or not samples:
-            return None
-        if step.low is None or step.high is None:
-            return Interval(value=samples / step.value)
-        high = samples / step.low if step.low > 0 else None
-        low = samples / step.high if high is not None else None
-        return Interval(value=samples / step.value, low=low, high=high)
-
-    @property
     def beyond(self) -> tuple[str, ...]:
         """Every sentence about extrapolation, once."""
         return tuple(dict.fromkeys(sentence for part in self.grounds for sentence in part.beyond))
@@ -190,7 +178,7 @@ def forecast(
         rungs=rungs,
         stalls=stalls,
         skipped=tuple(unknown),
-        paper=_paper({stall.name: stall.seconds for stall in stalls}),
+        paper=Paper(),
         stability=Stability(ok=not warnings, warnings=warnings),
         rates=Rates(),
         communication=Communication(),
@@ -202,20 +190,3 @@ def forecast(
 def _counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
     """Of a step of the whole job, alike on all ranks and under all rungs."""
     return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)
-
-
-def _paper(seconds: Mapping[str, float]) -> Paper:
-    """The paper's percentages (``docs/method.md``), of steps that are the sums of the stalls up to a rung."""
-
-    def step(upto: str) -> float:
-        return sum(seconds.get(name, 0.0) for name in STALLS[: STALLS.index(upto) + 1])
-
-    def percent(stall: str, of: str, below: str) -> float | None:
-        return None if stall not in seconds else (step(stall) - step(below)) / step(of) * 100
-
-    return Paper(
-        interconnect_pct=percent("interconnect", "interconnect", "transfer"),
-        network_pct=percent("network", "interconnect", "interconnect"),
-        prep_pct=percent("prep", "prep", "network"),
-        fetch_pct=percent("fetch", "fetch", "prep"),
-    )

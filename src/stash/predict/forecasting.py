@@ -29,7 +29,7 @@ from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
 from stash.predict.loading import held_to, loading
 from stash.predict.mesh import mesh_stalls
-from stash.predict.passes import Base, ComputeScale, as_measured, passes, refuse_unanswerable
+from stash.predict.passes import Base, ComputeScale, as_measured, passes, refuse_unanswerable, without_replicas
 from stash.predict.pipelining import bubble_change
 
 _OF_MACHINES = (
@@ -98,6 +98,8 @@ def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, fl
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
         if target == base.target:  # what was asked for is what was measured
             wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
+        elif (why := without_replicas(base, target.nodes, target.devices)) is not None:
+            raise UserError(f"{target.name}: {why}")
     if wanted == AS_IT_IS and not less:
         parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
         return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)

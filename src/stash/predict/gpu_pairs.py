@@ -31,30 +31,31 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "amp")
 _HALVES = ("float16", "bfloat16", "half")
 
 
-class Pair(NamedTuple):
-    """One model on two GPUs: how many times as long the second takes."""
+class SpeedChange(NamedTuple):
+    """One model trained in two ways: what changed of its time."""
 
     model: str
-    batch: int | None
-    precision: str
+    gpu: str
+    """Of two that are compared the second."""
+    log_ratio: float
     source: str
     as_of: str | None
-    log_ratio: float
-    """ln(seconds on the second / seconds on the first)."""
 
 
-def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[Pair, ...]:
-    """Every published pair of these two GPU models at this precision; none for a GPU with itself."""
+def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[SpeedChange, ...]:
+    """ln(seconds on the second / seconds on the first) of every published pair of these two GPU models at this
+    precision; none for a GPU with itself.
+    """
     table = speeds() if table is None else table
     speeds_of: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
     for speed in table:
         if speed.precision == precision and speed.gpu in (first, second):
             speeds_of[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
     made = []
-    for (model, batch, series), by_gpu in sorted(speeds_of.items(), key=str):
+    for (model, _, series), by_gpu in sorted(speeds_of.items(), key=str):
         if first != second and by_gpu.keys() >= {first, second}:
             ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
-            made.append(Pair(model, batch, precision, series, by_gpu[second][0].as_of, ratio))
+            made.append(SpeedChange(model, second, ratio, series, by_gpu[second][0].as_of))
     return tuple(made)
 
 
@@ -66,7 +67,7 @@ def near(one: int | None, other: int | None) -> bool:
     return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
 
 
-def by_model(pairs: Iterable[Pair | SpeedChange]) -> float:
+def by_model(pairs: Iterable[SpeedChange]) -> float:
     """The mean log ratio over models, each counting once however many batches of it were published."""
     grouped: dict[str, list[float]] = defaultdict(list)
     for pair in pairs:
@@ -83,7 +84,7 @@ def arm(errors: Sequence[float]) -> float:
     return float(stdtrit(count, 0.975)) * rms * math.sqrt(1 + 1 / count)
 
 
-def left_out_errors(known: Sequence[Pair | SpeedChange]) -> list[float]:
+def left_out_errors(known: Sequence[SpeedChange]) -> list[float]:
     """For each model ln(predicted / published), predicted from the other models alone."""
     errors = []
     for model in sorted({pair.model for pair in known}):
@@ -91,16 +92,6 @@ def left_out_errors(known: Sequence[Pair | SpeedChange]) -> list[float]:
         if rest:
             errors.append(by_model(rest) - by_model([pair for pair in known if pair.model == model]))
     return errors
-
-
-class SpeedChange(NamedTuple):
-    """One model on one GPU, trained in two ways: what changed of its time."""
-
-    model: str
-    gpu: str
-    log_ratio: float
-    source: str
-    as_of: str | None
 
 
 @lru_cache(maxsize=1)
@@ -153,6 +144,14 @@ def trained_in(work: Workload) -> Precision:
     for operator in work.operators:
         flops[_in_halves(operator.dtype)] += operator.flops or 0.0
     return "amp" if _in_halves(work.precision or "") or flops[True] > flops[False] else "fp32"
+
+
+def in_bfloat16(work: Workload) -> bool:
+    """Whether most of a job's FLOPs are in it, or its parameters are."""
+    flops: dict[str, float] = defaultdict(float)
+    for operator in work.operators:
+        flops[operator.dtype.removeprefix("torch.")] += operator.flops or 0.0
+    return "bfloat16" in (work.precision, max(flops, key=lambda each: flops[each], default=None))
 
 
 def _in_halves(dtype: str) -> bool:

@@ -20,6 +20,7 @@ from stash.analysis.step_times import rank_values, readers
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
+from stash.predict.cluster_sources import usable_threads
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.pipeline import (
     MAX_VARIATION,
@@ -115,13 +116,6 @@ def dataset_bytes(profile: Profile) -> float | None:
     if work.dataset_bytes is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
         return samples * work.sample_disk_bytes
     return work.dataset_bytes
-
-
-def usable_threads(host: Host) -> float | None:
-    """Hardware threads' worth of time that a job may use."""
-    limit = host.limits.cpus if host.limits is not None else None
-    known = [each for each in (limit, host.cores) if each]
-    return min(known) if known else None
 
 
 def rented(host: Host | None) -> bool:

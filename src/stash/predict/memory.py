@@ -89,6 +89,17 @@ def peak_bytes(profile: Profile) -> float | None:
     return max(held, default=None)
 
 
+def holds_shards(base: Base, ranks: int, memory_bytes: float | None) -> bool:
+    """Whether a device of so many ranks holds its part of a model that the job shards itself.
+
+    On fewer ranks than were profiled all that one held is taken to grow, as how much of it are shards is unrecorded.
+    """
+    held, times = peak_bytes(base.profile), base.target.ranks / ranks
+    if times <= 1 or base.target.device is None or not shards_itself(base.profile.workload):
+        return True
+    return held is not None and memory_bytes is not None and Footprint.fits(times * held, memory_bytes)
+
+
 @dataclass(frozen=True)
 class Fit:
     """A device's memory: what a step needs of it, and the batch that would just fit."""

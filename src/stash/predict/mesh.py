@@ -263,7 +263,7 @@ def _faster(was: Target, target: Target, stall: str, place: str, before: GroupPl
         if was.network != target.network:
             if was.network is None or was.network.bytes_per_second is None:
                 raise UnknownFactError("how fast the profiled network is was not measured; run `stash probe` there")
-            rates = rate_between(target).value / was.network.bytes_per_second.value
+            rates = rate_between(target).value / rate_between(was).value
         return rates * after.together / before.together
     part = (after if place == "network" else before).together / was.devices
     inside = rate_inside(target).value

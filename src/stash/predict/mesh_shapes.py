@@ -103,7 +103,8 @@ def divided(profile: Profile) -> Divided:
                         f"{', '.join(Mesh._fields)} can")  # fmt: skip
     order = tuple(str(name) for name in axes.values())
     if len(set(order)) < len(order):
-        raise UserError(f"--mesh: several axes of the job are {_twice(order)}: {', '.join(axes)}")
+        twice = next(name for name in order if order.count(name) > 1)
+        raise UserError(f"--mesh: several axes of the job are {twice}: {', '.join(axes)}")
     mesh = Mesh(**{str(axes[axis.name]): axis.ranks for axis in several})
     if mesh.ranks != profile.world_size:
         raise UserError(f"--mesh: the job's mesh ({mesh}) has {mesh.ranks} ranks, and {profile.world_size} were "
@@ -116,10 +117,6 @@ def _axis(profile: Profile, name: str) -> str | None:
     found = next((axis for axis, names in _NAMES.items() if name.lower() in names), None)
     kinds = [use.kind for use in profile.workload.groups if use.name == name]
     return "shard" if found == "data" and any(each in kind for kind in kinds for each in _DIVIDES) else found
-
-
-def _twice(names: Sequence[str]) -> str:
-    return next(name for name in names if names.count(name) > 1)
 
 
 def shapes(known: Divided) -> Iterator[Mesh]:

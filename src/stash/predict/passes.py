@@ -15,6 +15,7 @@ from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
+from stash.core.units import counted
 from stash.predict.changes import Alteration, named_gpu, option_name
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
@@ -31,7 +32,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, trained_in
+from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, in_bfloat16, trained_in
 from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading, lacks
 from stash.predict.pipeline import Work, less_sure
@@ -95,6 +96,8 @@ def records(profile: Profile) -> str:
 
 _TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"})
 """Architectures that have them."""
+_WITHOUT_BFLOAT16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})
+"""Those that do not compute in it (CUDA C++ Programming Guide: compute capability 8.0 and more do)."""
 _LARGE_CHANGE = 4.0
 """Times the batch: published speeds at two batches seldom lie farther apart."""
 
@@ -106,7 +109,6 @@ class ComputeScale:
     factor: Array
     facts: tuple[Used, ...] = ()
     beyond: tuple[str, ...] = ()
-    changed: bool = False
 
     @cached_property
     def mean(self) -> float:
@@ -152,7 +154,6 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
     draws, known = base.draws, base.catalog()
     factor, facts, beyond = np.ones(draws.count), [], []
     precision = trained_in(profile.workload)
-    model = model_key(profile.workload.name)
     waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
@@ -162,27 +163,10 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
             beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
     if target.device != measured.device:
-        first, second = known.gpu(measured.device or ""), named_gpu(target.device or "", known)
-        batch = None if before is None else before.batch
-        beyond += [
-            f"the rate of {gpu.name}'s tensor cores is in no table: data sheets' ratios count its others only"
-            for gpu in (first, second)
-            if gpu.architecture in _TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None
-        ]
-        if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
-            beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-        quantity = time_ratio(first, second, model, batch, precision)
-        if quantity is None:
-            raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
-        if waits:
-            quantity = of_a_waiting_device(quantity, filled=filled)
-        else:
-            quantity = no_faster_than_launches(quantity, None if before is None else before.launched)
-        rate = together(model, precision, draws)
-        shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
-        factor = factor * draws.of(f"speed of {second.name}", quantity, shared)
-        facts.append(Used(about=f"seconds on {second.model} per second on {first.model}", unit="count",
-                          quantity=quantity))  # fmt: skip
+        elsewhere = _on_another_gpu(base, target, wanted, float(np.mean(factor)), filled)
+        factor = factor * elsewhere.factor
+        facts += elsewhere.facts
+        beyond += elsewhere.beyond
     elif waits and not target.is_of_machines_like(measured):
         quantity = of_a_waiting_device(Quantity(value=1.0, origin="given", source="the same GPU"))
         factor = factor * draws.of("cores that launch kernels", quantity)
@@ -206,7 +190,38 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         quantity = of_a_waiting_device(quantity, SAME_CORES, filled) if waits else quantity
         factor = factor * draws.of("mixed precision", quantity)
         facts.append(Used(about=f"seconds with {wanted.dtype} per second now", unit="count", quantity=quantity))
-    return ComputeScale(factor, tuple(facts), tuple(beyond), bool(facts))
+    return ComputeScale(factor, tuple(facts), tuple(beyond))
+
+
+def _on_another_gpu(base: Base, target: Target, wanted: Alteration, longer: float, filled: bool) -> ComputeScale:
+    """Of the device alone; a pass of the batch asked for takes ``longer`` on the one that was profiled."""
+    work, before, known = base.profile.workload, base.passes, base.catalog()
+    first, second = known.gpu(base.target.device or ""), named_gpu(target.device or "", known)
+    model, precision = model_key(work.name), trained_in(work)
+    if wanted.dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
+        raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
+    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision)
+    if quantity is None:
+        raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
+    if base.breakdown.waits_for_host:
+        quantity = of_a_waiting_device(quantity, filled=filled)
+    else:
+        launched = None if before is None else before.launched
+        if launched is not None:  # as many kernels, whatever the batch: of a longer pass a smaller part
+            launched = min(1.0, launched) / longer
+        quantity = no_faster_than_launches(quantity, launched)
+    beyond = [
+        f"the rate of {gpu.name}'s tensor cores is in no table: data sheets' ratios count its others only"
+        for gpu in (first, second)
+        if gpu.architecture in _TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None
+    ]
+    if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
+        beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
+    rate = together(model, precision, base.draws)
+    shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
+    about = f"seconds on {second.model} per second on {first.model}"
+    fact = Used(about=about, unit="count", quantity=quantity)
+    return ComputeScale(base.draws.of(f"speed of {second.name}", quantity, shared), (fact,), tuple(beyond))
 
 
 def _batch_exponent(base: Base, larger: bool) -> Quantity:
@@ -304,6 +319,21 @@ def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
         if seconds is not None:
             parts.append(Predicted(name, seconds, "measured", (base.as_it_was[name],)))
     return parts
+
+
+def without_replicas(base: Base, nodes: int, devices: int) -> str | None:
+    """Why so many nodes of so many devices hold no whole replicas of a model that ranks share; else ``None``.
+
+    What ranks of a replica exchange was seen where they lay: within a node, or over nodes of as many devices.
+    """
+    share, was = round(1 / readers(base.profile, 1)), base.target.devices
+    if devices % share == 0 if was % share == 0 else devices == was and nodes * devices % share == 0:
+        return None
+    there = f"nodes of {devices}" if devices != was else f"{counted(nodes, 'node')} of {devices}"
+    return (
+        f"{share} ranks share a replica of the model, on nodes of {counted(was, 'device')}; what they would exchange "
+        f"on {there} is not in the profile: profile it there"
+    )
 
 
 def more_passes(base: Base, after: Passes | None) -> float:

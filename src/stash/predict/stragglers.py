@@ -77,13 +77,13 @@ def seen_again(steps: Array, draws: Draws) -> Array:
     return again
 
 
-def single_steps(profile: Profile, rung: str = "crowd") -> Array:
-    """Every rank's single steps under ``rung`` less its own block's mean, ``[steps]`` in seconds; empty if unknown.
+def single_steps(profile: Profile) -> Array:
+    """Every rank's single steps under *crowd* less its own block's mean, ``[steps]`` in seconds; empty if unknown.
 
     On a GPU the host's clock tells when steps were enqueued and not how long they took; there blocks are compared
     with their rank's mean instead, and with the root of their length, since noise of single steps averages out.
     """
-    blocks = [block for block in profile.blocks if block.rung == rung and block.steps > 0]
+    blocks = [block for block in profile.blocks if block.rung == "crowd" and block.steps > 0]
     if all(rank.device == "cpu" for rank in profile.ranks):
         deviations = [
             np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds
@@ -102,17 +102,6 @@ def single_steps(profile: Profile, rung: str = "crowd") -> Array:
         lengths = np.array([block.steps for block in own])
         deviations.append((means - means.mean()) * np.sqrt(lengths * len(own) / (len(own) - 1)))
     return np.concatenate(deviations) if deviations else np.empty(0)
-
-
-def waiting(again: Array, before: int, after: int, draws: Draws) -> Array:
-    """Seconds a step that ``after`` ranks wait longer for their slowest than ``before`` did, ``[draws]``.
-
-    ``again`` is of ``seen_again``, once a profile. Between which tails the unseen one lies is unknown.
-    """
-    if before == after:
-        return np.zeros(draws.count)
-    tail = draws.uniforms("tail of single steps")
-    return largest_of(again, after, tail) - largest_of(again, before, tail)
 
 
 class MoreRanks:
@@ -135,8 +124,9 @@ class MoreRanks:
         """
         if (before, after) not in self._slower:
             waits = np.zeros(self._draws.count)
-            if before != after and self.known:
-                waits = waiting(self._again, before, after, self._draws)
+            if before != after and self.known:  # between which tails the unseen one lies is unknown
+                tail = self._draws.uniforms("tail of single steps")
+                waits = largest_of(self._again, after, tail) - largest_of(self._again, before, tail)
             self._slower[before, after] = waits
         return self._slower[before, after]
 

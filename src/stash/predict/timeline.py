@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from stash.core.errors import UserError
 from stash.predict.cluster import Backend
 from stash.predict.collective_times import Fabric, all_reduce, half_exchange
 from stash.predict.draws import Array
@@ -30,31 +29,16 @@ MIB = 2**20
 """The unit of ``bucket_cap_mb``."""
 
 
-def exposed(ready: Array, exchange: Array, slowdown: Array | float = 0.0) -> Array:
+def exposed(ready: Array, exchange: Array) -> Array:
     """Seconds by which the last bucket's exchange ends after the backward pass would have ended alone, ``[draws]``.
 
     ``ready`` is when each bucket is ready without any exchange, ascending, and the last of it the backward pass's
     end; ``exchange`` how long each takes. finish_i = max(ready_i, finish_{i−1}) + t_i, so the last one finishes at
     max over i of (ready_i + t_i + … + t_last), which needs no loop.
-
-    ``slowdown`` κ, a number or ``[draws]``: while buckets travel, the backward pass is slower by 1 + κ, since copies
-    and reductions take memory bandwidth, cores or SMs from it. Then readiness itself depends on what travels, bucket
-    after bucket: between bucket i−1 and i the stream is busy for b seconds, and a pass that needs Δ alone takes
-    Δ + κ/(1+κ) · min(Δ(1+κ), b).
     """
-    if not np.any(slowdown):
-        remaining = np.cumsum(exchange[:, ::-1], axis=1)[:, ::-1]
-        late: Array = (ready + remaining).max(axis=1) - ready[:, -1]
-        return late
-    kappa = np.asarray(slowdown, dtype=np.float64)
-    alone = np.diff(ready, axis=1)
-    now, free = ready[:, 0].copy(), ready[:, 0] + exchange[:, 0]
-    for i in range(1, ready.shape[1]):
-        needed = alone[:, i - 1] * (1 + kappa)
-        now += alone[:, i - 1] + kappa / (1 + kappa) * np.minimum(needed, free - now)
-        free = np.maximum(free, now) + exchange[:, i]
-    slowed: Array = free - ready[:, -1]
-    return slowed
+    remaining = np.cumsum(exchange[:, ::-1], axis=1)[:, ::-1]
+    late: Array = (ready + remaining).max(axis=1) - ready[:, -1]
+    return late
 
 
 def bucket_sizes(gradients: Sequence[int], cap: float, first: float = FIRST_BUCKET) -> tuple[int, ...]:
@@ -112,17 +96,16 @@ class Shard:
 
 
 def exposed_sharded(
-    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, prefetch: int = 1, passes: int = 1
+    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1
 ) -> Array:
     """Seconds by which a step of so many ``passes`` is longer than its compute, ``[draws]``.
 
-    ``prefetch`` is how many layers ahead parameters are gathered (FSDP's ``backward_prefetch`` and
-    ``forward_prefetch``, 1 by default): a gather may start once the layer so far before has begun. Stages 1 and 2
-    gather all parameters after the update, with nothing to hide behind. Where gradients are accumulated, stage 1
-    reduces them after the last pass; the others keep a part of them only, and so scatter them after each.
+    Stages 1 and 2 gather all parameters after the update, with nothing to hide behind. Where gradients are
+    accumulated, stage 1 reduces them after the last pass; the others keep a part of them only, and so scatter them
+    after each.
     """
-    if _known(stage) == 3:
-        return passes * _gathered(fabric, shards, prefetch)
+    if stage == 3:
+        return passes * _gathered(fabric, shards)
     ready = np.cumsum([shard.backward_seconds for shard in reversed(shards)])
     reduced = _reduced(fabric, shards, stage, backend)
     free = np.zeros(len(reduced))
@@ -134,7 +117,7 @@ def exposed_sharded(
 
 def alone(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1) -> Array:
     """Seconds of all of a step's collectives by themselves, ``[draws]``."""
-    if _known(stage) == 3:
+    if stage == 3:
         gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(axis=1)
         travels: Array = passes * (2 * gathers + _reduced(fabric, shards, stage, backend).sum(axis=1))
         return travels
@@ -154,39 +137,26 @@ def _updated(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
     return half_exchange(fabric, np.array([sum(shard.parameter_bytes for shard in shards)]))[:, 0]
 
 
-def _gathered(fabric: Fabric, shards: tuple[Shard, ...], prefetch: int) -> Array:
+def _gathered(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
     """Stage 3: forward through all layers and backward through all, each gathered first, gradients scattered after.
 
     A pass begins when the one before has ended and its parameters are there. The stream takes, in this order: the
-    gather of the layer ``prefetch`` ahead as soon as a pass begins, and its reduce-scatter when a backward pass has
-    ended. Every layer is gathered twice, also the last, whose backward pass follows its forward pass at once.
+    gather of the next layer as soon as a pass begins (FSDP's ``forward_prefetch`` and ``backward_prefetch``), and its
+    reduce-scatter when a backward pass has ended. Every layer is gathered twice, also the last, whose backward pass
+    follows its forward pass at once.
     """
     passes = [(shard, shard.forward_seconds) for shard in shards]
     passes += [(shard, shard.backward_seconds) for shard in reversed(shards)]
     gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard, _ in passes]))
     scatters = half_exchange(fabric, np.array([shard.gradient_bytes for shard, _ in passes]))
-    stream = now = np.zeros(len(fabric.inside))
-    there: list[Array] = []
-
-    def gather_up_to(count: int, may_start: Array) -> None:
-        nonlocal stream
-        for number in range(len(there), min(count, len(passes))):
-            stream = np.maximum(stream, may_start) + gathers[:, number]
-            there.append(stream)
-
-    gather_up_to(prefetch, now)
+    now, there = np.zeros(len(fabric.inside)), gathers[:, 0]
+    stream = there
     for number, (_, seconds) in enumerate(passes):
-        gather_up_to(number + 1, now)  # without prefetching: only when the pass before has ended
-        begins = np.maximum(now, there[number])
-        gather_up_to(number + 1 + prefetch, begins)
+        begins = np.maximum(now, there)
+        if number + 1 < len(passes):
+            there = stream = np.maximum(stream, begins) + gathers[:, number + 1]
         now = begins + seconds
         if number >= len(shards):
             stream = np.maximum(stream, now) + scatters[:, number]
     longer: Array = np.maximum(now, stream) - sum(seconds for _, seconds in passes)
     return longer
-
-
-def _known(stage: Stage) -> Stage:
-    if stage not in get_args(Stage):
-        raise UserError(f"there is no ZeRO stage {stage}; the stages are 1, 2 and 3")
-    return stage

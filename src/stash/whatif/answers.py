@@ -19,11 +19,6 @@ from stash.predict.memory import Fit, memory_fit
 from stash.predict.passes import Base, command
 from stash.predict.sufficiency import Suffices, suffices
 
-# What a forecast means for whoever asked: what limits the step next, and where more of the same stops to pay.
-#
-# Also what the changes do to training itself, which no time tells. Reads forecasts and makes more of them; writes
-# no text but those sentences about training.
-
 WORTH = 0.05
 """Of samples per second: a doubling that brings less does not pay."""
 WORTH_OF_DEVICES = 0.5
@@ -60,17 +55,15 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     """
     found = []
     for name in _SCALABLE:
+        worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
         value = getattr(wanted, name)
-        if value:
-            stop = _stops(base, wanted, name, float(value))
-            if stop is not None:
-                gain = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
-                found.append(Diminishing(option_name(name), stop, gain))
+        stop = _stops(base, wanted, name, float(value), worth) if value else None
+        if stop is not None:
+            found.append(Diminishing(option_name(name), stop, worth))
     return tuple(found)
 
 
-def _stops(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
-    worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
+def _stops(base: Base, wanted: Alteration, name: str, value: float, worth: float) -> float | None:
     whole = isinstance(getattr(wanted, name), int)
     least, most = 1.0 if whole else _LEAST.get(name, 0.0), float(_MAX.get(name, float("inf")))
     values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2)]
@@ -110,14 +103,10 @@ def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> I
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
 
 
-# Which questions a profile cannot answer for want of a fact, why the fact is missing, and what command adds it.
-#
-# Profiles of schemas 1 and 2 were made before these facts were recorded; a newer one says itself why it lacks one.
-# How the questions are answered is not known here.
+# Which questions a profile cannot answer for want of a fact. Profiles of schemas 1 and 2 were made before these were
+# recorded; a newer one says itself why it lacks one.
 
 _OLD = "it was made by a Stash that did not record this"
-
-
 _UNSEEN = "none of its blocks showed this"
 
 
@@ -130,10 +119,6 @@ class Unanswered(NamedTuple):
     why: str
     command: str
     """What measures it."""
-
-    @property
-    def sentence(self) -> str:
-        return f"this profile cannot tell {self.question}: {self.why}; `{self.command}` records it"
 
 
 class _Fact(NamedTuple):
@@ -188,11 +173,6 @@ def _why(profile: Profile, name: str) -> str:
         return reason
     newer = bool(profile.workload.unrecorded) or any(fact.recorded(profile) for fact in _FACTS)
     return _UNSEEN if newer else _OLD
-
-
-# One answered question: a forecast next to its measurement, and everything reported about the two.
-#
-# Gathers what the forecast and the limits above tell, for whoever shows it.
 
 
 @dataclass(frozen=True)

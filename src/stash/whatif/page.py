@@ -23,7 +23,6 @@ from stash.core.units import (
 from stash.predict.changes import document_name
 from stash.predict.draws import Used, without_interval
 from stash.predict.forecast import Forecast, Grounds
-from stash.predict.sufficiency import Suffices
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
@@ -73,15 +72,12 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     )
     was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
     if was and would:
-        text += f": {pace(would)} samples/s instead of {pace(was)}, {_times(would / was)}"
+        times = f"{would / was:.2f} times as fast" if not 0.995 < would / was < 1.005 else "as fast as now"
+        text += f": {pace(would)} samples/s instead of {pace(was)}, {times}"
     profiled, asked = answer.devices
     if profiled != asked and "gpus" not in answer.typed:
         text += f"; that is with {counted(asked, 'device')} a node, and {profiled} were profiled"
     return f"{text}."
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f} times as fast" if not 0.995 < ratio < 1.005 else "as fast as now"
 
 
 def _forecast(answer: WhatIf, scale: Scale) -> Grid:
@@ -226,7 +222,8 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     makes = "makes" if found.workers == 1 else "make"
     parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
     prep = answer.forecast.breakdown.stall("prep")
-    if prep is not None and prep.share >= SMALL_SHARE and _enough_workers(found):
+    enough = found.workers is not None and 0 < found.workers <= found.workers_now
+    if prep is not None and prep.share >= SMALL_SHARE and enough:  # so that prep is no waiting for samples
         parts.append(
             f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are what loading slows "
             "training by: cheaper samples take that away, and more workers do not"
@@ -240,11 +237,6 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
             else f"with {cached} of the data in memory storage keeps up"
         )
     yield "suffices", "; ".join(parts)
-
-
-def _enough_workers(found: Suffices) -> bool:
-    """Whether the loader has workers enough, so that waiting for samples is not what prep is."""
-    return found.workers is not None and 0 < found.workers <= found.workers_now
 
 
 def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:

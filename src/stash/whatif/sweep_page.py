@@ -81,6 +81,7 @@ def swept(
 def page(found: ShownSweep) -> Page:
     """The curves; a terminal draws one next to its table, and of two options shows a table of both."""
     chart, several = _chart(found), len(found.over) > 1
+    both = f"{found.scale.unit}: {found.over[0].option} below each other, {found.over[-1].option} side by side"
     return Page(
         title=found.workload,
         source=f"what if, {found.question}",
@@ -88,7 +89,7 @@ def page(found: ShownSweep) -> Page:
         warnings=tuple(dict.fromkeys([*_beyond(found.points), *_unknown(found.points)])),
         chapters=(
             Chapter("sweep", "The forecasts", charts=(chart,), brief=not several),
-            *((Chapter("both", _both_title(found), grids=(_of_both(found),), brief=True),) if several else ()),
+            *((Chapter("both", both, grids=(_of_both(found),), brief=True),) if several else ()),
         ),
     )
 
@@ -109,11 +110,6 @@ def _unknown(points: Sequence[Point]) -> list[str]:
         if point.forecast is None and point.why is not None:
             found.setdefault(point.why, []).append(" and ".join(point.texts))
     return [f"unknown at {listed(texts)}: {why}" for why, texts in found.items()]
-
-
-def _both_title(found: ShownSweep) -> str:
-    first, second = (each.option for each in found.over)
-    return f"{found.scale.unit}: {first} below each other, {second} side by side"
 
 
 def _of_both(found: ShownSweep) -> Grid:

@@ -148,3 +148,4 @@ def test_a_gpu_computing_in_float32_is_told_of_mixed_precision():
     gpus = (Gpu(index=0, name="Tesla T4"),)
     text = steps_for(build(flat(resident=0.1, solo=0.1), ranks=1, device="cuda", host={"gpus": gpus}))
     assert "torch.autocast" in text
+    assert "(of GPUs before Ampere torch.float16, with a GradScaler)" in text  # as this one: it has no bfloat16

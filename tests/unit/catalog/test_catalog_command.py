@@ -147,8 +147,8 @@ def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:
     [
         (["--gpu", "V1000"], "unknown GPU 'V1000'; did you mean V100"),
         (["--gpu", " "], "unknown GPU"),
-        (["--cloud", "awz"], "unknown cloud 'awz'; did you mean aws"),
-        (["--region", "us-east-9"], "unknown region 'us-east-9'; did you mean us-east-1"),
+        (["--cloud", "awz"], "--cloud awz: no such cloud in the catalog; did you mean aws"),
+        (["--region", "us-east-9"], "--region us-east-9: no such region in the catalog; did you mean us-east-1"),
         (["--max-price", "10 EUR"], "not in US dollars"),
         (["--max-price", "€10"], "not in US dollars"),
         (["--max-price", "$2000/month"], "not per hour"),

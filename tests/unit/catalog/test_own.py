@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from catalogs import own_file
 
 from stash.catalog import layers, own, shipped
 from stash.catalog.offers import OfferFilter
@@ -44,9 +45,10 @@ def write(folder: Path, text: str, name: str = "instances.yaml") -> Path:
 
 
 def mistake(text: str) -> str:
+    """Without the folder that the file is in."""
     with pytest.raises(UserError) as caught:
-        own.of_text(text, Path("my.yaml"))
-    return str(caught.value)
+        own_file(text, "my.yaml")
+    return re.sub(r"/\S*/my\.yaml", "my.yaml", str(caught.value))
 
 
 def test_own_machines_are_offers_like_any_other(home: Path) -> None:
@@ -231,7 +233,7 @@ def entry(lines: str) -> str:
 )
 def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
     if message is None:
-        own.of_text(entry(lines), Path("my.yaml"))  # a rate without /s can only mean one thing
+        own_file(entry(lines))  # a rate without /s can only mean one thing
         return
     text = mistake(entry(lines))
     assert text.startswith(f"my.yaml:3: instances[0].{field}: ")
@@ -292,7 +294,7 @@ PAGE = Path(__file__).parents[3] / "docs/how-to/own-instances.md"
 
 def test_the_examples_of_the_documentation_work(home: Path) -> None:
     first, by_hand = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(own.of_text(by_hand, PAGE).entries) == 2
+    assert len(own_file(by_hand).entries) == 2
     write(home, first)
     known = layers.load()
     (lab,) = known.query(OfferFilter(gpu="RTX4090"))

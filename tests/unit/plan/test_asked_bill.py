@@ -69,8 +69,8 @@ def test_free_is_zero_and_not_unknown() -> None:
         ("disk_price", "€0.08", "--disk-price €0.08: it is in US dollars per GB"),
         ("disk_price", "$0.08/TB", "--disk-price $0.08/TB: it is in US dollars per GB"),
         ("egress_price", "cheap", "--egress-price cheap: it is in US dollars per GB"),
-        ("data_in", "asw", "--data-in asw: no offer is of that cloud; did you mean aws?"),
-        ("data_in", "", "no offer is of that cloud"),
+        ("data_in", "asw", "--data-in asw: no such cloud in the catalog; did you mean aws?"),
+        ("data_in", "", "no such cloud in the catalog"),
     ],
 )
 def test_a_mistake_names_its_option(option: str, text: str, message: str | None) -> None:

@@ -13,7 +13,7 @@ from commands import run
 
 from stash.core.artefact import save
 from stash.core.errors import UserError
-from stash.plan.earlier_plans import read_residuals
+from stash.plan.checking import read_residuals
 from stash.plan.plan_options import PlanOptions
 from stash.plan.records import save_plan
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
+from catalogs import own_file
 
-from stash.catalog import own
 from stash.catalog.layers import merge
 from stash.plan.candidates import Rentable, market, old_prices
 from stash.plan.records import Constraints
+from stash.predict.changes import MAX_NODES
 
 NOW = date(2026, 11, 22)
 OWN = """\
@@ -20,7 +20,7 @@ instances:
   - {name: rack, gpu: T4, count: 12, price: $1/h}
   - {name: p3.8xlarge, reserved_price: $5/h, reserved_count: 4}
 """
-CATALOG = merge(None, own.of_text(OWN, Path("own.yaml")))
+CATALOG = merge(None, own_file(OWN))
 
 
 def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
@@ -28,6 +28,11 @@ def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
     found = market(CATALOG, asked, {}, NOW).rentables
     (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)
     return one
+
+
+def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
+    found = market(CATALOG, Constraints(most_nodes=10**9), {}, NOW).rentables
+    assert max(each.most_nodes * each.devices for each in found) == MAX_NODES
 
 
 @pytest.mark.parametrize(

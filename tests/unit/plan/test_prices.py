@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import date
-from pathlib import Path
 
 import pytest
+from catalogs import own_file
 
-from stash.catalog import own
 from stash.catalog.facts import Offer
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, OfferFilter
@@ -103,7 +102,7 @@ instances:
   - {name: few, cloud: our-cloud, gpu: T4, count: 5, price: $1/h, as_of: 2026-11-20}
   - {name: p3.8xlarge, reserved_price: $5/h, reserved_count: 4}
 """
-MINE = merge(None, own.of_text(OWN, Path("own.yaml")))
+MINE = merge(None, own_file(OWN))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_how_many_machines_there_are_and_how_they_are_paid(
 
 
 def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own() -> None:
-    mine = merge(None, own.of_text("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n", Path("own.yaml")))
+    mine = merge(None, own_file("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n"))
     undated = offer("p3.8xlarge", catalog=mine)._replace(as_of=None)
     assert undated.instance.layer == "user"
     assert not agreed(hourly_price(undated, MOVES, NOW))

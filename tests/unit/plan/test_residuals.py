@@ -134,14 +134,6 @@ def test_a_stall_without_a_spread_gets_one_from_two_machines_on() -> None:
     assert np.diff(quartiles)[0] == pytest.approx(2 * math.sqrt(0.02) * math.sqrt(1.5), rel=0.02)  # t₁: ±1
 
 
-def test_what_is_done_with_residuals_is_said_once_for_each_kind_of_forecast() -> None:
-    found = Residuals(found=(turned_out(1, "a"), turned_out(1, "b"), turned_out(0, "b")), left_out=("fetch of a: …",))
-    assert found.in_words == (
-        "forecasts of network (data sheet) are moved by what it turned out to be on a and b",
-        "nothing was learnt from fetch of a: …",
-    )
-
-
 def test_what_a_stall_was_before_is_among_its_facts_and_found_there() -> None:
     after = calibrated(forecast(part()), Residuals(found=(turned_out(2.0),)), DRAWS).parts[0]
     (was,) = intervals(part().seconds[None, :])

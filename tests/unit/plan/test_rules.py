@@ -234,7 +234,7 @@ def weighed(picked: Picked) -> Choice | str:
 
 def test_each_rule_is_beside_the_plan_with_its_regret() -> None:
     best, dear = plan_builder.chosen(), plan_builder.lost()
-    found = {each.rule: each for each in compare_rules(OFFERS, FACTS, GOAL, weighed, best)}
+    found = {each.rule: each for each in compare_rules(OFFERS, FACTS, weighed, best)}
     assert list(found) == [*(rule.name for rule in RULES), "exhaustive search"]
     assert found["fastest GPU"].dollars_more == 0
     assert found["fastest GPU"].feasible
@@ -248,7 +248,7 @@ def test_each_rule_is_beside_the_plan_with_its_regret() -> None:
 
 
 def test_a_rule_that_is_late_is_not_feasible() -> None:
-    found = {each.rule: each for each in compare_rules([SMALL], FACTS, GOAL, weighed, None)}
+    found = {each.rule: each for each in compare_rules([SMALL], FACTS, weighed, None)}
     assert found["cheapest per hour"].feasible is False
     assert found["cheapest per hour"].dollars_more is None
     assert found["exhaustive search"].choice is None

@@ -46,19 +46,11 @@ def test_errors_that_go_together_are_not_taken_as_independent() -> None:
     assert step.half_width == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_paper_s_percentages_follow_from_the_stalls() -> None:
-    found = forecast(TARGET, [part("compute", 0.08), part("interconnect", 0.02), part("network", 0.05)])
-    assert found.breakdown.paper.interconnect_pct == pytest.approx(20)
-    assert found.breakdown.paper.network_pct == pytest.approx(50)
-    assert found.breakdown.paper.prep_pct is None
-
-
-def test_while_a_possible_stall_is_unknown_so_are_step_and_speed() -> None:
+def test_while_a_possible_stall_is_unknown_so_is_the_step() -> None:
     gone = Missing(name="network", why="the network is unknown", possible=True)
     found = forecast(TARGET, [part("compute", 0.1)], [gone], samples=32)
     assert found.unknown == (gone,)
     assert found.step is None
-    assert found.samples_per_second is None
 
 
 def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown() -> None:
@@ -68,9 +60,8 @@ def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown() -> None
     )
     found = forecast(TARGET, [part("compute", 0.1), part("network", 0.1)], missing, samples=32)
     assert found.unknown == ()
-    assert found.samples_per_second is not None
-    assert found.samples_per_second.value == pytest.approx(160)
-    assert found.samples_per_second.low == pytest.approx(32 / (found.step.high if found.step else 0))  # type: ignore[operator]
+    assert found.step == found.breakdown.step
+    assert found.breakdown.samples_per_second == pytest.approx(160)
 
 
 def test_what_is_not_known_to_spread_has_no_ends() -> None:

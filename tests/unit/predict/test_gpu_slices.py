@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from catalogs import box, small
+from catalogs import box, own_file, small
 from forecast_profiles import gpu_job
 
 from stash.analysis.findings.against import nearest_types
 from stash.analysis.findings.machine import machine_findings
 from stash.catalog.facts import Instance, share_of, sliced
-from stash.catalog.own import of_text
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits
@@ -125,9 +124,9 @@ def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:
     )
 
 
-def test_an_own_machine_has_whole_gpus_or_a_part_of_one(tmp_path) -> None:
+def test_an_own_machine_has_whole_gpus_or_a_part_of_one() -> None:
     with pytest.raises(UserError, match=r"gpu_count: .*a whole number, or below 1 for a slice"):
-        of_text("instances:\n- {name: mine, gpu: L4, gpu_count: 1.5, price: $1/h}\n", tmp_path / "own.yaml")
+        own_file("instances:\n- {name: mine, gpu: L4, gpu_count: 1.5, price: $1/h}\n")
 
 
 def test_a_small_catalog_needs_no_gpu_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date
 from functools import lru_cache
 
 import commands
@@ -15,11 +16,15 @@ from profile_builder import build
 from stash.advice.case import Case
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
+from stash.catalog.layers import merge
 from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 from stash.core.records.profile import Memory, Profile
+from stash.plan.bill import BillFacts
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.predict.changes import changes
 from stash.predict.cluster import Network, NodeLinks
 from stash.predict.cluster_file import target_of_text
@@ -303,6 +308,33 @@ def test_a_description_of_the_links_makes_other_meshes_known_and_other_machines_
     assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")["interconnect"] == pytest.approx(8.0)
     with pytest.raises(UserError, match="is not 2 nodes of 4 devices"):
         predicted(found, mesh="pipeline=4,tensor=2", cluster="2")
+
+
+def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part_of_it() -> None:
+    """Four of a node's four share it: one GPU, or four nodes of one, are another job, and eight of a node are two."""
+    shared = base_of(job(replicas=2), draws=Draws(64))
+    shared = replace(shared, target=shared.target.model_copy(update={"network": Network(bytes_per_second=FAST)}))
+    for nodes, gpus in ((1, 1), (4, 1), (2, 6)):
+        with pytest.raises(UserError, match="4 ranks share a replica of the model, on nodes of 4 devices"):
+            predicted(shared, nodes=nodes, gpus=gpus)
+    assert predicted(shared, nodes=4)["compute"] == pytest.approx(67)
+    assert predicted(shared, nodes=1, gpus=8)["compute"] == pytest.approx(67)
+    goal = Goal(work=TrainingWork(samples=1e7, text="some"))
+    plan = recommend([shared], goal, Constraints(), merge(None, None), BillFacts(), ["x"], date(2026, 11, 22))
+    assert {choice.rented.devices for choice in plan.choices} <= {4, 8, 16}
+    assert any("4 ranks share a replica" in left.why for left in plan.unranked)
+
+
+def test_all_interfaces_of_a_node_carry_its_groups() -> None:
+    """Half of the 1 GB/s that was profiled, over one interface or two: 40 ms instead of 20."""
+    text = ("name: lab\nnodes: 2\ndevices: 4\ndevice: V100-SXM2-16GB\n"
+            "network: {{bandwidth: {}, nics: {}, transport: tcp}}\n")  # fmt: skip
+
+    def waited(bandwidth: str, nics: int) -> float:
+        found = replace(base(), clusters=lambda file: target_of_text(text.format(bandwidth, nics), file))
+        return predicted(found, mesh="data=2,pipeline=2,tensor=2", cluster="lab.yaml")["network"]
+
+    assert waited("500MB/s", 1) == waited("250MB/s", 2) == pytest.approx(40)
 
 
 def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:

@@ -10,8 +10,9 @@ from forecast_profiles import gpu_job
 from stash import catalog
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, model_key, speeds
+from stash.core.errors import UserError
 from stash.core.records.profile import Operator, Workload
-from stash.predict.changes import changes
+from stash.predict.changes import Alteration, changes
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
@@ -21,7 +22,7 @@ from stash.predict.compute_ratios import (
     time_ratio,
 )
 from stash.predict.draws import Quantity
-from stash.predict.forecasting import base_of
+from stash.predict.forecasting import base_of, what_if
 from stash.predict.gpu_pairs import (
     LAUNCH_SECONDS,
     arm,
@@ -155,6 +156,35 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
     assert (whole.value, whole.low, whole.high) == (1.0, 1.0, 1.0)
 
 
+def test_launches_are_a_smaller_part_of_a_larger_batch():
+    """Launching takes half of a V100's pass of 64 samples, and so about a seventh of one of 256: an H100 is not held
+    to half of that."""
+    plain = base_of(gpu_job())
+    count = round(0.5 * plain.breakdown.seconds("compute") / LAUNCH_SECONDS)
+    operators = (calls("aten.add", "8", "float32", count, None, 96),)
+    work = plain.profile.workload.model_copy(update={"operators": operators})
+    base = base_of(plain.profile.model_copy(update={"workload": work}))
+    assert base.passes is not None
+    assert base.passes.launched == pytest.approx(0.5, rel=0.01)
+
+    def compute(of, **batch):
+        return what_if(of, Alteration(gpu="H100-SXM5-80GB", **batch)).breakdown.seconds("compute")
+
+    assert compute(base) > 1.2 * compute(plain)
+    assert compute(base, batch=256) == pytest.approx(compute(plain, batch=256), rel=0.02)
+
+
+def test_a_job_in_bfloat16_goes_to_no_gpu_that_does_not_compute_in_it():
+    plain = gpu_job()
+    products = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
+    work = plain.workload.model_copy(update={"operators": (products,)})
+    base = base_of(plain.model_copy(update={"workload": work}))
+    with pytest.raises(UserError, match="T4 does not compute in bfloat16, as the job does; profile it in float16"):
+        what_if(base, Alteration(gpu="T4"))
+    assert what_if(base, Alteration(gpu="L4")).breakdown.seconds("compute") > 0
+    assert what_if(base_of(plain), Alteration(gpu="T4")).breakdown.seconds("compute") > 0
+
+
 def test_a_larger_batch_takes_less_than_in_proportion_by_what_was_published():
     found = batch_exponent("a_model_without_times", "V100")
     assert 0 < found.low < found.value < 1 < found.high
@@ -215,5 +245,5 @@ def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
     assert trained_in(work) == "amp"
     assert autocast_ratio(work, GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.010))
     base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
-    assert not base.compute_scale(base.target, changes({"dtype": "amp"}), base.passes).changed
+    assert not base.compute_scale(base.target, changes({"dtype": "amp"}), base.passes).facts
     assert base.compute_scale(base.target, changes({"dtype": "fp32"}), base.passes).mean > 1.5

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from stash.predict.draws import Draws
-from stash.predict.stragglers import expected_maximum, largest_of, seen_again, single_steps, waiting
+from stash.predict.stragglers import expected_maximum, largest_of, seen_again, single_steps
 
 NOISE = np.random.default_rng(0).normal(size=4000)
 DRAWS = Draws()
@@ -55,11 +55,8 @@ def test_few_steps_leave_a_mean_as_uncertain_as_it_is() -> None:
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_more_ranks_never_wait_less(few: int, many: int) -> None:
     few, many = sorted((few, many))
-    assert (waiting(AGAIN, few, many, DRAWS) >= -1e-9).all()
-
-
-def test_as_many_ranks_wait_as_long() -> None:
-    assert not waiting(AGAIN, 8, 8, DRAWS).any()
+    tail = DRAWS.uniforms("tail of single steps")
+    assert (largest_of(AGAIN, many, tail) - largest_of(AGAIN, few, tail) >= -1e-9).all()
 
 
 def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean() -> None:

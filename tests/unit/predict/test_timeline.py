@@ -14,8 +14,8 @@ from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, copies, 
 Pairs = list[tuple[float, float]]
 
 
-def late(ready: list[float], exchange: list[float], slowdown: float = 0.0) -> float:
-    return float(exposed(np.array([ready]), np.array([exchange]), slowdown)[0])
+def late(ready: list[float], exchange: list[float]) -> float:
+    return float(exposed(np.array([ready]), np.array([exchange]))[0])
 
 
 def test_a_stream_that_is_always_behind_exposes_all_but_the_backward_pass() -> None:
@@ -32,17 +32,6 @@ def test_a_late_start_in_the_middle_counts() -> None:
     assert late([0.0, 3.0, 4.0], [0.5, 2.0, 0.5]) == pytest.approx(1.5)
 
 
-def test_overlap_slows_the_backward_pass_down() -> None:
-    # κ = 1. Bucket 1 is ready at 0 and travels for 1 s; the pass needs 2 s more, of which in that second it does
-    # half a second's work: it ends at 1 + 1.5 = 2.5. Bucket 2 then travels until 3.5, 1.5 s after the 2 s planned.
-    assert late([0.0, 2.0], [1.0, 1.0], slowdown=1.0) == pytest.approx(1.5)
-
-
-def test_all_of_a_pass_can_lie_beside_an_exchange() -> None:
-    # κ = 0.5: the pass needs 3 s for what took 2, all while bucket 1 travels (5 s): bucket 2 runs from 5 to 6.
-    assert late([0.0, 2.0], [5.0, 1.0], slowdown=0.5) == pytest.approx(4.0)
-
-
 steps = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=12)
 
 
@@ -53,18 +42,6 @@ def test_the_closed_form_is_the_recurrence(pairs: Pairs) -> None:
     for moment, (_, seconds) in zip(ready, pairs, strict=True):
         finish = max(moment, finish) + seconds
     assert late(ready.tolist(), [seconds for _, seconds in pairs]) == pytest.approx(finish - ready[-1], abs=1e-9)
-
-
-@given(steps)
-def test_almost_no_slowdown_is_none(pairs: Pairs) -> None:
-    ready, exchange = np.cumsum([gap for gap, _ in pairs]).tolist(), [seconds for _, seconds in pairs]
-    assert late(ready, exchange, 1e-12) == pytest.approx(late(ready, exchange), abs=1e-6)
-
-
-@given(steps, st.floats(0.01, 2.0))
-def test_slowing_down_never_ends_earlier(pairs: Pairs, slowdown: float) -> None:
-    ready, exchange = np.cumsum([gap for gap, _ in pairs]).tolist(), [seconds for _, seconds in pairs]
-    assert late(ready, exchange, slowdown) >= late(ready, exchange) - 1e-9
 
 
 def test_buckets_close_when_they_hold_their_cap() -> None:
@@ -99,5 +76,5 @@ def test_a_thousand_buckets_take_far_less_than_fifty_milliseconds() -> None:
     ready = np.broadcast_to(np.linspace(0, 1, 1000), (256, 1000))
     exchange = np.full((256, 1000), 0.002)
     began = time.process_time()
-    exposed(ready, exchange, 0.1)
+    exposed(ready, exchange)
     assert time.process_time() - began < 0.25  # measured: 12 ms with what computes the exchange

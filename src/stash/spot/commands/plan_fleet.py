@@ -152,7 +152,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
 def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     from stash.catalog.layers import load as load_catalog
     from stash.catalog.offers import OfferFilter
-    from stash.plan.candidates import check_names
+    from stash.plan.candidates import with_names_as_written
     from stash.plan.records import Constraints
     from stash.spot.planning import plan as planned
     from stash.spot.spot_files import load_curve, read_model
@@ -168,7 +168,7 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
     known = load_catalog(options.instances)
     regions = () if options.region is None else (options.region,)
-    check_names(known, Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas))
+    with_names_as_written(Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known)
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
         profile_of(options.profile, None)[0],
