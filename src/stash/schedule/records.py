@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 WholeNumbers = NDArray[np.int64]
 HOUR = 3600.0
 YEAR_HOURS = 8760.0
+EVERYONE = "everyone"
+"""Whose a job is where its queue does not say."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class QueuedJob:
     steps: float
     """Work in all."""
     submit: float = 0.0
-    user: str = "everyone"
+    user: str = EVERYONE
     weight: float = 1.0
     deadline: float | None = None
     """The moment by which it has to be finished, on the clock of ``submit``."""
@@ -54,7 +56,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was lines."""
+    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was given."""
 
     by_type: Mapping[str, float]
     """Dollars per GPU and hour; types without a price are missing."""

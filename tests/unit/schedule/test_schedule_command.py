@@ -19,6 +19,7 @@ from stash.schedule.advice_now import advice
 from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
+from stash.schedule.records import QueuedJob
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply, current, requests
 
@@ -194,8 +195,64 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
 
     one = SlurmRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
     done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
+    assert next(done) == "scontrol requeue 1"
+    assert [*done] == ["scontrol update jobid=1 features=x"]
     assert [words[1] for words in asked] == ["requeue", "update"]
-    assert done[0] == "scontrol requeue 1"
+
+
+def test_what_was_done_before_slurm_refuses_is_said() -> None:
+    from stash.schedule.slurm_requests import SlurmRequest
+
+    def slurm(words: Sequence[str]) -> str:
+        if "jobid=2" in words:
+            raise StashError("Access/permission denied")
+        return ""
+
+    two = tuple(SlurmRequest(each, (("scontrol", "update", f"jobid={each}"),)) for each in "12")
+    done = apply(two, slurm, clock=lambda: 0.0)
+    assert next(done) == "scontrol update jobid=1"
+    with pytest.raises(StashError, match="denied"):
+        next(done)
+
+
+def test_a_job_is_its_user_s_and_a_number_is_not_a_name() -> None:
+    lab = cluster(fast=(1,), slow=(1,))
+    lines = (
+        "JobId=21 JobName=train UserId=ben(2) JobState=PENDING Requeue=1 Comment=x JobId=99 Features=(null)",
+        "JobId=22 JobName=train UserId=ada(1) JobState=PENDING Requeue=1 Features=(null)",
+        "JobId=23 JobName=22 UserId=ben(2) JobState=PENDING Requeue=1 Features=(null)",
+    )
+
+    def found(*jobs: QueuedJob) -> dict[str, str]:
+        held = current(jobs, lab, lambda words: "\n".join(lines))
+        return {name: each.number for name, each in held.of_name.items()}
+
+    assert found(job("train", 9, user="ada"), job("21", 9)) == {"train": "22", "21": "21"}
+    assert found(job("22", 9)) == {"22": "22"}  # not the job that somebody called so
+    with pytest.raises(UserError, match=r"2 jobs in Slurm's queue are called train \(21 and 22\); write"):
+        found(job("train", 9))
+    with pytest.raises(UserError, match="no job in the file"):
+        found(job("train", 9, user="kim"))
+
+
+@pytest.mark.parametrize(
+    ("had", "asked"),
+    [
+        ("slow", "features=fast"),
+        ("ib&slow", "features=ib&fast"),
+        ("fast|slow", "features=fast"),
+        ("ib", "features=ib&fast"),
+        ("[slow*1&big]", ""),
+        ("ib|slow", ""),
+    ],
+)
+def test_what_else_a_job_asks_for_is_kept_or_it_is_left_alone(had: str, asked: str) -> None:
+    line = f"JobId=31 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
+    lab = cluster(fast=(1,), slow=(1,))
+    held = current([job("one", 900, model="m")], lab, lambda words: line)
+    (request,) = requests(advice(held.jobs, lab, TWO, "srtf"), held)
+    assert request.commands == ((("scontrol", "update", "jobid=31", asked, "nice=0"),) if asked else ())
+    assert bool(request.note) is not bool(asked)
 
 
 def test_jobs_that_slurm_does_not_have_are_refused() -> None:
