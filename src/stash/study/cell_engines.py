@@ -157,7 +157,8 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
     target, own = cell.place.target, folder.cell(cell.id)
     if not isinstance(target, SlurmTarget):
         raise UserError(f"{cell.title}: it is no partition of Slurm")
-    name = f"stash-{cell.id}"
+    # The same cell of another study, or of somebody else, is another job: scancel and squeue go by the name.
+    name = f"stash-{cell.id}-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]}"
     estimate = cell.settings.start + cell.settings.budget
     options = {
         "job-name": name,
