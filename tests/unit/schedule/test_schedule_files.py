@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,23 @@ def test_traces_of_others_by_their_published_schema(tmp_path: Path, kind: str) -
     path.write_text("nothing,like,it\n1,2,3\n")
     with pytest.raises(UserError):
         read_trace(path, kind, RATES, duration_on="V")
+
+
+def test_a_trace_is_the_same_in_every_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = {"start_time": "2017-10-29 01:30:00", "end_time": "2017-10-29 03:30:00", "detail": [{"gpus": ["gpu0"]}]}
+    log = [{"jobid": "a", "submitted_time": "2017-10-29 01:00:00", "attempts": [attempt]}]
+    (tmp_path / "t").write_text(json.dumps(log))
+    found = []
+    try:
+        for zone in ("UTC", "CET-1CEST,M3.5.0,M10.5.0/3"):  # Berlin, where clocks were set back at three
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            found.append(read_trace(tmp_path / "t", "philly", RATES, duration_on="V").jobs)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found[0] == found[1]
+    assert found[0][0].steps == pytest.approx(7200 * RATES.rates[found[0][0].model, 1, "V", PACKED].value)
 
 
 def test_a_job_s_own_type_is_never_taken_for_that_of_the_others(tmp_path: Path) -> None:
