@@ -16,12 +16,14 @@ from pathlib import Path
 import typer
 
 from stash.analysis.attribution import attribute
+from stash.catalog.facts import OLD_DAYS
 from stash.catalog.layers import load as load_catalog
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, printable_line
+from stash.core.units import counted
 from stash.market import advising, job_collections
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
 from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
@@ -32,11 +34,13 @@ from stash.market.fees import published_fees
 from stash.market.job_collections import read_jobs, types_of
 from stash.market.jobs import MarketJob, job_of_profile, read_job
 from stash.market.market_importers import (
+    asked_lately,
     current,
     import_aws,
     import_catalog,
     import_dispa,
     import_skypilot,
+    outdated,
     refuse_absurd,
 )
 from stash.market.market_options import (
@@ -102,15 +106,17 @@ def _save(trace: MarketTrace, target: Path) -> None:
 
 
 def record(options: RecordOptions) -> None:
-    """Add today's prices of the catalog to a market file: for cron, after `stash catalog refresh`.
+    """Add the catalog's prices of these days to a market file: for cron, after `stash catalog refresh`.
 
     stash catalog refresh && stash market record prices.market.csv.gz
     """
     target = _target(options.market, "prices")
-    look = current(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
+    look, old = asked_lately(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
     before = [read_market(target)] if target.exists() else []
     _save(merged([*before, look]), target)  # the last look so far holds for its ``max_gap`` at most
-    print(printable_line(f"{len(look.offers):,} offers added to {target}."))
+    print(printable_line(f"{counted(len(look.offers), 'offer')} added to {target}."))
+    if old:
+        print_note(f"Left out: {counted(old, 'older price')}; `stash catalog refresh` gets today's.", False)
 
 
 def show(options: ShowMarketOptions) -> None:
@@ -258,6 +264,9 @@ def advise(options: MoveOptions) -> None:
     rule = policy(options.policy, market, options.stay or home)
     check_policies((rule,), options.deadline)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
+    old = len(outdated(catalog, now).intersection(market.offers))
+    if old:
+        notes.append(f"{counted(old, 'price')} may be older than {OLD_DAYS} days; `stash catalog refresh` gets today's")
     found = advising.advise(market, rule, held, moment, options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
