@@ -60,7 +60,7 @@ class ScheduleAdvice:
     jobs: tuple[JobAdvice, ...]
     objective: float
     type_prices: Mapping[str, float]
-    """Of the objective, per GPU; empty without a linear program."""
+    """What one more GPU brings, in the policy's ``gain``; empty without a linear program."""
     excluded: tuple[tuple[str, str], ...]
 
 
@@ -150,7 +150,8 @@ def _why(
         if found.type_prices is None:
             return speed
         if name in prices:
-            return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g}"
+            gain = policy.gain or policy.objective
+            return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g} {gain}"
         return f"{speed}; {name} has room"
     own = [cluster.types[each] for each in np.flatnonzero(rates > 0)]
     full = [f"{name} ({prices[name]:.3g} a GPU)" for name in own if name in prices]
@@ -200,9 +201,10 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> 
         for each in found.jobs
     )
     changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
-    text = POLICIES[found.policy].objective
-    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {text}."
-    prices = tuple((f"one more {kind}", f"{price:.4g} {text}") for kind, price in found.type_prices.items())
+    policy = POLICIES[found.policy]
+    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {policy.objective}."
+    gain = policy.gain or policy.objective
+    prices = tuple((f"one more {kind}", f"{price:.4g} {gain}") for kind, price in found.type_prices.items())
     requests = [" ".join(words) for each in asked for words in each.commands]
     notes = [each.note for each in asked if each.note]
     chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []

@@ -155,7 +155,10 @@ class ShareAllocation:
     objective: float
     """In the policy's own unit; NaN where it maximises nothing."""
     type_prices: Floats | None = None
-    """Of the objective, per GPU of each type: the dual values of Σ s·x ≤ N. ``None`` without a linear program."""
+    """What one more GPU of each type brings, in the policy's ``gain``: the dual values of Σ s·x ≤ N.
+
+    ``None`` without a linear program.
+    """
     levels: Floats | None = None
     """Of max-min: what each job reached, in multiples of its equal share."""
     order: WholeNumbers | None = None

@@ -104,6 +104,20 @@ def test_type_prices_are_what_one_more_gpu_brings() -> None:
     assert 1 / more.objective > 1 / found.objective
 
 
+def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = demand([[3, 1], [1.1, 1], [2, 1.5]], [2, 1], left=[900, 900, 1500], elapsed=[100, 50, 10],
+                  isolated=[50, 20, 5])  # fmt: skip
+    here = replace(some, counts=np.array([1.5, 1.0]))
+    alone = shares.isolated_rates(here)
+    monkeypatch.setattr(shares, "isolated_rates", lambda demand: alone)  # a share of the cluster stays what it was
+    for policy in (shares.makespan, shares.finish_time_fairness):
+        found = policy(here)
+        assert found.type_prices is not None
+        for kind in (0, 1):
+            more = policy(replace(here, counts=here.counts + 0.01 * np.eye(2)[kind]))
+            assert found.objective - more.objective == pytest.approx(0.01 * found.type_prices[kind], rel=0.02)
+
+
 @st.composite
 def queues(draw: st.DrawFn) -> JobDemand:
     jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
