@@ -29,7 +29,6 @@ from stash.market.advising import MarketAdvice, held_offer, move_task, start_com
 from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
 from stash.market.backtest import check_policies, impossible, replay
 from stash.market.decisions import JobMarket, job_market
-from stash.market.dispa import study_document, study_page
 from stash.market.fees import published_fees
 from stash.market.job_collections import read_jobs, types_of
 from stash.market.jobs import MarketJob, job_of_profile, read_job
@@ -147,11 +146,6 @@ def backtest(options: BacktestOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     whole, source = markets(options.markets)
     trace = _narrowed(whole, options)
-    if options.assume is not None:
-        if target is not None:
-            raise UserError("--output is for backtests: leave it out of --assume dispa, which prints its table")
-        _study(trace, options)
-        return
     job, missing, home, _ = _job(options, trace)
     job = _located(job, whole)
     found = replay(
@@ -231,13 +225,6 @@ def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
     return job.model_copy(update={"data_in": found[0] if found else named})
 
 
-def _study(trace: MarketTrace, options: BacktestOptions) -> None:
-    if options.job.suffix not in (".yaml", ".yml"):
-        raise UserError("--assume dispa needs a job.yaml whose rates say of_one_gpu and gpus (docs/market.md)")
-    job = read_job(options.job)
-    printed(study_document(trace, job, options.stay) if options.json else study_page(trace, job, options.stay))
-
-
 def advise(options: MoveOptions) -> None:
     """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do
     it.
@@ -266,7 +253,9 @@ def advise(options: MoveOptions) -> None:
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
     old = len(outdated(catalog, now).intersection(market.offers))
     if old:
-        notes.append(f"{counted(old, 'price')} may be older than {OLD_DAYS} days; `stash catalog refresh` gets today's")
+        notes.append(
+            f"{counted(old, 'price')} may be {OLD_DAYS} days old and more; `stash catalog refresh` renews them"
+        )
     found = advising.advise(market, rule, held, moment, options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
