@@ -97,15 +97,14 @@ def advise(
     held: int | None,
     now: float,
     deadline: float | None = None,
-    since: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MarketAdvice:
     """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
     it.
 
-    What the policy remembers comes from the record since ``since``. Raises UserError.
+    What the policy remembers comes from the last seven days of the record. Raises UserError.
     """
-    memory, due = _remembered(market, policy, held, now, deadline, since)
+    memory, due = _remembered(market, policy, held, now, deadline)
     answer = _asked(market, policy, held, now, deadline, memory)
     board = _board(market, held, now)
     best = board.best()
@@ -184,12 +183,12 @@ def _counts(memory: Any) -> bool:
 
 
 def _remembered(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, since: float | None
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None
 ) -> tuple[Any, float | None]:
     """(memory, since when moving is due), by asking at every change of the record at which nothing was moved."""
     if held is None:
         return policy.memory, None
-    begin = float(max(since if since is not None else now - 7 * DAY, market.trace.begin))
+    begin = float(max(now - 7 * DAY, market.trace.begin))
     memory, due = policy.memory, None
     moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
     rate = float(market.rates[held])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -64,16 +64,15 @@ class ScheduleAdvice:
     excluded: tuple[tuple[str, str], ...]
 
 
-class ManagerRequest(Protocol):
+@dataclass(frozen=True)
+class ManagerRequest:
     """What a cluster manager is asked for one job."""
 
-    @property
-    def commands(self) -> tuple[tuple[str, ...], ...]:
-        """Programs with their arguments."""
-
-    @property
-    def note(self) -> str:
-        """Why there is none, or what stands in the way."""
+    job: str
+    commands: tuple[tuple[str, ...], ...]
+    """Programs with their arguments."""
+    note: str = ""
+    """Why there is none."""
 
 
 def advice(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from stash.core.errors import StashError, UserError
 from stash.core.formatting import listed
 from stash.core.parsers import node_names
-from stash.schedule.advice_now import ScheduleAdvice
+from stash.schedule.advice_now import ManagerRequest, ScheduleAdvice
 from stash.schedule.records import EVERYONE, LabCluster, QueuedJob
 
 RunsProgram = Callable[[Sequence[str]], str]
@@ -47,15 +47,6 @@ class SlurmQueue:
     jobs: tuple[QueuedJob, ...]
     """Those with a job of Slurm's, ``on`` what they run on."""
     of_name: dict[str, SlurmJob]
-
-
-@dataclass(frozen=True)
-class SlurmRequest:
-    """What is asked for one job."""
-
-    job: str
-    commands: tuple[tuple[str, ...], ...]
-    note: str = ""
 
 
 def run(words: Sequence[str]) -> str:
@@ -141,7 +132,7 @@ def _named(job: QueuedJob, there: Sequence[SlurmJob]) -> SlurmJob | None:
     return alike[0] if alike else None
 
 
-def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...]:
+def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:
     """One for each job that has to change; those that run come first in the order of nice values."""
     asked = []
     for place, each in enumerate(found.jobs):
@@ -160,9 +151,9 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...
             wish = [f"features={features}"] if features != slurm.features else []
             update = ("scontrol", "update", f"jobid={slurm.number}", *wish, f"nice={NICE_STEP * place}")
             requeue = (("scontrol", "requeue", slurm.number),) if holds else ()
-            asked.append(SlurmRequest(name, (*requeue, update)))
+            asked.append(ManagerRequest(name, (*requeue, update)))
             continue
-        asked.append(SlurmRequest(name, (), f"{name} stays: {note}"))
+        asked.append(ManagerRequest(name, (), f"{name} stays: {note}"))
     return tuple(asked)
 
 
@@ -177,7 +168,7 @@ def _constraint(had: str, gpu: str, kinds: Sequence[str]) -> str | None:
 
 
 def apply(
-    asked: Sequence[SlurmRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
+    asked: Sequence[ManagerRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:  # fmt: skip
     """Have Slurm do it, and say each thing once it is done. A requeued job takes a moment until it can be changed."""

@@ -173,8 +173,8 @@ def test_advice_says_what_moving_saves_and_at_which_price_it_would_not() -> None
 def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
     market = small(FLAT, job(10_000, boot=100.0, save=10.0))
     # Half a cent a second is lost on a from the start: M of 60 cents is reached after 120 s.
-    assert advise(market, break_even(), 0, START + 100.0, since=START).word == "stay"
-    assert advise(market, break_even(), 0, START + 130.0, since=START).word == "move"
+    assert advise(market, break_even(), 0, START + 100.0).word == "stay"
+    assert advise(market, break_even(), 0, START + 130.0).word == "move"
 
 
 def test_an_offer_is_found_by_its_zone_or_its_region() -> None:

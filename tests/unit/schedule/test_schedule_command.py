@@ -15,7 +15,7 @@ from schedules import EXAMPLES, cluster, job, matrix
 
 from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
-from stash.schedule.advice_now import advice
+from stash.schedule.advice_now import ManagerRequest, advice
 from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
@@ -191,9 +191,7 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
         asked.append(tuple(words))
         return ""
 
-    from stash.schedule.slurm_requests import SlurmRequest
-
-    one = SlurmRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
+    one = ManagerRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
     done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
     assert next(done) == "scontrol requeue 1"
     assert [*done] == ["scontrol update jobid=1 features=x"]
@@ -201,14 +199,12 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
 
 
 def test_what_was_done_before_slurm_refuses_is_said() -> None:
-    from stash.schedule.slurm_requests import SlurmRequest
-
     def slurm(words: Sequence[str]) -> str:
         if "jobid=2" in words:
             raise StashError("Access/permission denied")
         return ""
 
-    two = tuple(SlurmRequest(each, (("scontrol", "update", f"jobid={each}"),)) for each in "12")
+    two = tuple(ManagerRequest(each, (("scontrol", "update", f"jobid={each}"),)) for each in "12")
     done = apply(two, slurm, clock=lambda: 0.0)
     assert next(done) == "scontrol update jobid=1"
     with pytest.raises(StashError, match="denied"):

@@ -110,7 +110,6 @@ def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.restart == {"m": 40}
     path.write_text(matrix_text(found))
     assert read_matrix(path) == found
-    assert found.at("low").rates["m", 2, "V", PACKED].value == 1.5
     drawn = [found.drawn(seed).rates["m", 2, "V", PACKED].value for seed in range(400)]
     assert np.mean([value < 2 for value in drawn]) == pytest.approx(0.5, abs=0.1)
     assert np.mean([1.5 <= value <= 3 for value in drawn]) == pytest.approx(0.95, abs=0.04)
@@ -144,7 +143,7 @@ def test_cores_hold_a_rate_down_as_synergy_measured() -> None:
     """A third of what three cores prepare is what one does; within 17 %. AlexNet on nine cores, 2.0, is not met."""
     for full, table in SYNERGY.values():
         for cores, measured in table.items():
-            assert with_cores(full, 1, 1 / 3, cores) == pytest.approx(measured, rel=0.17)
+            assert with_cores(full, 1 / 3, cores) == pytest.approx(measured, rel=0.17)
     lab = LabCluster(tuple(LAB.nodes))
     assert RateTable(example_jobs(), lab, RateMatrix(RATES.rates, {}, {"m": 0.25})).packed[0].tolist() == [2.0, 0.5]
 

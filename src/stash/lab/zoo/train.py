@@ -87,7 +87,7 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
         own = [replica.device] if replica.device.type == "cuda" else None
         buckets = {} if options.bucket_mb is None else {"bucket_cap_mb": options.bucket_mb}
         model = DistributedDataParallel(model, device_ids=own, **buckets)
-    optimizer = make_optimizer(spec, model, options.lr or spec.lr)
+    optimizer = make_optimizer(spec, model)
     loss_of: losses.Loss = getattr(losses, spec.loss)
     amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
     scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
@@ -141,11 +141,11 @@ def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replic
     )
 
 
-def make_optimizer(spec: WorkloadSpec, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+def make_optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:
     """SGD with momentum for convolutional models, AdamW for transformers."""
     if spec.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=lr)
-    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+        return torch.optim.AdamW(model.parameters(), lr=spec.lr)
+    return torch.optim.SGD(model.parameters(), lr=spec.lr, momentum=0.9, weight_decay=1e-4)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -193,7 +193,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--steps", type=int, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
     add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
-    add("--lr", type=float, metavar="RATE", help="learning rate (default: the workload's)")
     add("--bucket-mb", type=float, metavar="MIB", help="of DistributedDataParallel's buckets (default: its own)")
     add("--shard-tables", action="store_true", help="each table of dlrm on one rank only")
     add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
