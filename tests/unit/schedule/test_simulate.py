@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from schedules import cluster, example, job, matrix
 
 from stash.core.errors import UserError
-from stash.schedule import hadar
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.metrics import bounds, figures, least_mean_jct
 from stash.schedule.placement import FreeGpus
@@ -167,13 +166,3 @@ def test_gavels_own_simulator_is_met_on_its_traces(trace: str, policy: str, publ
     runs = [simulate(jobs, lab, rates, POLICIES[policy], RunSettings.gavel(seed)) for seed in seeds]
     ends = [run.end if trace == "jobs-at-once" else float((run.finish - run.submit).mean()) for run in runs]
     assert np.mean(ends) / 3600 == pytest.approx(published, rel=within)
-
-
-def test_hadars_long_queues_are_those_of_a_beam_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, lab, rates = example("jobs")
-    monkeypatch.setattr(hadar, "BEAM", 1)
-    copied = simulate(jobs, lab, rates, POLICIES["hadar"])
-    monkeypatch.setattr(hadar, "_BEAM_JOBS", 0)  # one state, changed in place
-    in_place = simulate(jobs, lab, rates, POLICIES["hadar"])
-    assert in_place.finish.tolist() == copied.finish.tolist()
-    assert in_place.restarts.tolist() == copied.restarts.tolist()
