@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -25,10 +24,8 @@ from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
 from stash.lab.zoo import feed as losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
-from stash.lab.zoo.models import DLRM, TABLES
 from stash.lab.zoo.readers import Sample
 from stash.lab.zoo.registry import WorkloadSpec, workload
-from stash.lab.zoo.sharded_tables import shard_tables
 
 LOG_EVERY = 50
 SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
@@ -81,8 +78,6 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
     model: nn.Module = spec.build(options.image_size).to(replica.device).train()
     layout = torch.channels_last if options.channels_last else torch.preserve_format
     model = model.to(memory_format=layout)  # type: ignore[call-overload]
-    if options.shard_tables:
-        shard_tables(cast(DLRM, model), replica.rank, replica.world)
     if dist.is_initialized():
         own = [replica.device] if replica.device.type == "cuda" else None
         buckets = {} if options.bucket_mb is None else {"bucket_cap_mb": options.bucket_mb}
@@ -155,10 +150,6 @@ def _check(options: argparse.Namespace) -> None:
             f"{spec.name} needs data: `stash lab dataset make {spec.kind} PATH` makes some for --data PATH, "
             "or use --synthetic"
         )
-    if options.shard_tables and (spec.name != "dlrm" or "WORLD_SIZE" not in os.environ):
-        raise UserError("--shard-tables shares the tables of dlrm among ranks; start several, with torchrun")
-    if options.shard_tables and (ranks := int(os.environ["WORLD_SIZE"])) > len(TABLES):
-        raise UserError(f"--shard-tables: {ranks} ranks for {len(TABLES)} tables; start {len(TABLES)} or fewer")
     for name, least in (
         ("batch", 1),
         ("workers", 0),
@@ -194,7 +185,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
     add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
     add("--bucket-mb", type=float, metavar="MIB", help="of DistributedDataParallel's buckets (default: its own)")
-    add("--shard-tables", action="store_true", help="each table of dlrm on one rank only")
     add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser
