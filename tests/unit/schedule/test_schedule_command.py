@@ -63,6 +63,16 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
 
 
+def test_no_run_ends_before_what_nothing_can(monkeypatch: Patch, capsys: Capture) -> None:
+    Path("m.csv").write_text("model,gpus,gpu,placement,steps_per_second,low,high\nm,1,V100,packed,1,0.5,2\n")
+    Path("one.csv").write_text("job,gpus,model,steps\na,1,m,3600\n")
+    words = ("simulate", "one.csv", *LAB, "--throughputs", "m.csv", "--draw-rates", "--runs", "3", "--json")
+    assert run(monkeypatch, *words, "--policy", "srtf", "--seed", "1") == 0
+    found = json.loads(capsys.readouterr().out)
+    ends = found["policies"]["srtf"]["makespan_seconds"]
+    assert found["bounds"]["makespan_seconds"] <= ends < 3600  # a rate that was drawn above the matrix's
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
