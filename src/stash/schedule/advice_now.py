@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -122,10 +122,7 @@ def advice(
 
 
 def _sorted(found: ScheduleAdvice) -> ScheduleAdvice:
-    order = sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))
-    return ScheduleAdvice(
-        found.policy, found.cluster, tuple(order), found.objective, found.type_prices, found.excluded
-    )
+    return replace(found, jobs=tuple(sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))))
 
 
 def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:

@@ -19,7 +19,7 @@ from stash.schedule.economics import CloudPrice
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
 from stash.schedule.kueue import manifests
-from stash.schedule.lab_file import read_cluster, read_machines
+from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.page import document, matrix_document, matrix_page, page
@@ -89,7 +89,7 @@ def throughputs(options: ThroughputsOptions) -> None:
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
     profiles = [(profile_of(word, options.store)[0], word) for word in _profile_files(options.profiles)]
-    found = rates_of(profiles, cluster, read_machines(options.cluster))
+    found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
     printed(matrix_document(found) if options.json else matrix_page(found, cluster))

@@ -52,6 +52,8 @@ class ClusterNode:
     gpu: str
     gpus: int
     cores: float | None = None
+    network: float | None = None
+    """Bytes per second."""
 
 
 @dataclass(frozen=True)

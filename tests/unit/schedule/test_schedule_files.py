@@ -13,7 +13,7 @@ from schedules import EXAMPLES, cluster, matrix
 
 from stash.core.errors import UserError
 from stash.schedule.jobs_file import jobs_text, read_jobs
-from stash.schedule.lab_file import read_cluster, read_machines
+from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import PACKED, SPREAD, RateMatrix, RateTable, with_cores
 from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.profile_rates import rates_of
@@ -80,7 +80,7 @@ def test_a_cluster_and_what_it_costs(tmp_path: Path) -> None:
     assert lab.costs.by_type == pytest.approx({"V": 0.3 + 1 / 16, "K": 0.1 + 1 / 16})
     assert lab.fewest_nodes("V", 5) == 2
     assert lab.fewest_nodes("V", 9) == 0
-    assert read_machines(path)["V"].cores == 32
+    assert lab.nodes[0].cores == 32
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(tmp
     path = tmp_path / "lab.yaml"
     path.write_text("nodes:\n  - {gpu: V100, gpus: 2, count: 2, network: 10gbit}\n  - {gpu: T4, gpus: 2, count: 2}\n")
     profile = gpu_job()
-    found = rates_of([(profile, "gpu.stash.json")], read_cluster(path), read_machines(path))
+    found = rates_of([(profile, "gpu.stash.json")], read_cluster(path))
     here, there = (found.matrix.rates["resnet50", 4, kind, PACKED] for kind in ("V100", "T4"))
     assert (here.origin, there.origin) == ("measured", "data sheet")
     assert here.value == pytest.approx(1 / 0.3)
