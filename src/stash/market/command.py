@@ -53,7 +53,7 @@ from stash.market.market_options import (
 )
 from stash.market.market_rules import policy
 from stash.market.market_table import read_market, write_parquet, written
-from stash.market.market_trace import MarketTrace, chosen, merged
+from stash.market.market_trace import MarketOffer, MarketTrace, chosen, merged
 from stash.market.page import backtest_document, backtest_page, market_document, market_page
 from stash.plan.plan_options import PlanOptions, TrainedJob, work
 from stash.predict.forecasting import base_of
@@ -62,6 +62,8 @@ from stash.report.output import file_of, printed
 from stash.store.storing import profile_of
 from stash.study.programs import SystemPrograms
 from stash.ui.commands import App
+
+_REFRESH = "`stash catalog refresh` renews them"
 
 
 def import_market(options: MarketImportOptions) -> None:
@@ -253,9 +255,7 @@ def advise(options: MoveOptions) -> None:
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
     old = len(outdated(catalog, now).intersection(market.offers))
     if old:
-        notes.append(
-            f"{counted(old, 'price')} may be {OLD_DAYS} days old and more; `stash catalog refresh` renews them"
-        )
+        notes.append(f"{counted(old, 'price')} may be {OLD_DAYS} days old and more; {_REFRESH}")
     found = advising.advise(market, rule, held, moment, options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
@@ -306,19 +306,29 @@ def assign(options: AssignOptions) -> None:
     stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
     """
     jobs = read_jobs(options.jobs)
-    types = types_of(dict(options.quota), {**_last_prices(options.market), **dict(options.spot_price)})
+    known, old = _last_prices(options.market)
+    prices = {name: (dollars, f"{offer.kind} in {offer.place}") for name, (dollars, offer) in known.items()}
+    given = {name: (dollars, "as given") for name, dollars in options.spot_price}
+    types = types_of(dict(options.quota), prices | given)
     found = job_collections.assign(jobs, types, options.goal)
     printed((assignment_document if options.json else assignment_page)(found, jobs, types))
+    stale = [each.instance for each in types if each.instance not in given and known[each.instance][1] in old]
+    if stale:
+        print_note(f"Prices of {listed(stale)} may be {OLD_DAYS} days old and more; {_REFRESH}.", options.json)
 
 
-def _last_prices(market: Path | None) -> dict[str, float]:
-    """The lowest price of each instance: the last of a market, or today's."""
-    trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))
-    found: dict[str, float] = {}
+def _last_prices(market: Path | None) -> tuple[dict[str, tuple[float, MarketOffer]], set[MarketOffer]]:
+    """The lowest price of each instance, the last of a market or the catalog's; and offers whose price is old."""
+    if market is not None:
+        trace, old = read_market(market), set[MarketOffer]()
+    else:
+        catalog, now = load_catalog(None), datetime.now(timezone.utc)
+        trace, old = current(catalog, now), outdated(catalog, now)
+    found: dict[str, tuple[float, MarketOffer]] = {}
     for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):
-        if not math.isnan(price):
-            found[offer.instance] = min(price, found.get(offer.instance, price))
-    return found
+        if not math.isnan(price) and (offer.instance not in found or price < found[offer.instance][0]):
+            found[offer.instance] = price, offer
+    return found, old
 
 
 app = App(no_args_is_help=True)

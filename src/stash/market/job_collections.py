@@ -78,6 +78,8 @@ class RentedType:
     instance: str
     dollars_per_hour: float
     quota: int
+    where: str = "as given"
+    """What is asked for it, and where."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,9 +261,9 @@ class _Problem:
         return "no assignment keeps all deadlines, budgets and quotas" + (f" ({listed(late)})" if late else "")
 
 
-def types_of(quotas: Mapping[str, int], prices: Mapping[str, float]) -> list[RentedType]:
-    """What may be rented; raises UserError for a type without a price."""
+def types_of(quotas: Mapping[str, int], prices: Mapping[str, tuple[float, str]]) -> list[RentedType]:
+    """What may be rented, at a price and whose that is; raises UserError for a type without one."""
     missing = [name for name in quotas if name not in prices]
     if missing:
         raise UserError(f"--quota {missing[0]}: no price of it is known now; there are {listed(sorted(prices), 8)}")
-    return [RentedType(name, prices[name], quota) for name, quota in quotas.items()]
+    return [RentedType(name, prices[name][0], quota, prices[name][1]) for name, quota in quotas.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -135,6 +136,22 @@ def test_many_jobs_are_assigned_at_a_market_s_last_prices(
     document = json.loads(capsys.readouterr().out)
     assert document["dollars"] == pytest.approx(10 * 0.5 + 5 * 0.5)
     assert {name: each["instance"] for name, each in document["jobs"].items()} == {"one": "p3", "two": "p3"}
+
+
+def test_a_price_says_whose_it_is_and_that_it_is_old(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "job,instance,samples_per_second,samples,machines,deadline,budget\n"
+    (folder / "jobs.csv").write_text(head + "one,p3.2xlarge,1,36000,1,2d,\n")
+    words = ("market", "assign", "jobs.csv", "--quota", "p3.2xlarge=2")
+    assert run(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"p3\.2xlarge at \$[\d.]+/h \(spot in us-", shown)
+    assert "Prices of p3.2xlarge may be 90 days old and more" in shown
+    assert run(monkeypatch, *words, "--spot-price", "p3.2xlarge=0.9") == 0
+    shown = capsys.readouterr().out
+    assert "p3.2xlarge at $0.9/h (as given)" in shown
+    assert "90 days" not in shown
 
 
 def test_a_record_grows_and_advice_is_given_on_it(
