@@ -20,6 +20,7 @@ from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
 from stash.schedule.round_choice import chosen, ordered, priorities
+from stash.schedule.shares import isolated_rates
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -82,6 +83,8 @@ def advice(
     """What the policy would run now, all jobs taken as there."""
     now = max(job.submit for job in jobs)
     demand = demand_of(jobs, cluster, matrix, now)
+    done = np.array([jobs[number].done for number in demand.ids])
+    demand = replace(demand, isolated=done / isolated_rates(demand))
     policy = POLICIES[name]
     if policy.rule is None:
         return _by_prices(jobs, cluster, matrix, demand, excluded)

@@ -29,11 +29,15 @@ def equal_rates(demand: JobDemand) -> Floats:
     return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
 
 
-def isolated_rates(demand: JobDemand) -> Floats:
-    """The rate alone on 1/m of the cluster, m the jobs: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1."""
+def isolated_shares(demand: JobDemand) -> Floats:
+    """1/m of the cluster each, m the jobs: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1."""
     share = demand.counts[None, :] / (len(demand) * demand.gpus[:, None])
-    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    return np.asarray((demand.rates * share).sum(axis=1), dtype=float)
+    return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1.0), dtype=float)
+
+
+def isolated_rates(demand: JobDemand) -> Floats:
+    """The rate alone on these shares."""
+    return np.asarray((demand.rates * isolated_shares(demand)).sum(axis=1), dtype=float)
 
 
 def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
@@ -175,15 +179,14 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     def needs(rho: float) -> Floats:
         return np.minimum(work / (rho * isolated - elapsed), 1.0)
 
-    high = float(((elapsed + alone) / isolated).max())  # what x_iso reaches
+    high, best = float(((elapsed + alone) / isolated).max()), isolated_shares(demand) * (demand.rates > 0)
     low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
-    found, best = None, np.zeros_like(demand.rates)
     while True:
         found, before = jobs.highest(needs(rho)), (low, high)
         rates = (demand.rates * found.x).sum(axis=1) / demand.best
         own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if own < high or not best.any():
-            high, best = min(own, high), found.x
+        if own < high:
+            high, best = own, found.x
         worth = float(found.prices @ demand.counts)
 
         def over(rho: float, prices: Floats = found.prices, worth: float = worth) -> float:

@@ -176,6 +176,14 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert any("is full" in each.why for each in priced.jobs)
 
 
+def test_a_job_s_fair_time_is_of_all_its_work() -> None:
+    # Alone on half of the GPU each job takes 2,000 s. a has done 900 of 1,000 s in 1,800, as it would have; b begins.
+    jobs = [job("a", 1000, done=900), job("b", 1000, submit=1800)]
+    found = advice(jobs, cluster(V=(1,)), matrix({("m", 1, "V"): 1.0}), "ftf")
+    assert found.objective == pytest.approx(1, abs=1e-4)
+    assert [each.share for each in found.jobs] == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
 def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     assert [*node_names("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
     lab = cluster(fast=(1,), slow=(1,))

@@ -118,6 +118,15 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(monkeypatch: pytes
             assert found.objective - more.objective == pytest.approx(0.01 * found.type_prices[kind], rel=0.02)
 
 
+def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best() -> None:
+    here = demand([[1], [1]], [1], left=[100, 1000], elapsed=[1800, 0], isolated=[1800, 0])
+    found = shares.finish_time_fairness(here)
+    isolated = here.isolated + here.left / shares.isolated_rates(here)
+    ratios = (here.elapsed + here.left / (here.rates * found.x).sum(axis=1)) / isolated
+    assert found.objective == pytest.approx(1)
+    assert ratios.max() == pytest.approx(1)
+
+
 @st.composite
 def queues(draw: st.DrawFn) -> JobDemand:
     jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
