@@ -118,6 +118,14 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(monkeypatch: pytes
             assert found.objective - more.objective == pytest.approx(0.01 * found.type_prices[kind], rel=0.02)
 
 
+def test_a_program_that_cannot_go_on_from_its_last_solution_is_solved_from_the_start() -> None:
+    here = demand([[0.5, 1], [2, 1], [0.5, 0.5], [0.5, 3.5]], [3, 4], gpus=[1, 2, 2, 2], weight=[1, 1, 2, 2])
+    found = shares.max_min(here)
+    assert fits(here, found.x)
+    assert found.levels is not None
+    assert found.levels.min() == pytest.approx(found.objective) == pytest.approx(1)  # the third's ceiling
+
+
 def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best() -> None:
     here = demand([[1], [1]], [1], left=[100, 1000], elapsed=[1800, 0], isolated=[1800, 0])
     found = shares.finish_time_fairness(here)
