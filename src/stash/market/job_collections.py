@@ -190,7 +190,10 @@ class _Problem:
                 row[-1] = self.samples[j]
                 rows.append(row)
                 limits.append(0.0)
-            if job.budget is not None:
+            if job.budget is not None and goal == "work-per-dollar":  # dollars of all its samples, at this pace
+                rows.append(self._row(j, self.hourly[j] / HOUR * self.samples[j] - job.budget * self.rates[j], extra))
+                limits.append(0.0)
+            elif job.budget is not None:
                 row = self._row(j, self.hourly[j] / HOUR, extra)
                 row[-1] -= job.budget if goal == "makespan" else 0.0
                 rows.append(row)

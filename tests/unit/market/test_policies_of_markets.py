@@ -280,6 +280,17 @@ def test_a_job_without_a_deadline_may_take_longer_than_a_month(goal: CollectionG
     assert found.gap == pytest.approx(0.0, abs=1e-9)
 
 
+def test_whole_machines_never_do_more_for_a_dollar_than_the_bound() -> None:
+    # An hour of a costs $1 of its 1.50, ten hours of b $10, and b has to get 36,000 of 172,800 s at least.
+    jobs = (
+        WaitingJob("a", 3600.0, {"one": 1.0}, budget=1.5),
+        WaitingJob("b", 36000.0, {"one": 1.0}, deadline=48 * HOUR),
+    )
+    found = assign(jobs, (RentedType("one", 1.0, 2),), "work-per-dollar")
+    assert found.value == pytest.approx((1 + 0.1) / 2)
+    assert found.bound == pytest.approx((1 + 0.1 / 4.8) / (1 + 1 / 4.8))
+
+
 def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:
     tight = (WaitingJob("a", 100 * 3600.0, {"fast": 10.0}, deadline=5 * HOUR),)
     with pytest.raises(
