@@ -177,11 +177,6 @@ def _asked(
     return _decided(policy, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
 
 
-def _counts(memory: Any) -> bool:
-    """Whether the memory begins with the samples that were done when the policy was asked last."""
-    return isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float)
-
-
 def _remembered(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None
 ) -> tuple[Any, float | None]:
@@ -205,7 +200,7 @@ def _remembered(
             due = moment if due is None else due
             continue
         memory, due = remembered, None
-    if _counts(memory):
+    if isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float):  # samples done until then
         memory = (float(memory[0]) - (now - begin) * rate, *memory[1:])
     return memory, due
 
