@@ -225,6 +225,7 @@ def _sentence(
         return f"Rent {price}: the whole job {whole}."
     by_time = market.objective == "time"
     amount = span if by_time else dollars
+    left = "over what is left" + (", your hours counted" if market.hour_worth and not by_time else "")
     if word == "move":
         ago = "" if due is None else f"; it has been due since {stamp(due)}"
         if saves is None or costs is None:
@@ -233,7 +234,7 @@ def _sentence(
             return (
                 f"Move to {there}, says this policy, though that costs {amount(-saves)} more, the move included{ago}."
             )
-        return f"Move to {there}: it saves {amount(saves)} over what is left, the move's {amount(costs)} paid{ago}."
+        return f"Move to {there}: it saves {amount(saves)} {left}, the move's {amount(costs)} paid{ago}."
     if math.isnan(board.prices[held]):
         return f"Stay on {here}, says this policy: what it costs now is not known."
     if saves is None or costs is None:
@@ -243,7 +244,7 @@ def _sentence(
         best = "the fastest" if by_time else "the cheapest for a sample"
         return f"Stay on {here}: moving to {there}, {best}, costs {amount(costs)} and would not pay."
     return (
-        f"Stay on {here}, says this policy: {there} would save {amount(saves)} over what is left, a move of "
+        f"Stay on {here}, says this policy: {there} would save {amount(saves)} {left}, a move of "
         f"{amount(costs)} paid, if prices stay."
     )
 
@@ -254,7 +255,7 @@ def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
         shown.append(held)
-    paid = OfferBoard(replace(board.market, objective="dollars"), board.now).costs
+    paid = OfferBoard(replace(board.market, objective="dollars", hour_worth=0.0), board.now).costs
     return [
         (
             f"{board.offers[each].cloud}/{board.offers[each].name}",

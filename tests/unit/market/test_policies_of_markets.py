@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,15 @@ def test_advice_says_what_moving_saves_and_at_which_price_it_would_not() -> None
         "p3@us-east-1a falls to $18/h (now $36/h)", "p3@us-east-1b rises to $36/h (now $18/h)"
     )  # fmt: skip
     assert advise(market, daily(0.0), 1, now).word == "stay"
+
+
+def test_what_an_hour_is_worth_is_in_what_a_move_saves_and_in_no_price() -> None:
+    market = replace(small(FLAT, job(10_000, boot=100.0, save=10.0)), hour_worth=36.0)
+    found = advise(market, daily(0.0), 0, START + 500.0)
+    assert "over what is left, your hours counted, the move's" in found.sentence
+    assert [(price, cost) for _, price, _, cost, _ in found.offers] == [
+        (18.0, pytest.approx(0.005)), (36.0, pytest.approx(0.01))
+    ]  # fmt: skip
 
 
 def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
