@@ -289,6 +289,16 @@ def test_kueue_gets_a_flavor_for_each_type_and_the_quotas() -> None:
     assert every[-2]["value"] > every[-1]["value"]
 
 
+def test_jobs_whose_names_begin_alike_have_priorities_of_their_own() -> None:
+    lab = cluster(fast=(1, 1))
+    long = "resnet50-imagenet-a-name-as-sweeps-over-many-settings-make-them-"
+    jobs = [job(name, 9, model="m") for name in (f"{long}1", f"{long}2", "a_b", "a-b")]
+    every = yaml.safe_load_all(manifests(advice(jobs, lab, TWO, "srtf"), lab))
+    names = [each["metadata"]["name"] for each in every if each["kind"] == "WorkloadPriorityClass"]
+    assert len(set(names)) == 4
+    assert max(map(len, names)) <= 63
+
+
 def fields(**properties: object) -> dict[str, object]:
     """An object of these fields and no others; those that end in _ may be missing."""
     known = {name.rstrip("_"): value for name, value in properties.items()}
