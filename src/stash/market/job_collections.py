@@ -240,19 +240,31 @@ class _Problem:
                 rows.append(row)
                 limits.append(0.0)
                 lower.append(-np.inf)
-        aim = np.concatenate([np.where(able, self.costs, 0.0).ravel(), [0.0]])
+        bounds = Bounds(0, np.concatenate([able.ravel().astype(float), [np.inf if goal == "makespan" else 0.0]]))
+        constraints = LinearConstraint(np.array(rows), np.array(lower), np.array(limits))
+
+        def least(aim: Array, last: float = 0.0) -> list[int]:
+            found = milp(
+                np.append(np.where(able, aim, 0.0), last), bounds=bounds, constraints=constraints,
+                integrality=np.append(np.ones(size), 0.0), options={"time_limit": 10.0},
+            )  # fmt: skip
+            if found.x is None:
+                raise UserError(f"{self._impossible()} with one type for each job to its end")
+            return [int(each) for each in found.x[:size].reshape(count, width).argmax(axis=1)]
+
         if goal == "makespan":
-            aim = np.concatenate([np.zeros(size), [1.0]])
-        found = milp(
-            aim,
-            integrality=np.concatenate([np.ones(size), [0.0]]),
-            bounds=Bounds(0, np.concatenate([able.ravel().astype(float), [np.inf if goal == "makespan" else 0.0]])),
-            constraints=LinearConstraint(np.array(rows), np.array(lower), np.array(limits)),
-            options={"time_limit": 10.0},
-        )
-        if found.x is None:
-            raise UserError(f"{self._impossible()} with one type for each job to its end")
-        return [int(each) for each in found.x[:size].reshape(count, width).argmax(axis=1)]
+            return least(np.zeros_like(self.costs), 1.0)
+        if goal == "cost":
+            return least(self.costs)
+        # A ratio is greatest where work − ratio · dollars has no choice above 0 (Dinkelbach, 1967).
+        work, dollars, ratio = self.rates / self.samples[:, None], self.hourly / HOUR, 0.0
+        while True:
+            aim = ratio * dollars - work
+            chosen = least(aim / (np.abs(aim).max() or 1.0))
+            picked = np.arange(count), np.array(chosen)
+            before, ratio = ratio, float(work[picked].sum() / dollars[picked].sum())
+            if ratio <= before * (1 + 1e-9):
+                return chosen
 
     def _impossible(self) -> str:
         fastest = self.times.min(axis=1)

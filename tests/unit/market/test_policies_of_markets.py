@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import Any
@@ -288,6 +289,24 @@ def test_a_job_without_a_deadline_may_take_longer_than_a_month(goal: CollectionG
     found = assign((WaitingJob("long", 40 * 24 * HOUR, {"fast": 1.0, "slow": 0.5}),), TYPES, goal)
     assert found.dollars == pytest.approx(dollars)
     assert found.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_most_work_for_a_dollar_is_not_the_least_cost() -> None:
+    # Each costs least on slow, which does 0.9 jobs for a dollar; with a on fast it is 1.075.
+    jobs = (
+        WaitingJob("a", 3600.0, {"fast": 4.0, "slow": 1.5}),
+        WaitingJob("b", 36000.0, {"fast": 4.0, "slow": 3.0}),
+    )
+    types = (RentedType("fast", 3.0, 2), RentedType("slow", 1.0, 2))
+    found = assign(jobs, types, "work-per-dollar")
+
+    def work(*places: int) -> float:
+        rates = [job.rates[types[place].instance] / job.samples for job, place in zip(jobs, places, strict=True)]
+        return sum(rates) * HOUR / sum(types[place].dollars_per_hour for place in places)
+
+    best = max(itertools.product((0, 1), repeat=2), key=lambda places: work(*places))
+    assert found.chosen == best != assign(jobs, types, "cost").chosen
+    assert found.value == pytest.approx(work(*best))
 
 
 def test_whole_machines_never_do_more_for_a_dollar_than_the_bound() -> None:
