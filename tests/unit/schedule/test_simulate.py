@@ -31,6 +31,13 @@ def test_first_come_first_served_by_hand() -> None:
     assert (shown.busy, shown.restarts) == (1.0, 0)
 
 
+def test_allox_lets_a_job_wait_for_a_faster_gpu_than_is_free() -> None:
+    rates = matrix({("m", 1, "V"): 1.0, ("m", 1, "K"): 0.05})
+    jobs = [job("a", 1000), job("b", 1000)]
+    found = simulate(jobs, cluster(V=(1,), K=(1,)), rates, POLICIES["allox"])
+    assert sorted(found.finish.tolist()) == [1000, 2000]  # and not 20,000 s on what was free at the beginning
+
+
 def test_a_preempted_job_pays_its_restart() -> None:
     # At 20 b has less left (50 against 80) and takes the GPU; a comes back at 70, is ready at 75, and ends at 155.
     jobs = [job("a", 100), job("b", 50, submit=10)]
