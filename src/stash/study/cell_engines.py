@@ -145,6 +145,7 @@ SLURM_HOPELESS = (
     r"|(?:QOS|Assoc)\w*PerJob\w*|(?:QOS|Assoc)MaxWall\w*|launch failed requeued held)"
 )
 """Reasons of ``squeue`` that time does not heal (slurm.schedmd.com/job_reason_codes.html)."""
+SLURM_WAITS = r"(?m)^\S+ PENDING "
 
 
 def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
@@ -190,6 +191,7 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
         lease=name,
         release=(("scancel", f"--name={name}"),),
         check=("squeue", "--noheader", "--format=%j %T %r", f"--name={name}"),
+        waits=SLURM_WAITS,
         hopeless=SLURM_HOPELESS,
         lost=SLURM_LOST,
     )
