@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.schedule import hadar
 from stash.schedule.job_policies import POLICIES, JobPolicy
@@ -83,6 +84,8 @@ def advice(
     """What the policy would run now, all jobs taken as there."""
     now = max(job.submit for job in jobs)
     demand = demand_of(jobs, cluster, matrix, now)
+    if not len(demand):
+        raise UserError(f"none of these jobs can run on what {cluster.name} has free")
     done = np.array([jobs[number].done for number in demand.ids])
     demand = replace(demand, isolated=done / isolated_rates(demand))
     policy = POLICIES[name]

@@ -12,6 +12,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
 from stash.core.records.base import SUFFIX
+from stash.core.units import counted
 from stash.report.output import file_of, printed
 from stash.schedule.advice_now import advice, advice_document, advice_page
 from stash.schedule.comparing import compared, worth
@@ -259,6 +260,9 @@ def advise(options: QueueAdviceOptions) -> None:
     jobs = read.jobs
     held = current(jobs, cluster) if options.engine == "slurm" else None
     if held is not None:
+        others, cluster = cluster.gpus - held.cluster.gpus, held.cluster
+        if others:
+            note(f"jobs that are not in {options.jobs} hold {counted(others, 'GPU')}")
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,6 +39,8 @@ class SlurmJob:
     state: str
     features: str
     nodes: str
+    gpus: int
+    """That it holds on all of them together, as far as Slurm counts GPUs."""
     requeues: bool
 
 
@@ -47,6 +51,10 @@ class SlurmQueue:
     jobs: tuple[QueuedJob, ...]
     """Those with a job of Slurm's, ``on`` what they run on."""
     of_name: dict[str, SlurmJob]
+    cluster: LabCluster
+    """What they can have: without the GPUs that other jobs hold."""
+    types: tuple[str, ...]
+    """Of the whole cluster."""
 
 
 def run(words: Sequence[str]) -> str:
@@ -81,10 +89,16 @@ def queue(text: str) -> tuple[SlurmJob, ...]:
                     fields.get("JobState", ""),
                     _known(fields.get("Features")),
                     _known(fields.get("NodeList")),
+                    _gpus(fields.get("AllocTRES") or fields.get("TRES") or ""),
                     fields.get("Requeue") == "1",
                 )
             )
     return tuple(found)
+
+
+def _gpus(tres: str) -> int:
+    whole = re.search(r"gres/gpu=(\d+)", tres)
+    return int(whole[1]) if whole else sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", tres)))
 
 
 def _known(text: str | None) -> str:
@@ -118,7 +132,22 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers, or names of "
             "jobs that are the column user's"
         )
-    return SlurmQueue(tuple(found), of_name)
+    others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
+    return SlurmQueue(tuple(found), of_name, _left(cluster, others, any(each.gpus for each in there)), cluster.types)
+
+
+def _left(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> LabCluster:
+    """What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that is nothing."""
+    taken = Counter[str]()
+    for each in others:
+        names = list(node_names(each.nodes))
+        for name in names:
+            taken[name] += -(-each.gpus // len(names)) if counted else sys.maxsize
+    nodes = (replace(node, gpus=node.gpus - taken[node.name]) for node in cluster.nodes)
+    left = tuple(node for node in nodes if node.gpus > 0)
+    if not left:
+        raise UserError(f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}")
+    return replace(cluster, nodes=left)
 
 
 def _named(job: QueuedJob, there: Sequence[SlurmJob]) -> SlurmJob | None:
@@ -140,7 +169,7 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
         holds = slurm.state != "PENDING"
         if holds and each.change == "stays":
             continue
-        features = _constraint(slurm.features, each.gpu, found.cluster.types)
+        features = _constraint(slurm.features, each.gpu, held.types)
         if features is None:
             note = f"its constraint {slurm.features} asks for more than a type"
         elif holds and not each.job.on:

@@ -249,6 +249,28 @@ def test_a_job_is_its_user_s_and_a_number_is_not_a_name() -> None:
         found(job("train", 9, user="kim"))
 
 
+def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
+    lab = cluster(fast=(4, 1), slow=(4,))
+    mine = "JobId=41 JobName=one JobState=RUNNING Requeue=1 NodeList=slow0 Features=slow AllocTRES=cpu=1,gres/gpu=1"
+    other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
+
+    def free(*lines: str) -> list[tuple[str, int]]:
+        held = current([job("one", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
+        assert held.types == ("fast", "slow")
+        return [(node.name, node.gpus) for node in held.cluster.nodes]
+
+    assert free() == [("fast0", 4), ("fast1", 1), ("slow0", 4)]
+    assert free(other) == [("fast0", 3), ("slow0", 4)]
+    assert free(other.replace("RUNNING", "PENDING")) == free()
+    assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
+    nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))  # whose GPUs nobody counts
+    held = current([job("one", 900, model="m")], lab, lambda words: nothing)
+    assert [node.name for node in held.cluster.nodes] == ["slow0"]
+    assert advice(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
+    with pytest.raises(UserError, match="jobs that are not in the file hold all GPUs of cluster"):
+        current([job("one", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
+
+
 @pytest.mark.parametrize(
     ("had", "asked"),
     [
