@@ -117,8 +117,8 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     if bed is None or cell.zoo is None:
         raise UserError(f"{cell.title}: nothing is known that could stand for it")
     batch = () if cell.batch is None else ("--batch", str(cell.batch))
-    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}.yaml"
-    model = folder.models / made.replace(" ", "-").replace("/", "-")
+    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}-{__version__}"
+    model = folder.models / f"{made}.yaml".replace(" ", "-").replace("/", "-")
     make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
     make += ("--speed", f"{bed.samples_per_second:.6g}")
     parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}

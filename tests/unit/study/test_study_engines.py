@@ -14,6 +14,7 @@ import yaml
 from studies import cells_of, study
 
 from stash.core.errors import UserError
+from stash.core.version import __version__
 from stash.study.backend import Submission
 from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
@@ -211,6 +212,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert float(ran[ran.index("--bucket-mb") + 1]) == 0.025
     assert ran.index("--loopback") < ran.index("--") < ran.index("profile")
     assert f"--model {tmp_path}" in run
+    assert f"-{__version__}.yaml" in run  # another release of Stash makes its own
     assert model.startswith(f"[ -s {tmp_path}")
 
 
