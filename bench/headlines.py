@@ -30,7 +30,7 @@ from stash.core.errors import JobError, StashError, UserError
 from stash.core.units import format_bits
 from stash.lab.testbed import train_emulated as emulated_training
 from stash.lab.testbed.bed import Started, Testbed
-from stash.lab.testbed.emulation import Emulation, dump, load, scaled_rate
+from stash.lab.testbed.emulation import Emulation, dump, load
 from stash.lab.testbed.generate import emulate
 
 K80, V100 = "K80", "V100-SXM2-16GB"
@@ -179,8 +179,8 @@ def measure(case: Case) -> Measured:
     bed = Testbed(
         cluster.nodes,
         cluster.devices,
-        interconnect=cluster.interconnect and scaled_rate(cluster.interconnect, size, time),
-        network=cluster.network and scaled_rate(cluster.network, size, time),
+        interconnect=cluster.interconnect and cluster.interconnect * size / time,
+        network=cluster.network and cluster.network * size / time,
     )
     with tempfile.TemporaryDirectory() as folder, bed:
         model = Path(folder) / "model.yaml"

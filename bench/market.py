@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.dispa import CORRECTIONS, POLICIES, StudyRate, day_grid, ladder
 from bench.machine import ROOT
 from bench.table import report, table
 from stash.market.backtest import Backtest, replay, summaries
 from stash.market.decisions import job_market
-from stash.market.dispa import CORRECTIONS, POLICIES, StudyRate, day_grid, ladder
 from stash.market.fees import FREE, Fees, published_fees
 from stash.market.foresight import foresee
 from stash.market.jobs import InstanceRate, MarketJob

@@ -19,7 +19,6 @@ from stash.cli.main import app
 _MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 MEANINGS: Mapping[str, str] = {
     "--apply": "Do what is printed.",
-    "--assume": "Whose published study or simulator to reckon like, by name.",
     "--batch": "Samples of one device in one pass.",
     "--budget": "Measuring takes so long at most; money is --max-dollars.",
     "--checkpoint-every": "What passes between two checkpoints.",
@@ -59,7 +58,6 @@ MEANINGS: Mapping[str, str] = {
     "--servers": "Parameter servers.",
     "--staleness": "Updates that a worker may be ahead of the slowest.",
     "--start": "What passes until rented machines train.",
-    "--time-scale": "How many times slower than it was is emulated.",
     "--trace": "Machines that could be had, tick by tick.",
 }
 """Of options that several commands explain in words of their own."""

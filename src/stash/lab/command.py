@@ -160,8 +160,6 @@ class TestbedModelOptions(Options):
     )  # fmt: skip
     speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
     batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))
-    size_scale: float = option("F", "All bytes times this (links alike).", parsers.number, default="1")
-    time_scale: float = option("F", "All times times this.", parsers.number, default="1")
 
     def check(self) -> None:
         peak = self.given("tflops", "memory_bandwidth")
@@ -196,7 +194,7 @@ def model(options: TestbedModelOptions) -> None:
         made = made.scaled(time=batch / speed / made.compute_seconds)
         reached = f"layers' shares of the step by those rates, and {speed:g} samples a second"
     print(f"# {options.name} on {peak.about}\n# {reached}")
-    print(dump(made.scaled(options.size_scale, options.time_scale)), end="")
+    print(dump(made), end="")
 
 
 def _peak(options: TestbedModelOptions) -> Peak:

@@ -97,15 +97,14 @@ def advise(
     held: int | None,
     now: float,
     deadline: float | None = None,
-    since: float | None = None,
     warnings: Sequence[str] = (),
 ) -> MarketAdvice:
     """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
     it.
 
-    What the policy remembers comes from the record since ``since``. Raises UserError.
+    What the policy remembers comes from the last seven days of the record. Raises UserError.
     """
-    memory, due = _remembered(market, policy, held, now, deadline, since)
+    memory, due = _remembered(market, policy, held, now, deadline)
     answer = _asked(market, policy, held, now, deadline, memory)
     board = _board(market, held, now)
     best = board.best()
@@ -178,18 +177,13 @@ def _asked(
     return _decided(policy, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
 
 
-def _counts(memory: Any) -> bool:
-    """Whether the memory begins with the samples that were done when the policy was asked last."""
-    return isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float)
-
-
 def _remembered(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, since: float | None
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None
 ) -> tuple[Any, float | None]:
     """(memory, since when moving is due), by asking at every change of the record at which nothing was moved."""
     if held is None:
         return policy.memory, None
-    begin = float(max(since if since is not None else now - 7 * DAY, market.trace.begin))
+    begin = float(max(now - 7 * DAY, market.trace.begin))
     memory, due = policy.memory, None
     moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
     rate = float(market.rates[held])
@@ -206,7 +200,7 @@ def _remembered(
             due = moment if due is None else due
             continue
         memory, due = remembered, None
-    if _counts(memory):
+    if isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float):  # samples done until then
         memory = (float(memory[0]) - (now - begin) * rate, *memory[1:])
     return memory, due
 
@@ -231,6 +225,7 @@ def _sentence(
         return f"Rent {price}: the whole job {whole}."
     by_time = market.objective == "time"
     amount = span if by_time else dollars
+    left = "over what is left" + (", your hours counted" if market.hour_worth and not by_time else "")
     if word == "move":
         ago = "" if due is None else f"; it has been due since {stamp(due)}"
         if saves is None or costs is None:
@@ -239,7 +234,7 @@ def _sentence(
             return (
                 f"Move to {there}, says this policy, though that costs {amount(-saves)} more, the move included{ago}."
             )
-        return f"Move to {there}: it saves {amount(saves)} over what is left, the move's {amount(costs)} paid{ago}."
+        return f"Move to {there}: it saves {amount(saves)} {left}, the move's {amount(costs)} paid{ago}."
     if math.isnan(board.prices[held]):
         return f"Stay on {here}, says this policy: what it costs now is not known."
     if saves is None or costs is None:
@@ -249,7 +244,7 @@ def _sentence(
         best = "the fastest" if by_time else "the cheapest for a sample"
         return f"Stay on {here}: moving to {there}, {best}, costs {amount(costs)} and would not pay."
     return (
-        f"Stay on {here}, says this policy: {there} would save {amount(saves)} over what is left, a move of "
+        f"Stay on {here}, says this policy: {there} would save {amount(saves)} {left}, a move of "
         f"{amount(costs)} paid, if prices stay."
     )
 
@@ -260,7 +255,7 @@ def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
         shown.append(held)
-    paid = OfferBoard(replace(board.market, objective="dollars"), board.now).costs
+    paid = OfferBoard(replace(board.market, objective="dollars", hour_worth=0.0), board.now).costs
     return [
         (
             f"{board.offers[each].cloud}/{board.offers[each].name}",

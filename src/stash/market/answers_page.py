@@ -40,6 +40,7 @@ def assignment_page(found: Assignment, jobs: Sequence[WaitingJob], types: Sequen
     head = ("trains on", "time", "deadline", "cost", "shares of the linear program")
     return Page(
         title=f"{counted(len(jobs), 'job')}, {found.goal}",
+        subtitle=tuple(f"{each.instance} at ${each.dollars_per_hour:.4g}/h ({each.where})" for each in types),
         verdict=(sentence,),
         grids=(Grid("", head, tuple(rows), frozenset({0, 1, 5}), first="job"),),
     )

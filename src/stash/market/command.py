@@ -16,27 +16,30 @@ from pathlib import Path
 import typer
 
 from stash.analysis.attribution import attribute
+from stash.catalog.facts import OLD_DAYS
 from stash.catalog.layers import load as load_catalog
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, printable_line
+from stash.core.units import counted
 from stash.market import advising, job_collections
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
 from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
 from stash.market.backtest import check_policies, impossible, replay
 from stash.market.decisions import JobMarket, job_market
-from stash.market.dispa import study_document, study_page
 from stash.market.fees import published_fees
 from stash.market.job_collections import read_jobs, types_of
 from stash.market.jobs import MarketJob, job_of_profile, read_job
 from stash.market.market_importers import (
+    asked_lately,
     current,
     import_aws,
     import_catalog,
     import_dispa,
     import_skypilot,
+    outdated,
     refuse_absurd,
 )
 from stash.market.market_options import (
@@ -50,7 +53,7 @@ from stash.market.market_options import (
 )
 from stash.market.market_rules import policy
 from stash.market.market_table import read_market, write_parquet, written
-from stash.market.market_trace import MarketTrace, chosen, merged
+from stash.market.market_trace import MarketOffer, MarketTrace, chosen, merged
 from stash.market.page import backtest_document, backtest_page, market_document, market_page
 from stash.plan.plan_options import PlanOptions, TrainedJob, work
 from stash.predict.forecasting import base_of
@@ -59,6 +62,8 @@ from stash.report.output import file_of, printed
 from stash.store.storing import profile_of
 from stash.study.programs import SystemPrograms
 from stash.ui.commands import App
+
+_REFRESH = "`stash catalog refresh` renews them"
 
 
 def import_market(options: MarketImportOptions) -> None:
@@ -102,15 +107,17 @@ def _save(trace: MarketTrace, target: Path) -> None:
 
 
 def record(options: RecordOptions) -> None:
-    """Add today's prices of the catalog to a market file: for cron, after `stash catalog refresh`.
+    """Add the catalog's prices of these days to a market file: for cron, after `stash catalog refresh`.
 
     stash catalog refresh && stash market record prices.market.csv.gz
     """
     target = _target(options.market, "prices")
-    look = current(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
+    look, old = asked_lately(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
     before = [read_market(target)] if target.exists() else []
     _save(merged([*before, look]), target)  # the last look so far holds for its ``max_gap`` at most
-    print(printable_line(f"{len(look.offers):,} offers added to {target}."))
+    print(printable_line(f"{counted(len(look.offers), 'offer')} added to {target}."))
+    if old:
+        print_note(f"Left out: {counted(old, 'older price')}; `stash catalog refresh` gets today's.", False)
 
 
 def show(options: ShowMarketOptions) -> None:
@@ -141,11 +148,6 @@ def backtest(options: BacktestOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     whole, source = markets(options.markets)
     trace = _narrowed(whole, options)
-    if options.assume is not None:
-        if target is not None:
-            raise UserError("--output is for backtests: leave it out of --assume dispa, which prints its table")
-        _study(trace, options)
-        return
     job, missing, home, _ = _job(options, trace)
     job = _located(job, whole)
     found = replay(
@@ -225,13 +227,6 @@ def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
     return job.model_copy(update={"data_in": found[0] if found else named})
 
 
-def _study(trace: MarketTrace, options: BacktestOptions) -> None:
-    if options.job.suffix not in (".yaml", ".yml"):
-        raise UserError("--assume dispa needs a job.yaml whose rates say of_one_gpu and gpus (docs/market.md)")
-    job = read_job(options.job)
-    printed(study_document(trace, job, options.stay) if options.json else study_page(trace, job, options.stay))
-
-
 def advise(options: MoveOptions) -> None:
     """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do
     it.
@@ -258,6 +253,9 @@ def advise(options: MoveOptions) -> None:
     rule = policy(options.policy, market, options.stay or home)
     check_policies((rule,), options.deadline)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
+    old = len(outdated(catalog, now).intersection(market.offers))
+    if old:
+        notes.append(f"{counted(old, 'price')} may be {OLD_DAYS} days old and more; {_REFRESH}")
     found = advising.advise(market, rule, held, moment, options.deadline, warnings=notes)
     if found.to is not None:
         found = _with_task(found, market, base, options)
@@ -308,19 +306,29 @@ def assign(options: AssignOptions) -> None:
     stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
     """
     jobs = read_jobs(options.jobs)
-    types = types_of(dict(options.quota), {**_last_prices(options.market), **dict(options.spot_price)})
+    known, old = _last_prices(options.market)
+    prices = {name: (dollars, f"{offer.kind} in {offer.place}") for name, (dollars, offer) in known.items()}
+    given = {name: (dollars, "as given") for name, dollars in options.spot_price}
+    types = types_of(dict(options.quota), prices | given)
     found = job_collections.assign(jobs, types, options.goal)
     printed((assignment_document if options.json else assignment_page)(found, jobs, types))
+    stale = [each.instance for each in types if each.instance not in given and known[each.instance][1] in old]
+    if stale:
+        print_note(f"Prices of {listed(stale)} may be {OLD_DAYS} days old and more; {_REFRESH}.", options.json)
 
 
-def _last_prices(market: Path | None) -> dict[str, float]:
-    """The lowest price of each instance: the last of a market, or today's."""
-    trace = read_market(market) if market is not None else current(load_catalog(None), datetime.now(timezone.utc))
-    found: dict[str, float] = {}
+def _last_prices(market: Path | None) -> tuple[dict[str, tuple[float, MarketOffer]], set[MarketOffer]]:
+    """The lowest price of each instance, the last of a market or the catalog's; and offers whose price is old."""
+    if market is not None:
+        trace, old = read_market(market), set[MarketOffer]()
+    else:
+        catalog, now = load_catalog(None), datetime.now(timezone.utc)
+        trace, old = current(catalog, now), outdated(catalog, now)
+    found: dict[str, tuple[float, MarketOffer]] = {}
     for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):
-        if not math.isnan(price):
-            found[offer.instance] = min(price, found.get(offer.instance, price))
-    return found
+        if not math.isnan(price) and (offer.instance not in found or price < found[offer.instance][0]):
+            found[offer.instance] = price, offer
+    return found, old
 
 
 app = App(no_args_is_help=True)

@@ -78,6 +78,8 @@ class _Grid:
     """Dollars that bringing the data to where an offer is costs, once for each region: ``[offer]``."""
     region: list[tuple[str, str]]
     """``[offer]``."""
+    real: list[int]
+    """Which of the market's each offer is."""
 
 
 def foresee(market: JobMarket, start: float, end: float, exact: bool | None = None) -> Foreseen:
@@ -88,13 +90,12 @@ def foresee(market: JobMarket, start: float, end: float, exact: bool | None = No
         return Foreseen(start, None, None, "none is done in time", None)
     small = grid.there.size <= MAX_EXACT if exact is None else exact
     bound, held = _bounded(grid)
-    method, twins = "Lagrange", _twins(market, start, end)
-    course = _followed(market, _of_intervals(grid, held), twins, start, end)
+    method, course = "Lagrange", _followed(market, grid, _of_intervals(grid, held), start, end)
     if small:
         solved = _milp(grid)
         if solved is not None:
             bound, method = max(bound, solved[0]), "MILP"
-            other = _followed(market, solved[1], twins, start, end)
+            other = _followed(market, grid, solved[1], start, end)
             if other is not None and (course is None or other < course):
                 course = other
     return Foreseen(start, max(bound, 0.0), course, method, fastest - start)
@@ -128,7 +129,7 @@ def _grid(market: JobMarket, start: float, end: float) -> _Grid:
     home = data_home(market)
     abroad = np.array([0.0 if home is None else market.data_dollars(home, market.offers[each]) for each in rows])
     region = [market.homes[each] for each in rows]
-    return _Grid(edges, np.diff(edges), there, price, rate, idle, back, job.samples, abroad, region)
+    return _Grid(edges, np.diff(edges), there, price, rate, idle, back, job.samples, abroad, region, rows)
 
 
 def _free_ends(market: JobMarket, offer: int, start: float, end: float) -> list[float]:
@@ -140,12 +141,6 @@ def _free_ends(market: JobMarket, offer: int, start: float, end: float) -> list[
     gone = market.there[rows - 1] & ~market.there[rows] & ~np.isnan(trace.price[rows])
     at = trace.at[rows][gone]
     return [float(each) for each in at if start < each < end]
-
-
-def _twins(market: JobMarket, start: float, end: float) -> list[int]:
-    """Which offer each row of the grid is."""
-    count = len(market.offers)
-    return [*range(count), *(o for o in range(count) for _ in _free_ends(market, o, start, end))]
 
 
 def _earliest(grid: _Grid) -> float | None:
@@ -361,11 +356,11 @@ def _of_seconds(grid: _Grid, seconds: Array, spans: Bools) -> list[_Stretch]:
     return joined
 
 
-def _followed(market: JobMarket, course: list[_Stretch], twins: list[int], start: float, end: float) -> float | None:
+def _followed(market: JobMarket, grid: _Grid, course: list[_Stretch], start: float, end: float) -> float | None:
     """Dollars of the course as the replay bills it, saved just in time; ``None`` if it is not done by ``end``."""
     if not course:
         return None
-    real = [replace(each, offer=twins[each.offer]) for each in course]
+    real = [replace(each, offer=grid.real[each.offer]) for each in course]
     plan = Policy("hindsight", _Follower(real, market.job.save_seconds))
     known = replace(market, clairvoyant=True)
     try:

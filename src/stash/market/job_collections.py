@@ -78,6 +78,8 @@ class RentedType:
     instance: str
     dollars_per_hour: float
     quota: int
+    where: str = "as given"
+    """What is asked for it, and where."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +190,10 @@ class _Problem:
                 row[-1] = self.samples[j]
                 rows.append(row)
                 limits.append(0.0)
-            if job.budget is not None:
+            if job.budget is not None and goal == "work-per-dollar":  # dollars of all its samples, at this pace
+                rows.append(self._row(j, self.hourly[j] / HOUR * self.samples[j] - job.budget * self.rates[j], extra))
+                limits.append(0.0)
+            elif job.budget is not None:
                 row = self._row(j, self.hourly[j] / HOUR, extra)
                 row[-1] -= job.budget if goal == "makespan" else 0.0
                 rows.append(row)
@@ -235,19 +240,31 @@ class _Problem:
                 rows.append(row)
                 limits.append(0.0)
                 lower.append(-np.inf)
-        aim = np.concatenate([np.where(able, self.costs, 0.0).ravel(), [0.0]])
+        bounds = Bounds(0, np.concatenate([able.ravel().astype(float), [np.inf if goal == "makespan" else 0.0]]))
+        constraints = LinearConstraint(np.array(rows), np.array(lower), np.array(limits))
+
+        def least(aim: Array, last: float = 0.0) -> list[int]:
+            found = milp(
+                np.append(np.where(able, aim, 0.0), last), bounds=bounds, constraints=constraints,
+                integrality=np.append(np.ones(size), 0.0), options={"time_limit": 10.0},
+            )  # fmt: skip
+            if found.x is None:
+                raise UserError(f"{self._impossible()} with one type for each job to its end")
+            return [int(each) for each in found.x[:size].reshape(count, width).argmax(axis=1)]
+
         if goal == "makespan":
-            aim = np.concatenate([np.zeros(size), [1.0]])
-        found = milp(
-            aim,
-            integrality=np.concatenate([np.ones(size), [0.0]]),
-            bounds=Bounds(0, np.concatenate([able.ravel().astype(float), [np.inf if goal == "makespan" else 0.0]])),
-            constraints=LinearConstraint(np.array(rows), np.array(lower), np.array(limits)),
-            options={"time_limit": 10.0},
-        )
-        if found.x is None:
-            raise UserError(f"{self._impossible()} with one type for each job to its end")
-        return [int(each) for each in found.x[:size].reshape(count, width).argmax(axis=1)]
+            return least(np.zeros_like(self.costs), 1.0)
+        if goal == "cost":
+            return least(self.costs)
+        # A ratio is greatest where work − ratio · dollars has no choice above 0 (Dinkelbach, 1967).
+        work, dollars, ratio = self.rates / self.samples[:, None], self.hourly / HOUR, 0.0
+        while True:
+            aim = ratio * dollars - work
+            chosen = least(aim / (np.abs(aim).max() or 1.0))
+            picked = np.arange(count), np.array(chosen)
+            before, ratio = ratio, float(work[picked].sum() / dollars[picked].sum())
+            if ratio <= before * (1 + 1e-9):
+                return chosen
 
     def _impossible(self) -> str:
         fastest = self.times.min(axis=1)
@@ -259,9 +276,9 @@ class _Problem:
         return "no assignment keeps all deadlines, budgets and quotas" + (f" ({listed(late)})" if late else "")
 
 
-def types_of(quotas: Mapping[str, int], prices: Mapping[str, float]) -> list[RentedType]:
-    """What may be rented; raises UserError for a type without a price."""
+def types_of(quotas: Mapping[str, int], prices: Mapping[str, tuple[float, str]]) -> list[RentedType]:
+    """What may be rented, at a price and whose that is; raises UserError for a type without one."""
     missing = [name for name in quotas if name not in prices]
     if missing:
         raise UserError(f"--quota {missing[0]}: no price of it is known now; there are {listed(sorted(prices), 8)}")
-    return [RentedType(name, prices[name], quota) for name, quota in quotas.items()]
+    return [RentedType(name, prices[name][0], quota, prices[name][1]) for name, quota in quotas.items()]

@@ -46,8 +46,6 @@ class InstanceRate(Record):
     """Of a machine."""
     used: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Of them; ``None``: all."""
-    of_one_gpu: Annotated[float, Field(gt=_SHORTEST, le=1e12)] | None = None
-    """Samples a second on one of the GPUs alone: what the study of 2020 reckons with."""
     stalls: dict[PlainName, Annotated[float, Field(ge=-10, le=10)]] = Field(default_factory=dict)
     """Of a step, the share of each stall besides compute; empty: not known."""
     known: Known = "assumed"

@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stash.catalog.facts import PriceKind
+from stash.catalog.facts import Age, PriceKind, age
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.core.errors import UserError
 from stash.core.formatting import listed
@@ -382,12 +382,42 @@ def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
 
 
 def current(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> MarketTrace:
-    """Today's prices as one look at ``now``: what ``stash market record`` adds to its file."""
-    table = _Table("stash market record")
+    """The catalog's prices as one look at ``now``, however old they are."""
+    return _look(((named, dollars) for named, dollars, _ in _asked(catalog, now, clouds)), now)
+
+
+def asked_lately(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> tuple[MarketTrace, int]:
+    """What ``stash market record`` adds to its file: prices of these days as one look at ``now``, and how many not.
+
+    A price of another year was watched then, not now. Raises UserError where all are.
+    """
+    known = list(_asked(catalog, now, clouds))
+    lately = [(named, dollars) for named, dollars, age in known if age is not None and age.most <= _LATELY_DAYS]
+    return _look(lately, now), len(known) - len(lately)
+
+
+def outdated(catalog: Catalog, now: datetime) -> set[MarketOffer]:
+    """Offers whose price may no longer be asked."""
+    return {named for named, _, age in _asked(catalog, now) if age is None or age.is_old}
+
+
+_LATELY_DAYS = 7
+"""Published lists are some days old when they are refreshed."""
+
+
+def _asked(
+    catalog: Catalog, now: datetime, clouds: Sequence[str] = ()
+) -> Iterator[tuple[MarketOffer, float, Age | None]]:
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
         if not clouds or offer.instance.cloud in clouds:
             named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
-            table.add(named, now.timestamp(), offer.dollars_per_hour)
+            yield named, offer.dollars_per_hour, age(offer.as_of, now.date())
+
+
+def _look(prices: Iterable[tuple[MarketOffer, float]], now: datetime) -> MarketTrace:
+    table = _Table("stash market record")
+    for named, dollars in prices:
+        table.add(named, now.timestamp(), dollars)
     if not table.at:
-        raise UserError("the catalog has no price to record; get some: `stash catalog refresh`")
+        raise UserError("the catalog has no price of these days; get some: `stash catalog refresh`")
     return table.trace()

@@ -158,10 +158,6 @@ class BacktestOptions(ReplayOptions):
         "N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MAX_STARTS), panel=_GOAL
     )
     no_hindsight: bool = flag("Leave out the least that was possible, which takes longest.", panel=_SHOWN)
-    assume: Literal["dispa"] | None = option(
-        "NAME", "dispa: reckon as the study of 2020 did, then take back its assumptions one by one.",
-        parsers.one_of(("dispa",)), panel=_SHOWN,
-    )  # fmt: skip
     json: bool = json_flag(panel=_SHOWN)
     output: Path | None = option(
         "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", Path, "--output",

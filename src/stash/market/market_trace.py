@@ -177,10 +177,6 @@ class MarketTrace:
             self, offers=offers, first=first, at=self.at[rows], price=self.price[rows], available=self.available[rows]
         )
 
-    def times(self, price: float) -> MarketTrace:
-        """The same with every price so many times as high."""
-        return replace(self, price=self.price * price)
-
     def number(self, name: str) -> int:
         """The offer that ``name`` says, like ``p3.2xlarge@us-east-1a`` or ``NC6@us_east``; raises UserError."""
         wanted = name.strip().lower()

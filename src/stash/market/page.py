@@ -21,8 +21,6 @@ from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
 _MAX_OFFERS = 60
-_SERIES = {"compute": "compute", **{name: name for name in STALLS}}
-_OTHER = "plain"
 
 
 # A market
@@ -279,7 +277,7 @@ def _costs(lines: Sequence[PolicySummary]) -> Chart:
             value = line.parts.get(name, 0.0)
             if value > 0:
                 tip = f"{line.name}: {name} {dollars(value)}"
-                pieces.append(BarPiece(begin, begin + value, _SERIES.get(name, _OTHER), tip))
+                pieces.append(BarPiece(begin, begin + value, name if name in STALLS else "plain", tip))
                 begin += value
         rows.append(LaneRow(line.name, dollars(line.mean), tuple(pieces), line.low, line.high))
         table.append((line.name, f"{line.mean:.2f}", f"{line.low:.2f} to {line.high:.2f}"))

@@ -44,8 +44,6 @@ class ReplayedRun:
     leases: tuple[LeaseBill, ...]
     parts: Mapping[str, float]
     """The dollars, each in one part."""
-    asked: int = 0
-    """How often the policy was."""
 
     @property
     def moves(self) -> int:
@@ -301,9 +299,7 @@ class _Run:
                 parts[name] += dollars
         whole = sum(bill.dollars for bill in self.bills) + sum(self.extra.values())
         late = self.deadline is not None and (finish is None or finish > self.deadline + _SAME)
-        return ReplayedRun(
-            self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts), self.asked
-        )
+        return ReplayedRun(self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts))
 
 
 def data_home(market: JobMarket) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
 import signal
@@ -65,10 +66,12 @@ class AgentTools:
 
     async def profile(self, command: list[str], seconds: float = 60, output: str | None = None) -> str:
         """Profile a training command on this machine for at most so many seconds, and explain the result. The command
-        is ["train.py", "--lr", "0.1"], ["-m", "my.training"], or another launcher's words."""
+        is ["train.py", "--lr", "0.1"], ["-m", "my.training"], or another launcher's words; output is a new file."""
         refuse_to_rent(command)
         if not 0 < seconds <= _MAX_SECONDS:
             raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+        if output is not None and os.path.lexists(output):
+            raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
         target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
         words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
         words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
@@ -136,9 +139,9 @@ def refuse_to_rent(command: Sequence[str]) -> None:
         if (
             flag == "-m"
             or re.fullmatch("-[a-z]*[cS]|--split-string", flag)
-            or word.startswith(("-S", "--split-string="))
+            or word.startswith(("-S", "-m", "--split-string="))
         ):
-            programs |= set(re.findall(r"[\w-]+", word.removeprefix("-S")))
+            programs |= set(re.findall(r"[\w-]+", re.sub("^-[Sm]", "", word)))
         elif word.endswith(".py"):  # what follows is the script's own
             break
         elif not launched:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.schedule import hadar
 from stash.schedule.job_policies import POLICIES, JobPolicy
@@ -20,6 +21,7 @@ from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
 from stash.schedule.round_choice import chosen, ordered, priorities
+from stash.schedule.shares import isolated_rates
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -60,20 +62,19 @@ class ScheduleAdvice:
     jobs: tuple[JobAdvice, ...]
     objective: float
     type_prices: Mapping[str, float]
-    """Of the objective, per GPU; empty without a linear program."""
+    """What one more GPU brings, in the policy's ``gain``; empty without a linear program."""
     excluded: tuple[tuple[str, str], ...]
 
 
-class ManagerRequest(Protocol):
+@dataclass(frozen=True)
+class ManagerRequest:
     """What a cluster manager is asked for one job."""
 
-    @property
-    def commands(self) -> tuple[tuple[str, ...], ...]:
-        """Programs with their arguments."""
-
-    @property
-    def note(self) -> str:
-        """Why there is none, or what stands in the way."""
+    job: str
+    commands: tuple[tuple[str, ...], ...]
+    """Programs with their arguments."""
+    note: str = ""
+    """Why there is none."""
 
 
 def advice(
@@ -83,6 +84,10 @@ def advice(
     """What the policy would run now, all jobs taken as there."""
     now = max(job.submit for job in jobs)
     demand = demand_of(jobs, cluster, matrix, now)
+    if not len(demand):
+        raise UserError(f"none of these jobs can run on what {cluster.name} has free")
+    done = np.array([jobs[number].done for number in demand.ids])
+    demand = replace(demand, isolated=done / isolated_rates(demand))
     policy = POLICIES[name]
     if policy.rule is None:
         return _by_prices(jobs, cluster, matrix, demand, excluded)
@@ -123,10 +128,7 @@ def advice(
 
 
 def _sorted(found: ScheduleAdvice) -> ScheduleAdvice:
-    order = sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))
-    return ScheduleAdvice(
-        found.policy, found.cluster, tuple(order), found.objective, found.type_prices, found.excluded
-    )
+    return replace(found, jobs=tuple(sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))))
 
 
 def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
@@ -150,7 +152,8 @@ def _why(
         if found.type_prices is None:
             return speed
         if name in prices:
-            return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g}"
+            gain = policy.gain or policy.objective
+            return f"{speed}; {name} is full: one more GPU is worth {prices[name]:.3g} {gain}"
         return f"{speed}; {name} has room"
     own = [cluster.types[each] for each in np.flatnonzero(rates > 0)]
     full = [f"{name} ({prices[name]:.3g} a GPU)" for name in own if name in prices]
@@ -200,9 +203,10 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> 
         for each in found.jobs
     )
     changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
-    text = POLICIES[found.policy].objective
-    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {text}."
-    prices = tuple((f"one more {kind}", f"{price:.4g} {text}") for kind, price in found.type_prices.items())
+    policy = POLICIES[found.policy]
+    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {policy.objective}."
+    gain = policy.gain or policy.objective
+    prices = tuple((f"one more {kind}", f"{price:.4g} {gain}") for kind, price in found.type_prices.items())
     requests = [" ".join(words) for each in asked for words in each.commands]
     notes = [each.note for each in asked if each.note]
     chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []

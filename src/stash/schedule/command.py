@@ -5,20 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from stash.catalog.layers import load as load_catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.store.storing import store_option
+from stash.core.output_files import output_file, write_output
+from stash.core.records.base import SUFFIX
+from stash.core.units import counted
+from stash.report.output import file_of, printed
+from stash.schedule.advice_now import advice, advice_document, advice_page
+from stash.schedule.comparing import compared, worth
+from stash.schedule.economics import CloudPrice
+from stash.schedule.job_policies import POLICIES
+from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
+from stash.schedule.kueue import manifests
+from stash.schedule.lab_file import read_cluster
+from stash.schedule.matrix import RateMatrix
+from stash.schedule.matrix_file import matrix_text, read_matrix
+from stash.schedule.page import document, matrix_document, matrix_page, page
+from stash.schedule.page_of_economics import economics_document, economics_page
+from stash.schedule.profile_rates import rates_of
+from stash.schedule.records import LabCluster
+from stash.schedule.run_state import RunSettings
+from stash.schedule.slurm_requests import apply, current, requests
+from stash.schedule.trace_importers import FORMATS, MODEL_RULES, read_trace
+from stash.store.storing import profile_of, store_option
 from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
-
-if TYPE_CHECKING:
-    from stash.schedule.economics import CloudPrice
-    from stash.schedule.jobs_file import JobsFile
-    from stash.schedule.matrix import RateMatrix
-    from stash.schedule.records import LabCluster
-    from stash.schedule.run_state import RunSettings
 
 Assumed = Literal["gavel"]
 _CLUSTER = "The machines and what they cost (docs/schedule.md)."
@@ -27,25 +41,12 @@ _JOBS = "Jobs, one a line, as docs/schedule.md describes them, or as `stash sche
 
 
 def _policies(text: str) -> tuple[str, ...]:
-    from stash.schedule.job_policies import POLICIES
 
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     unknown = [name for name in names if name not in POLICIES]
     if unknown:
         raise UnitError(f"there is no policy {unknown[0]}; there are {', '.join(POLICIES)}")
     return names
-
-
-def _format(text: str) -> str:
-    from stash.schedule.trace_importers import FORMATS
-
-    return parsers.one_of(tuple(FORMATS))(text)
-
-
-def _rule(text: str) -> str:
-    from stash.schedule.trace_importers import MODEL_RULES
-
-    return parsers.one_of(tuple(MODEL_RULES))(text)
 
 
 def _times(text: str) -> float:
@@ -86,18 +87,10 @@ def throughputs(options: ThroughputsOptions) -> None:
 
     stash schedule throughputs runs/ --cluster cluster.yaml -o matrix.csv
     """
-    from stash.core.output_files import output_file, write_output
-    from stash.report.output import printed
-    from stash.schedule.lab_file import read_cluster, read_machines
-    from stash.schedule.matrix_file import matrix_text
-    from stash.schedule.page import matrix_document, matrix_page
-    from stash.schedule.profile_rates import rates_of
-    from stash.store.storing import profile_of
-
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
     profiles = [(profile_of(word, options.store)[0], word) for word in _profile_files(options.profiles)]
-    found = rates_of(profiles, cluster, read_machines(options.cluster))
+    found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
     printed(matrix_document(found) if options.json else matrix_page(found, cluster))
@@ -107,8 +100,6 @@ def throughputs(options: ThroughputsOptions) -> None:
 
 def _profile_files(words: Sequence[str]) -> list[str]:
     """Files as they are, folders as the profiles in them, oldest names first; raises UserError for an empty one."""
-    from stash.core.records.base import SUFFIX
-
     found: list[str] = []
     for word in words:
         if Path(word).is_dir():
@@ -126,11 +117,12 @@ class TraceImportOptions(Options):
     """One call of ``stash schedule import``."""
 
     trace: Path = argument("TRACE", "A trace that somebody published, or what `sacct -P` prints.", Path)
-    format: str = option("NAME", "gavel, alibaba-2020, alibaba-2023, philly, helios or sacct.", _format, default=...)
+    format: str = option("NAME", "gavel, alibaba-2020, alibaba-2023, philly, helios or sacct.",
+                         parsers.one_of(tuple(FORMATS)), default=...)  # fmt: skip
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
     duration_on: str | None = option("TYPE", "The GPU on which a trace's times were, where it does not say.")
-    models: str = option("RULE", "How a job gets a model: uniform, drawn among those of its size, or first.", _rule,
-                         default="uniform")  # fmt: skip
+    models: str = option("RULE", "How a job gets a model: uniform, drawn among those of its size, or first.",
+                         parsers.one_of(tuple(MODEL_RULES)), default="uniform")  # fmt: skip
     seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
     output: Path | None = option("FILE", "Where the jobs go; else they are printed.", Path, "--output", "-o")
 
@@ -140,11 +132,6 @@ def import_trace(options: TraceImportOptions) -> None:
 
     stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
     """
-    from stash.core.output_files import output_file, write_output
-    from stash.schedule.jobs_file import jobs_text
-    from stash.schedule.matrix_file import read_matrix
-    from stash.schedule.trace_importers import read_trace
-
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)
     found = read_trace(options.trace, options.format, matrix, options.duration_on, options.models, options.seed)
@@ -168,10 +155,6 @@ class _QueueOptions(_ClusterOptions):
 
     def read(self) -> tuple[LabCluster, RateMatrix, JobsFile]:
         """The three files; raises UserError."""
-        from stash.schedule.jobs_file import read_jobs
-        from stash.schedule.lab_file import read_cluster
-        from stash.schedule.matrix_file import read_matrix
-
         cluster = read_cluster(self.cluster)
         path = self.throughputs or self.jobs.parent / "matrix.csv"
         if self.throughputs is None and not path.exists():
@@ -208,8 +191,6 @@ class _RunOptions(_QueueOptions):
 
     @property
     def settings(self) -> RunSettings:
-        from stash.schedule.run_state import RunSettings
-
         if self.assume is not None:
             return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
         return RunSettings(
@@ -241,11 +222,6 @@ def simulate(options: ScheduleSimulateOptions) -> None:
 
     stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf,max-min,makespan,ftf,cost,hadar
     """
-    from stash.core.output_files import output_file, write_output
-    from stash.report.output import file_of, printed
-    from stash.schedule.comparing import compared
-    from stash.schedule.page import document, page
-
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
     found = compared(
@@ -280,15 +256,13 @@ def advise(options: QueueAdviceOptions) -> None:
 
     stash schedule advise jobs.csv --cluster cluster.yaml --policy max-min --engine slurm
     """
-    from stash.report.output import printed
-    from stash.schedule.advice_now import advice, advice_document, advice_page
-    from stash.schedule.kueue import manifests
-    from stash.schedule.slurm_requests import apply, current, requests
-
     cluster, matrix, read = options.read()
     jobs = read.jobs
     held = current(jobs, cluster) if options.engine == "slurm" else None
     if held is not None:
+        others, cluster = cluster.gpus - held.cluster.gpus, held.cluster
+        if others:
+            note(f"jobs that are not in {options.jobs} hold {counted(others, 'GPU')}")
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)
@@ -326,10 +300,6 @@ def economics(options: EconomicsOptions) -> None:
 
     stash schedule economics jobs.csv --cluster cluster.yaml --cloud p3.2xlarge --defect-at 15x --waiting '$5/h'
     """
-    from stash.report.output import printed
-    from stash.schedule.comparing import worth
-    from stash.schedule.page_of_economics import economics_document, economics_page
-
     cluster, matrix, read = options.read()
     matrix = options.restarted(matrix)
     if cluster.costs.hourly is None:
@@ -344,10 +314,7 @@ def economics(options: EconomicsOptions) -> None:
 
 def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
     """The price of the instance; raises UserError for one that has no GPU, no price, or no rate in the matrix."""
-    from stash.catalog.layers import load
-    from stash.schedule.economics import CloudPrice
-
-    known = load()
+    known = load_catalog()
     instance = known.instance(options.cloud)
     offers = [offer for offer in known.query() if offer.instance == instance]
     if not instance.gpu_count or not instance.gpu_model:

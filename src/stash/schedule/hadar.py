@@ -9,7 +9,6 @@ docs/decisions/fleets.md (31). Pure; knows neither clocks nor rounds before and 
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -20,11 +19,6 @@ import numpy as np
 from stash.schedule.matrix import RateTable
 from stash.schedule.placement import GangPlace
 from stash.schedule.records import Floats, WholeNumbers
-
-BEAM = 4
-"""States of the dynamic program that are kept after each job of the queue: the exact one has exponentially many."""
-_BEAM_JOBS = 200
-"""Queues longer than that keep one state."""
 
 
 @dataclass(frozen=True)
@@ -61,63 +55,24 @@ class _Option(NamedTuple):
     rate: float
 
 
-@dataclass
-class _State:
-    """A partial choice over the queue."""
-
-    payoff: float
-    taken: array[int]
-    """GPUs of each node."""
-    nodes: list[int]
-    """Of each level, as bits."""
-    chosen: tuple[int, _Option, Any] | None
-    """The last job that runs, its place, and the same of those before it."""
-
-    def copy(self) -> _State:
-        return _State(self.payoff, self.taken[:], self.nodes[:], self.chosen)
-
-
 def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarChoice:
-    """The choice of highest payoff over the queue, as far as the beam reaches."""
+    """One job of the queue after the other on its place of highest payoff, by what it can win per GPU-second."""
     low, high, density = _bounds(asked, table)
     alpha = max([1.0, *(math.log(top / bottom) for top, bottom in zip(high, low, strict=True) if bottom > 0 < top)])
     levels = _Levels(asked, low, high)
     chooser = _Chooser(asked, table, levels, spreading)
-    states, order = [levels.start()], np.argsort(-density, kind="stable")
-    chooser.dearer(states)
+    order = np.argsort(-density, kind="stable")
+    places, rates = dict[int, GangPlace](), dict[int, float]()
+    chooser.dearer()
     queue, at = chooser.able(order[density[order] > 0]), 0
-    several = len(asked.jobs) <= _BEAM_JOBS
     while at < len(queue):
-        if several:
-            states, changed = _both_ways(states, at, chooser)
-        else:
-            option, changed = chooser.best(at, states[0]), False
-            if option is not None and states[0].payoff + option.payoff > states[0].payoff:
-                changed = levels.take(states[0], queue[at], option)
+        job, option = int(asked.jobs[queue[at]]), chooser.best(at)
         at += 1
-        if changed and chooser.dearer(states):
-            queue, at = chooser.able(np.array(queue[at:], dtype=np.int64)), 0
-    places, rates, link = {}, {}, states[0].chosen
-    while link is not None:
-        job, option, link = link
-        places[int(asked.jobs[job])], rates[int(asked.jobs[job])] = option.place, option.rate
-    return HadarChoice(dict(reversed(places.items())), rates, alpha)
-
-
-def _both_ways(states: Sequence[_State], at: int, chooser: _Chooser) -> tuple[list[_State], bool]:
-    """The best states with this job of the queue and without it, and whether it can run in any."""
-    following, chosen = dict[bytes, _State](), False
-    for state in states:
-        found = [state]
-        if (option := chooser.best(at, state)) is not None:
-            found.append(state.copy())
-            chooser.levels.take(found[1], chooser.queue[at], option)
-            chosen = True
-        for each in found:
-            known = following.get(key := each.taken.tobytes())
-            if known is None or each.payoff > known.payoff:
-                following[key] = each
-    return sorted(following.values(), key=lambda state: -state.payoff)[:BEAM], chosen
+        if option is not None:
+            places[job], rates[job] = option.place, option.rate
+            if levels.take(option.place) and chooser.dearer():
+                queue, at = chooser.able(np.array(queue[at:], dtype=np.int64)), 0
+    return HadarChoice(places, rates, alpha)
 
 
 def _bounds(asked: HadarRound, table: RateTable) -> tuple[list[float], list[float], Floats]:
@@ -137,7 +92,6 @@ class _Levels:
     """Nodes that are alike, of one type, one price and as many free GPUs: a level, a set of bits by node number."""
 
     def __init__(self, asked: HadarRound, low: Sequence[float], high: Sequence[float]) -> None:
-        self.asked = asked
         number: dict[tuple[int, float, int], int] = {}
         of_size: dict[tuple[int, int], tuple[list[float], list[int]]] = {}
         sizes = list(zip(asked.kind_of, asked.up, strict=True))
@@ -150,36 +104,32 @@ class _Levels:
         self.prices, self.of_node = [of_size[size][0] for size in sizes], [of_size[size][1] for size in sizes]
         """By GPUs that are taken."""
         self.known = sorted((price, free, kind, level) for (kind, price, free), level in number.items() if free)
-        self._count = len(number)
         self._of_kind = [[(price, level) for price, _, its, level in self.known if its == kind]
                          for kind in range(len(low))]  # fmt: skip
         self._roomy: dict[tuple[int, int], list[tuple[int, float]]] = {}
         self._cheap: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
         self._emptiest: dict[int, list[tuple[int, list[int]]]] = {}
-
-    def start(self) -> _State:
-        """Nothing is taken but what is down."""
-        taken = array("H", [up if node in self.asked.down else 0 for node, up in enumerate(self.asked.up)])
-        nodes = [0] * self._count
+        self.taken = [up if node in asked.down else 0 for node, up in enumerate(asked.up)]
+        """GPUs of each node."""
+        self.nodes = [0] * len(number)
+        """Of each level, as bits."""
         for node, levels in enumerate(self.of_node):
-            nodes[levels[taken[node]]] |= 1 << node
-        return _State(0.0, taken, nodes, None)
+            self.nodes[levels[self.taken[node]]] |= 1 << node
 
-    def take(self, state: _State, job: int, option: _Option) -> bool:
+    def take(self, place: GangPlace) -> bool:
         """Whether a level has become empty."""
-        taken, nodes, emptied = state.taken, state.nodes, False
-        for node, gpus in option.place:
+        taken, nodes, emptied = self.taken, self.nodes, False
+        for node, gpus in place:
             levels, bit = self.of_node[node], 1 << node
             nodes[levels[taken[node]]] ^= bit
             emptied |= not nodes[levels[taken[node]]]
             taken[node] += gpus
             nodes[levels[taken[node]]] |= bit
-        state.payoff, state.chosen = state.payoff + option.payoff, (job, option, state.chosen)
         return emptied
 
-    def floors(self, nodes: Sequence[int]) -> tuple[list[float], list[int]]:
+    def floors(self) -> tuple[list[float], list[int]]:
         """The least price of a free GPU of each type, infinite where there is none, and the levels of these."""
-        some = [next((each for each in levels if nodes[each[1]]), None) for levels in self._of_kind]
+        some = [next((each for each in levels if self.nodes[each[1]]), None) for levels in self._of_kind]
         return [each[0] if each else math.inf for each in some], [each[1] for each in some if each]
 
     def roomy(self, kind: int, gpus: int) -> list[tuple[int, float]]:
@@ -190,21 +140,21 @@ class _Levels:
             ]
         return self._roomy[kind, gpus]
 
-    def emptiest(self, kind: int, gpus: int, nodes: Sequence[int]) -> GangPlace | None:
+    def emptiest(self, kind: int, gpus: int) -> GangPlace | None:
         """A gang over the nodes of a type with most free GPUs."""
         if kind not in self._emptiest:
             sizes = sorted({free for _, free, its, _ in self.known if its == kind}, reverse=True)
             self._emptiest[kind] = [
                 (size, [level for _, free, its, level in self.known if (its, free) == (kind, size)]) for size in sizes
             ]
-        return _over(self._emptiest[kind], nodes, gpus)
+        return _over(self._emptiest[kind], self.nodes, gpus)
 
-    def cheapest(self, kinds: tuple[int, ...], gpus: int, nodes: Sequence[int]) -> GangPlace | None:
+    def cheapest(self, kinds: tuple[int, ...], gpus: int) -> GangPlace | None:
         """A gang over the nodes of these types with the cheapest GPUs."""
         if kinds not in self._cheap:
             some = sorted((price, -free, kind, level) for price, free, kind, level in self.known if kind in kinds)
             self._cheap[kinds] = [(-less, [level]) for _, less, _, level in some]
-        return _over(self._cheap[kinds], nodes, gpus)
+        return _over(self._cheap[kinds], self.nodes, gpus)
 
 
 class _Chooser:
@@ -240,20 +190,13 @@ class _Chooser:
         worth = utility(asked.work[:, None], takes, asked.elapsed[:, None]) * (1 + 1e-9)
         return np.where(runs, worth, -math.inf), asked.gpus[:, None] * takes
 
-    def dearer(self, states: Sequence[_State]) -> bool:
+    def dearer(self) -> bool:
         """Whether the least price of a type has risen: then what a job can win at most is computed again."""
-        nodes = states[0].nodes
-        if self._floors and len(states) == 1:
-            for level in self._least:
-                if not nodes[level]:
-                    break
-            else:
-                return False
-        floors, self._least = self.levels.floors(nodes)
-        for state in states[1:]:
-            floors = list(map(min, floors, self.levels.floors(state.nodes)[0]))
-        self._floors, before = floors, self._floors
-        return floors != before
+        if self._floors and all(self.levels.nodes[level] for level in self._least):
+            return False
+        before = self._floors
+        self._floors, self._least = self.levels.floors()
+        return self._floors != before
 
     def able(self, jobs: WholeNumbers) -> list[int]:
         """Those that can still win something, and what each can at the least prices, on other nodes than its own."""
@@ -273,19 +216,19 @@ class _Chooser:
         """By place in the queue: types, the best first; by type, on it alone and with it as the slowest; the most."""
         return self.queue
 
-    def best(self, at: int, state: _State) -> _Option | None:
+    def best(self, at: int) -> _Option | None:
         """The option of highest payoff for a place in the queue, if above 0; of equals the first of the places below.
 
         Where it is; of each type the fewest nodes; and with each type as the slowest, the cheapest GPUs. Types that
         cannot win more than what was found are not looked at.
         """
-        job, taken = self.queue[at], state.taken
-        found, highest, rank = self._staying(job, taken), 0.0, 1
+        job, nodes = self.queue[at], self.levels.nodes
+        found, highest, rank = self._staying(job), 0.0, 1
         if found is not None:
             highest = found.payoff
             if self._elsewhere[at] < highest:
                 return found
-        gpus, own, nodes = self._gpus[job], job * self._types, state.nodes
+        gpus, own = self._gpus[job], job * self._types
         first, last = at * self._types, (at + 1) * self._types
         for kind in self._kinds[first:last]:
             if self._alone[first + kind] < highest:
@@ -299,8 +242,8 @@ class _Chooser:
                         highest, rank = payoff, -2 * kind
                     break
             else:
-                candidate = self.levels.emptiest(kind, gpus, nodes)
-                option = self._weighed(job, candidate, taken) if candidate else None
+                candidate = self.levels.emptiest(kind, gpus)
+                option = self._weighed(job, candidate) if candidate else None
                 if option is not None and (option.payoff, -2 * kind) > (highest, rank):
                     found, highest, rank = option, option.payoff, -2 * kind
         if gpus > 1 and self.spreading:
@@ -309,15 +252,15 @@ class _Chooser:
                 if bound < highest or bound == -math.inf:
                     continue
                 faster = tuple(other for other, rate in enumerate(rates) if rate >= rates[kind])
-                candidate = self.levels.cheapest(faster, gpus, nodes)
-                option = self._weighed(job, candidate, taken) if candidate and len(candidate) > 1 else None
+                candidate = self.levels.cheapest(faster, gpus)
+                option = self._weighed(job, candidate) if candidate and len(candidate) > 1 else None
                 if option is not None and (option.payoff, -2 * kind - 1) > (highest, rank):
                     found, highest, rank = option, option.payoff, -2 * kind - 1
         return found
 
-    def _staying(self, job: int, taken: Sequence[int]) -> _Option | None:
+    def _staying(self, job: int) -> _Option | None:
         """Where it runs, if its GPUs are still free and worth their price."""
-        place, up = self.asked.running[job], self.asked.up
+        place, up, taken = self.asked.running[job], self.asked.up, self.levels.taken
         if len(place) == 1:
             node, part = place[0]
             before = taken[node]
@@ -328,10 +271,10 @@ class _Chooser:
             return _Option(payoff, place, self._rates[at]) if payoff > 0 else None
         if not place or any(taken[node] + part > up[node] for node, part in place):
             return None
-        option = self._weighed(job, place, taken)
+        option = self._weighed(job, place)
         return option if option is not None and option.payoff > 0 else None
 
-    def _weighed(self, job: int, place: GangPlace, taken: Sequence[int]) -> _Option | None:
+    def _weighed(self, job: int, place: GangPlace) -> _Option | None:
         """Its payoff on several nodes; ``None`` where its rate is unknown."""
         asked, own = self.asked, job * self._types
         kinds, number = {asked.kind_of[node] for node, _ in place}, int(asked.jobs[job])
@@ -341,7 +284,7 @@ class _Chooser:
             slowest = min(self._rates[own + kind] for kind in kinds)
         if slowest <= 0:
             return None
-        price = sum(self.levels.prices[node][taken[node]] * gpus for node, gpus in place)
+        price = sum(self.levels.prices[node][self.levels.taken[node]] * gpus for node, gpus in place)
         takes = asked.left[job] / slowest + (asked.pause[job] if place != asked.running[job] else 0.0)
         payoff = utility(asked.work[job], takes, asked.elapsed[job]) - price * takes
         return _Option(float(payoff), place, slowest)

@@ -30,6 +30,8 @@ class JobPolicy:
     """Whether it looks at what jobs have left, so that its shares change with every step."""
     objective: str = ""
     """What its objective is, with its unit."""
+    gain: str = ""
+    """What one more GPU brings, in words and unit; empty where it is the objective's."""
     aware: bool = True
     """Whether it knows that types differ."""
     seeded: bool = False
@@ -57,6 +59,7 @@ def _fairness_blind(demand: JobDemand) -> ShareAllocation:
 
 
 _LEVEL, _T, _RHO = "times its equal share for the worst-off job", "seconds until all are finished", "worst ρ"
+_SOONER, _FAIRER = "seconds less until all are finished", "less of the worst ρ"
 _AS_FASTEST = "the same, taking all types for each job's fastest"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each
@@ -64,13 +67,15 @@ POLICIES: Mapping[str, JobPolicy] = {
         JobPolicy("max-min", shares.max_min, "equal progress, measured in each job's equal share", objective=_LEVEL),
         JobPolicy("max-min-blind", shares.max_min_blind, "the same, taking all types for equal", objective=_LEVEL,
                   aware=False),
-        JobPolicy("makespan", shares.makespan, "all finished as early as possible", by_work=True, objective=_T),
+        JobPolicy("makespan", shares.makespan, "all finished as early as possible", by_work=True, objective=_T,
+                  gain=_SOONER),
         JobPolicy("makespan-blind", _makespan_blind, _AS_FASTEST, by_work=True, objective=_T, aware=False),
         JobPolicy("ftf", shares.finish_time_fairness, "the worst finish time against a share of one's own least",
-                  by_work=True, objective=_RHO),
+                  by_work=True, objective=_RHO, gain=_FAIRER),
         JobPolicy("ftf-blind", _fairness_blind, _AS_FASTEST, by_work=True, objective=_RHO, aware=False),
         JobPolicy("cost", shares.cheapest, "most work per dollar, deadlines kept", by_work=True,
-                  objective="seconds of work, each on its fastest type, per dollar an hour"),
+                  objective="seconds of work, each on its fastest type, per dollar an hour",
+                  gain="seconds of work a second"),
         JobPolicy("cost-gavel", shares.cheapest_sum, "most steps per dollar added up, as Gavel's code has it",
                   by_work=True, objective="steps a second per dollar an hour"),
         JobPolicy("fifo", queues.fifo, "first come first served, blind, no preemption, no backfill", by_work=True,

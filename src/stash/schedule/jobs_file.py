@@ -19,7 +19,7 @@ from stash.core.units import nearest, parse_seconds
 from stash.core.user_files import text_of
 from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.records import HOUR, LabCluster, QueuedJob
+from stash.schedule.records import EVERYONE, HOUR, LabCluster, QueuedJob
 
 MOST = 500_000
 _HOURS_ON = "hours_on "
@@ -142,9 +142,9 @@ def _job(
         return f"it asks for {size} GPUs at once, and no type of {cluster.name} has more than {largest}"
     job = QueuedJob(
         name=name, model=model, gpus=size, steps=0.0, submit=line.time_of("submit") or 0.0,
-        user=line.cells.get("user", "").strip() or "everyone",
-        weight=_or(line.number_of("weight", 0, above=True), 1.0),
-        deadline=line.time_of("deadline"), done=_or(line.number_of("done"), 0.0),
+        user=line.cells.get("user", "").strip() or EVERYONE,
+        weight=line.number_of("weight", 0, above=True) or 1.0,
+        deadline=line.time_of("deadline"), done=line.number_of("done") or 0.0,
         on=line.cells.get("on", "").strip(), cores=line.number_of("cores", 0, above=True),
     )  # fmt: skip
     if job.on and job.on not in cluster.types:
@@ -160,10 +160,6 @@ def _job(
     if not runs:
         return f"nothing says how fast {model} on {size} GPUs is on {', '.join(cluster.types)}"
     return replace(job, steps=steps)
-
-
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
 
 
 def _rate(matrix: RateMatrix, cluster: LabCluster, job: QueuedJob, kind: str) -> float:

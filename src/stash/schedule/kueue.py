@@ -41,19 +41,19 @@ def objects(found: ScheduleAdvice, cluster: LabCluster) -> list[dict[str, Any]]:
     locals_ = [
         _object("LocalQueue", dns_name(user), {"clusterQueue": name}, namespace=dns_name(user)) for user in users
     ]
-    classes = []
+    classes: dict[str, dict[str, Any]] = {}
     for place, each in enumerate(found.jobs):
+        own = dns_name(f"stash-{each.job.name}")
+        own = own if own not in classes else f"{own[:52]}-{place}"  # cut off, or written otherwise, two may be alike
         where = f"on {each.gpu}" if each.gpu else "waits"
-        classes.append(
-            {
-                "apiVersion": API,
-                "kind": "WorkloadPriorityClass",
-                "metadata": {"name": dns_name(f"stash-{each.job.name}")},
-                "value": _LEVELS - place,
-                "description": f"{each.job.name} {where} by {found.policy}: {each.why}",
-            }
-        )
-    return [*flavors, queue, *locals_, *classes]
+        classes[own] = {
+            "apiVersion": API,
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": own},
+            "value": _LEVELS - place,
+            "description": f"{each.job.name} {where} by {found.policy}: {each.why}",
+        }
+    return [*flavors, queue, *locals_, *classes.values()]
 
 
 def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ and staff; nothing said is nothing known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -54,27 +53,9 @@ class ClusterFile(_Entry):
     staff: Annotated[float | None, Field(ge=0, le=1e9)] = None
 
 
-@dataclass(frozen=True)
-class MachineFacts:
-    """What forecasts take of the machines of one GPU type, where the file says it."""
-
-    cores: float | None
-    network: float | None
-    """Bytes per second of one machine."""
-
-
 def read_cluster(path: Path) -> LabCluster:
     """The cluster at ``path``; raises UserError."""
     return cluster_of(load(path, ClusterFile, "the cluster", DESCRIBED))
-
-
-def read_machines(path: Path) -> dict[str, MachineFacts]:
-    """Facts of each GPU type: those of its first machines that say them; raises UserError."""
-    found: dict[str, MachineFacts] = {}
-    for entry in load(path, ClusterFile, "the cluster", DESCRIBED).content.nodes:
-        known = found.get(entry.gpu, MachineFacts(None, None))
-        found[entry.gpu] = MachineFacts(known.cores or entry.cores, known.network or entry.network)
-    return found
 
 
 def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:
@@ -92,8 +73,8 @@ def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:
                 ("nodes", number, "power"), "what does it cost? give power_price: $0.15/kWh above nodes"
             )
         stem = entry.name or f"{entry.gpu.lower()}-{number + 1}"
-        nodes += [ClusterNode(f"{stem}-{each + 1}" if entry.count > 1 else stem, entry.gpu, entry.gpus, entry.cores)
-                  for each in range(entry.count)]  # fmt: skip
+        names = [stem] if entry.count == 1 else [f"{stem}-{each + 1}" for each in range(entry.count)]
+        nodes += [ClusterNode(name, entry.gpu, entry.gpus, entry.cores, entry.network) for name in names]
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

@@ -172,6 +172,10 @@ class ShareProgram:
         """Raises Infeasible, and StashError for what HiGHS cannot solve."""
         self._solver.run()
         status = self._solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kUnknown:  # now and then the last solution is no beginning for this one
+            self._solver.clearSolver()
+            self._solver.run()
+            status = self._solver.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
             raise Infeasible
         if status != highspy.HighsModelStatus.kOptimal:

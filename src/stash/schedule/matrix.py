@@ -56,15 +56,6 @@ class RateMatrix:
         """Model and GPUs, each once, in order."""
         return tuple(dict.fromkeys((model, gpus) for model, gpus, _, _ in self.rates))
 
-    def at(self, end: Literal["low", "high"], fraction: float = 1.0) -> RateMatrix:
-        """The same with every forecast at an end of its interval, or ``fraction`` of the way there."""
-
-        def moved(rate: StepRate) -> StepRate:
-            ends = getattr(rate, end)
-            return rate if ends is None else replace(rate, value=rate.value + fraction * (ends - rate.value))
-
-        return replace(self, rates={key: moved(rate) for key, rate in self.rates.items()})
-
     def drawn(self, seed: int) -> RateMatrix:
         """The same with every rate drawn from its interval, as a normal whose 95 % interval that is; cells differ."""
         random, found = np.random.default_rng(seed), {}
@@ -78,7 +69,7 @@ class RateMatrix:
         return replace(self, rates=found)
 
 
-def with_cores(steps_per_second: float, gpus: int, prep: float | None, cores_per_gpu: float | None) -> float:
+def with_cores(steps_per_second: float, prep: float | None, cores_per_gpu: float | None) -> float:
     """What is left of a rate where cores prepare the batches: min(R, cores·prep), all GPUs of a step being fed alike.
 
     ``prep`` is batches of one GPU that one core prepares per second; a step takes one for each GPU, so cores per GPU
@@ -86,7 +77,6 @@ def with_cores(steps_per_second: float, gpus: int, prep: float | None, cores_per
     """
     if prep is None or cores_per_gpu is None:
         return steps_per_second
-    assert gpus >= 1
     return min(steps_per_second, cores_per_gpu * prep)
 
 
@@ -127,14 +117,14 @@ class RateTable:
         if not few:
             return 0.0
         known = self.matrix.rates.get((model, gpus, gpu, few)) or self.matrix.rates.get((model, gpus, gpu, PACKED))
-        return 0.0 if known is None else with_cores(known.value, gpus, self.matrix.prep.get(model), cores)
+        return 0.0 if known is None else with_cores(known.value, self.matrix.prep.get(model), cores)
 
     def _rates(self, model: str, gpus: int, gpu: str, few: int, cores: float | None) -> dict[int, float]:
         found = {}
         for nodes in range(few + 1, gpus + 1) if few else ():
             known = self.matrix.rate(model, gpus, gpu, nodes)
             if known is not None:
-                found[nodes] = with_cores(known.value, gpus, self.matrix.prep.get(model), cores)
+                found[nodes] = with_cores(known.value, self.matrix.prep.get(model), cores)
         return found
 
     def spread(self, job: int, kind: int, nodes: int) -> float | None:

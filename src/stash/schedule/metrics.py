@@ -40,7 +40,6 @@ class ScheduleFigures:
     jobs: int
     jct_mean_seconds: float
     jct_p99_seconds: float
-    jct_worst_seconds: float
     queued_mean_seconds: float
     rho_mean: float
     rho_worst: float
@@ -79,7 +78,6 @@ def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> 
         jobs=len(course.jobs),
         jct_mean_seconds=float(jct.mean()),
         jct_p99_seconds=float(np.percentile(jct, 99)),
-        jct_worst_seconds=float(jct.max()),
         queued_mean_seconds=float((jct - course.held).mean()),
         rho_mean=float(rho.mean()),
         rho_worst=float(rho.max()),

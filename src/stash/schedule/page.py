@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from stash.core.intervals import Interval
 from stash.core.units import counted
 from stash.schedule.comparing import PolicyComparison
 from stash.schedule.job_policies import POLICIES
@@ -62,19 +61,14 @@ def _hours(seconds: float) -> str:
     return f"{seconds / HOUR:.2f}"
 
 
-def _with_ends(found: Interval, form: Callable[[float], str]) -> str:
-    arm = found.half_width
-    return form(found.value) + ("" if arm is None else f" ± {form(arm)}")
-
-
 def _row(found: PolicyComparison, name: str) -> tuple[str, ...]:
     def mean(of: Callable[[ScheduleFigures], float]) -> float:
         return found.mean(name, of).value
 
-    dollars = found.runs[name][0].dollars_per_job
+    jct, dollars = found.mean(name, lambda each: each.jct_mean_seconds), found.runs[name][0].dollars_per_job
     return (
         name,
-        _with_ends(found.mean(name, lambda each: each.jct_mean_seconds), _hours),
+        _hours(jct.value) + ("" if jct.half_width is None else f" ± {_hours(jct.half_width)}"),
         _hours(mean(lambda each: each.jct_p99_seconds)),
         _hours(mean(lambda each: each.queued_mean_seconds)),
         f"{mean(lambda each: each.unfair):.0%}",
@@ -180,12 +174,9 @@ def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
     runs = found.runs[name]
     one = runs[0]
 
-    def ends(of: Callable[[ScheduleFigures], float]) -> dict[str, float | None]:
-        interval = found.mean(name, of)
-        return {"value": interval.value, "low": interval.low, "high": interval.high}
-
+    jct = found.mean(name, lambda each: each.jct_mean_seconds)
     return {
-        "jct_mean_seconds": found.mean(name, lambda each: each.jct_mean_seconds).value,
+        "jct_mean_seconds": jct.value,
         "queued_mean_seconds": found.mean(name, lambda each: each.queued_mean_seconds).value,
         "makespan_seconds": found.mean(name, lambda each: each.makespan_seconds).value,
         "objective": None if math.isnan(one.objective) else one.objective,
@@ -195,7 +186,7 @@ def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
         "productive": one.productive,
         "gpu_seconds": one.gpu_seconds,
         "runs": len(runs),
-        "jct_mean": ends(lambda each: each.jct_mean_seconds),
+        "jct_mean": {"value": jct.value, "low": jct.low, "high": jct.high},
         "jct_p99_seconds": one.jct_p99_seconds,
         "rho_mean": one.rho_mean,
         "rho_worst": one.rho_worst,

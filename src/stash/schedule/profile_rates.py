@@ -6,7 +6,7 @@ forecast is left out and named. Knows profiles and forecasts, and nothing of job
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stash.core.errors import StashError, UserError
@@ -15,7 +15,6 @@ from stash.predict.changes import Alteration, named_gpu
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import base_of, lost, what_if
 from stash.predict.passes import Base
-from stash.schedule.lab_file import MachineFacts
 from stash.schedule.matrix import PACKED, RateKey, RateMatrix, RateOrigin, StepRate
 from stash.schedule.records import LabCluster
 
@@ -28,9 +27,7 @@ class FoundRates:
     unknown: tuple[tuple[RateKey, str], ...]
 
 
-def rates_of(
-    profiles: Sequence[tuple[Profile, str]], cluster: LabCluster, facts: Mapping[str, MachineFacts]
-) -> FoundRates:
+def rates_of(profiles: Sequence[tuple[Profile, str]], cluster: LabCluster) -> FoundRates:
     """Rates of each profile's job on every type: as many GPUs as were profiled, packed and over more nodes.
 
     Several profiles of one job and size: the last one that was measured on a type says its rate. Raises UserError
@@ -53,7 +50,7 @@ def rates_of(
             most = min(gpus, sum(node.gpu == kind for node in cluster.nodes))
             for nodes in [each for each in range(few, most + 1) if gpus % each == 0]:
                 key = (model, gpus, kind, nodes if nodes > few else PACKED)
-                cell = _cell(base, kind, nodes, gpus // nodes, facts.get(kind))
+                cell = _cell(base, cluster, kind, nodes, gpus // nodes)
                 if isinstance(cell, str):
                     unknown.setdefault(key, cell)
                 elif cell.origin == "measured" or found.get(key, cell).origin != "measured":
@@ -67,16 +64,19 @@ def rates_of(
     return FoundRates(RateMatrix(found, restart), left)
 
 
-def _cell(base: Base, kind: str, nodes: int, gpus: int, facts: MachineFacts | None) -> StepRate | str:
-    """Steps per second there, or why it is unknown."""
+def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> StepRate | str:
+    """Steps per second there, or why it is unknown; on machines as the first of the type that say what they have."""
     if _ran_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
         step = base.breakdown.step
         return _of_step(step.value, step.low, step.high, "measured")
     wanted = Alteration(gpu=kind, nodes=nodes, gpus=gpus)
-    if facts is not None and facts.cores is not None:
-        wanted = wanted.changed(cpus=max(1, round(facts.cores)))
-    if nodes > 1 and facts is not None and facts.network is not None:
-        wanted = wanted.changed(network=facts.network)
+    own = [node for node in cluster.nodes if node.gpu == kind]
+    cores = next((node.cores for node in own if node.cores is not None), None)
+    network = next((node.network for node in own if node.network is not None), None)
+    if cores is not None:
+        wanted = wanted.changed(cpus=max(1, round(cores)))
+    if nodes > 1 and network is not None:
+        wanted = wanted.changed(network=network)
     try:
         forecast = what_if(base, wanted)
     except StashError as error:

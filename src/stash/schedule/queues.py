@@ -44,13 +44,13 @@ def shortest_remaining(demand: JobDemand) -> ShareAllocation:
     return ShareAllocation(_greedy(demand, order, backfill=True), float("nan"), order=order)
 
 
-def las_queues(demand: JobDemand, limits: tuple[float, ...] = QUEUE_LIMITS) -> ShareAllocation:
+def las_queues(demand: JobDemand) -> ShareAllocation:
     """Discretised least attained service (Tiresias, NSDI 2019): queues by GPU-seconds received, FIFO within each.
 
     Knows no types: a job stays on its own if there is room, else it takes the type with the most free GPUs.
     """
     x, free = np.zeros(demand.rates.shape), demand.counts.copy()
-    queue = np.searchsorted(np.asarray(limits), demand.attained, side="right")
+    queue = np.searchsorted(QUEUE_LIMITS, demand.attained, side="right")
     order = np.argsort(queue, kind="stable")
     for job in order:
         possible = (free >= demand.gpus[job]) & (demand.rates[job] > 0)

@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 WholeNumbers = NDArray[np.int64]
 HOUR = 3600.0
 YEAR_HOURS = 8760.0
+EVERYONE = "everyone"
+"""Whose a job is where its queue does not say."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class QueuedJob:
     steps: float
     """Work in all."""
     submit: float = 0.0
-    user: str = "everyone"
+    user: str = EVERYONE
     weight: float = 1.0
     deadline: float | None = None
     """The moment by which it has to be finished, on the clock of ``submit``."""
@@ -50,11 +52,13 @@ class ClusterNode:
     gpu: str
     gpus: int
     cores: float | None = None
+    network: float | None = None
+    """Bytes per second."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was lines."""
+    """What a cluster costs in dollars an hour, whether it is used or not; ``None`` where nothing was given."""
 
     by_type: Mapping[str, float]
     """Dollars per GPU and hour; types without a price are missing."""
@@ -153,7 +157,10 @@ class ShareAllocation:
     objective: float
     """In the policy's own unit; NaN where it maximises nothing."""
     type_prices: Floats | None = None
-    """Of the objective, per GPU of each type: the dual values of Σ s·x ≤ N. ``None`` without a linear program."""
+    """What one more GPU of each type brings, in the policy's ``gain``: the dual values of Σ s·x ≤ N.
+
+    ``None`` without a linear program.
+    """
     levels: Floats | None = None
     """Of max-min: what each job reached, in multiples of its equal share."""
     order: WholeNumbers | None = None

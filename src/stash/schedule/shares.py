@@ -29,11 +29,15 @@ def equal_rates(demand: JobDemand) -> Floats:
     return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
 
 
-def isolated_rates(demand: JobDemand, jobs: int | None = None) -> Floats:
-    """The rate alone on 1/m of the cluster: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1; m is all jobs unless given."""
-    share = demand.counts[None, :] / ((jobs or len(demand)) * demand.gpus[:, None])
-    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    return np.asarray((demand.rates * share).sum(axis=1), dtype=float)
+def isolated_shares(demand: JobDemand) -> Floats:
+    """1/m of the cluster each, m the jobs: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1."""
+    share = demand.counts[None, :] / (len(demand) * demand.gpus[:, None])
+    return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1.0), dtype=float)
+
+
+def isolated_rates(demand: JobDemand) -> Floats:
+    """The rate alone on these shares."""
+    return np.asarray((demand.rates * isolated_shares(demand)).sum(axis=1), dtype=float)
 
 
 def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
@@ -148,7 +152,7 @@ def makespan(demand: JobDemand) -> ShareAllocation:
     seconds = demand.left / demand.best
     unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
     found = _priced(demand).highest(seconds / unit)
-    return _at_level(found, found.x, unit / found.level)
+    return _at_level(found, found.x, unit / found.level, unit / found.level**2)
 
 
 def _priced(demand: JobDemand) -> PricedJobs:
@@ -175,15 +179,14 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     def needs(rho: float) -> Floats:
         return np.minimum(work / (rho * isolated - elapsed), 1.0)
 
-    high = float(((elapsed + alone) / isolated).max())  # what x_iso reaches
+    high, best = float(((elapsed + alone) / isolated).max()), isolated_shares(demand) * (demand.rates > 0)
     low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
-    found, best = None, np.zeros_like(demand.rates)
     while True:
         found, before = jobs.highest(needs(rho)), (low, high)
         rates = (demand.rates * found.x).sum(axis=1) / demand.best
         own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if own < high or not best.any():
-            high, best = min(own, high), found.x
+        if own < high:
+            high, best = own, found.x
         worth = float(found.prices @ demand.counts)
 
         def over(rho: float, prices: Floats = found.prices, worth: float = worth) -> float:
@@ -192,7 +195,9 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
         if over(low) > 0:
             low = high if over(high) >= 0 else float(brentq(over, low, high, rtol=1e-12))
         if high - low <= PRECISION * high or (low, high) == before:
-            return _at_level(found, best, high)
+            step = 1e-4 * high  # what all needs cost falls where ρ may be more, by what GPUs are worth
+            falls = (jobs.cost(found.prices, needs(high - step)) - jobs.cost(found.prices, needs(high + step))) / step
+            return _at_level(found, best, high, 2 / falls if falls > 0 else 0.0)
         rho = low
 
 
@@ -283,5 +288,6 @@ def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: F
             program.add_row(row - need * tau, 0.0)
 
 
-def _at_level(found: CommonLevel, x: Floats, objective: float) -> ShareAllocation:
-    return ShareAllocation(np.minimum(x, 1.0), objective, found.prices)
+def _at_level(found: CommonLevel, x: Floats, objective: float, of_level: float) -> ShareAllocation:
+    """``of_level``: by how much the objective falls where the level rises by one."""
+    return ShareAllocation(np.minimum(x, 1.0), objective, found.prices * of_level)

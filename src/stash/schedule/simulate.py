@@ -226,6 +226,9 @@ class _Run(RunState):
         if not self.waiting or max(self.free.left) == 0 or self.policy.rule is None:
             return
         if self.policy.name == "allox":
+            if not self.changed:  # who was not matched to a free GPU is better off waiting for another
+                return
+            self.changed = False
             jobs = np.array(list(self.waiting), dtype=np.int64)
             x = self.policy.allocate(replace(self.demand(jobs), counts=np.array(self.free.left))).x
             for at in np.flatnonzero(x.any(axis=1)):

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import StashError, UserError
+from stash.core.formatting import listed
 from stash.core.parsers import node_names
-from stash.schedule.advice_now import ScheduleAdvice
-from stash.schedule.records import LabCluster, QueuedJob
+from stash.schedule.advice_now import ManagerRequest, ScheduleAdvice
+from stash.schedule.records import EVERYONE, LabCluster, QueuedJob
 
 RunsProgram = Callable[[Sequence[str]], str]
 """Runs a program and returns what it prints; raises StashError."""
@@ -32,9 +35,12 @@ class SlurmJob:
 
     number: str
     name: str
+    user: str
     state: str
     features: str
     nodes: str
+    gpus: int
+    """That it holds on all of them together, as far as Slurm counts GPUs."""
     requeues: bool
 
 
@@ -45,15 +51,10 @@ class SlurmQueue:
     jobs: tuple[QueuedJob, ...]
     """Those with a job of Slurm's, ``on`` what they run on."""
     of_name: dict[str, SlurmJob]
-
-
-@dataclass(frozen=True)
-class SlurmRequest:
-    """What is asked for one job."""
-
-    job: str
-    commands: tuple[tuple[str, ...], ...]
-    note: str = ""
+    cluster: LabCluster
+    """What they can have: without the GPUs that other jobs hold."""
+    types: tuple[str, ...]
+    """Of the whole cluster."""
 
 
 def run(words: Sequence[str]) -> str:
@@ -76,19 +77,28 @@ def queue(text: str) -> tuple[SlurmJob, ...]:
     """Jobs of ``scontrol --oneliner show job``."""
     found = []
     for line in text.splitlines():
-        fields = dict(_FIELD.findall(line))
+        fields: dict[str, str] = {}
+        for name, value in _FIELD.findall(line):
+            fields.setdefault(name, value)  # a job's own words, as its comment, come later and may look like fields
         if "JobId" in fields:
             found.append(
                 SlurmJob(
                     fields["JobId"],
                     fields.get("JobName", ""),
+                    fields.get("UserId", "").partition("(")[0],
                     fields.get("JobState", ""),
                     _known(fields.get("Features")),
                     _known(fields.get("NodeList")),
+                    _gpus(fields.get("AllocTRES") or fields.get("TRES") or ""),
                     fields.get("Requeue") == "1",
                 )
             )
     return tuple(found)
+
+
+def _gpus(tres: str) -> int:
+    whole = re.search(r"gres/gpu=(\d+)", tres)
+    return int(whole[1]) if whole else sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", tres)))
 
 
 def _known(text: str | None) -> str:
@@ -96,65 +106,101 @@ def _known(text: str | None) -> str:
 
 
 def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run) -> SlurmQueue:
-    """The jobs of the file that Slurm has, by their number or name; raises UserError if it cannot be reached.
+    """The jobs of the file that Slurm has, by their number, else by name and user where the file has users.
 
-    A running job is on the type of its node, by the cluster's names of nodes, else by the feature that it asked for.
+    A job that holds nodes is on their type, by the cluster's names of nodes, else on the only one that it asked for.
+    Raises UserError if Slurm cannot be reached, has none of them, or has several of one name.
     """
     there = [each for each in queue(runs(("scontrol", "--oneliner", "show", "job")))
              if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")]  # fmt: skip
-    named = {each.number: each for each in there} | {each.name: each for each in there}
+    numbers = {each.number: each for each in there}
     kinds = {node.name: node.gpu for node in cluster.nodes}
     found, of_name = [], {}
     for job in jobs:
-        slurm = named.get(job.name)
+        slurm = numbers.get(job.name) or _named(job, there)
         if slurm is None:
             continue
         of_name[job.name] = slurm
         on = ""
-        if slurm.state == "RUNNING":
+        if slurm.state != "PENDING":
             known = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
-            features = re.split(r"[&|,*\[\]()]", slurm.features)
-            on = known or next((kind for kind in cluster.types if kind in features), "")
+            asked = set(re.split(r"[&|,*\[\]()]", slurm.features)).intersection(cluster.types)
+            on = known or (asked.pop() if len(asked) == 1 else "")
         found.append(replace(job, on=on))
     if not found:
         raise UserError(
-            "--engine slurm: no job in the file is in Slurm's queue; the column job holds its job numbers or names"
+            "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers, or names of "
+            "jobs that are the column user's"
         )
-    return SlurmQueue(tuple(found), of_name)
+    others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
+    return SlurmQueue(tuple(found), of_name, _left(cluster, others, any(each.gpus for each in there)), cluster.types)
 
 
-def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[SlurmRequest, ...]:
+def _left(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> LabCluster:
+    """What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that is nothing."""
+    taken = Counter[str]()
+    for each in others:
+        names = list(node_names(each.nodes))
+        for name in names:
+            taken[name] += -(-each.gpus // len(names)) if counted else sys.maxsize
+    nodes = (replace(node, gpus=node.gpus - taken[node.name]) for node in cluster.nodes)
+    left = tuple(node for node in nodes if node.gpus > 0)
+    if not left:
+        raise UserError(f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}")
+    return replace(cluster, nodes=left)
+
+
+def _named(job: QueuedJob, there: Sequence[SlurmJob]) -> SlurmJob | None:
+    """The only one of that name; raises UserError where there are several."""
+    alike = [each for each in there if each.name == job.name and job.user in (EVERYONE, each.user)]
+    if len(alike) > 1:
+        raise UserError(
+            f"--engine slurm: {len(alike)} jobs in Slurm's queue are called {job.name} "
+            f"({listed([each.number for each in alike])}); write the job's number into the column job"
+        )
+    return alike[0] if alike else None
+
+
+def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:
     """One for each job that has to change; those that run come first in the order of nice values."""
     asked = []
     for place, each in enumerate(found.jobs):
-        slurm = held.of_name[each.job.name]
-        features = each.gpu.replace("+", "|")
-        wish = [f"jobid={slurm.number}"]
-        if features and features != slurm.features:
-            wish.append(f"features={features}")
-        wish.append(f"nice={NICE_STEP * place}")
-        update = ("scontrol", "update", *wish)
-        if slurm.state != "RUNNING":
-            asked.append(SlurmRequest(each.job.name, (update,)))
-        elif each.change == "stays":
+        name, slurm = each.job.name, held.of_name[each.job.name]
+        holds = slurm.state != "PENDING"
+        if holds and each.change == "stays":
             continue
-        elif not each.job.on:
-            asked.append(SlurmRequest(each.job.name, (), f"{each.job.name} stays: on which type it runs is unknown"))
-        elif not slurm.requeues:
-            asked.append(
-                SlurmRequest(each.job.name, (), f"{each.job.name} stays: it was submitted with --no-requeue")
-            )
+        features = _constraint(slurm.features, each.gpu, held.types)
+        if features is None:
+            note = f"its constraint {slurm.features} asks for more than a type"
+        elif holds and not each.job.on:
+            note = "on which type it runs is unknown"
+        elif holds and not slurm.requeues:
+            note = "it was submitted with --no-requeue"
         else:
-            asked.append(SlurmRequest(each.job.name, (("scontrol", "requeue", slurm.number), update)))
+            wish = [f"features={features}"] if features != slurm.features else []
+            update = ("scontrol", "update", f"jobid={slurm.number}", *wish, f"nice={NICE_STEP * place}")
+            requeue = (("scontrol", "requeue", slurm.number),) if holds else ()
+            asked.append(ManagerRequest(name, (*requeue, update)))
+            continue
+        asked.append(ManagerRequest(name, (), f"{name} stays: {note}"))
     return tuple(asked)
 
 
+def _constraint(had: str, gpu: str, kinds: Sequence[str]) -> str | None:
+    """The same with ``gpu`` for the types in it, and all else that it asks for; ``None`` where it cannot be read."""
+    if not gpu:
+        return had
+    others = [part for part in had.split("&") if part and not set(part.split("|")).issubset(kinds)]
+    if any(re.search(r"[|,*\[\]()]", part) for part in others) or (others and "+" in gpu):
+        return None
+    return "&".join([*others, gpu.replace("+", "|")])
+
+
 def apply(
-    asked: Sequence[SlurmRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
+    asked: Sequence[ManagerRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[str]:  # fmt: skip
-    """Have Slurm do it; what was done, a line each. A requeued job takes a moment until it can be changed."""
-    done = []
+) -> Iterator[str]:  # fmt: skip
+    """Have Slurm do it, and say each thing once it is done. A requeued job takes a moment until it can be changed."""
     for each in asked:
         requeued = False
         for words in each.commands:
@@ -168,5 +214,4 @@ def apply(
                         raise
                     sleep(0.5)
             requeued = requeued or words[1] == "requeue"
-            done.append(" ".join(words))
-    return done
+            yield " ".join(words)

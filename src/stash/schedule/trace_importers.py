@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -296,11 +296,13 @@ def _number(text: str, where: str) -> float:
 
 
 def _moment(text: Any, where: str) -> float | None:
-    """Seconds since 1970 of a date; ``None`` where there is none."""
+    """Seconds since 1970 of a date, in UTC unless it says otherwise; ``None`` where there is none."""
     if text in (None, "", "None", "Unknown"):
         return None
     cleaned = re.sub(r" [A-Z]{3,4}$", "", str(text))  # Philly's PST and PDT: differences are what counts
     try:
-        return datetime.fromisoformat(cleaned).timestamp()
+        moment = datetime.fromisoformat(cleaned)
+        # Not by the zone of whoever reads it: an hour in which clocks are set there would be two hours of work.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     except ValueError:
         raise UserError(f"{where}: {str(text)[:40]!r} is no time; {_SEE}") from None

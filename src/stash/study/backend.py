@@ -47,6 +47,8 @@ class Submission:
     """Ends the lease, and whatever still runs on it; does no harm where it has ended."""
     check: ProgramWords = ()
     """Names the lease on a line of its own as long as it is there."""
+    waits: str = field(default="", repr=False)
+    """A regular expression: what ``check`` says of something that has yet to begin; nobody pays for it until then."""
     hopeless: str = field(default="", repr=False)
     """A regular expression: what ``check`` says of something that waits and will never begin, its first group why;
     empty: nothing says so.
@@ -190,6 +192,11 @@ class JobBackend:
     def adopt(self, lease: OpenLease) -> None:
         """Take on what an earlier controller has opened."""
         self.leases[lease.name] = lease
+
+    def waits(self, name: str) -> None:
+        """A lease has yet to begin: it is paid from now on at the earliest."""
+        if name in self.leases:
+            self.leases[name] = replace(self.leases[name], opened=self.programs.now())
 
     @property
     def dollars_per_hour(self) -> float:

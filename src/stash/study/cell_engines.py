@@ -117,8 +117,8 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     if bed is None or cell.zoo is None:
         raise UserError(f"{cell.title}: nothing is known that could stand for it")
     batch = () if cell.batch is None else ("--batch", str(cell.batch))
-    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}.yaml"
-    model = folder.models / made.replace(" ", "-").replace("/", "-")
+    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}-{__version__}"
+    model = folder.models / f"{made}.yaml".replace(" ", "-").replace("/", "-")
     make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
     make += ("--speed", f"{bed.samples_per_second:.6g}")
     parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}
@@ -145,6 +145,7 @@ SLURM_HOPELESS = (
     r"|(?:QOS|Assoc)\w*PerJob\w*|(?:QOS|Assoc)MaxWall\w*|launch failed requeued held)"
 )
 """Reasons of ``squeue`` that time does not heal (slurm.schedmd.com/job_reason_codes.html)."""
+SLURM_WAITS = r"(?m)^\S+ PENDING "
 
 
 def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
@@ -157,7 +158,8 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
     target, own = cell.place.target, folder.cell(cell.id)
     if not isinstance(target, SlurmTarget):
         raise UserError(f"{cell.title}: it is no partition of Slurm")
-    name = f"stash-{cell.id}"
+    # The same cell of another study, or of somebody else, is another job: scancel and squeue go by the name.
+    name = f"stash-{cell.id}-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]}"
     estimate = cell.settings.start + cell.settings.budget
     options = {
         "job-name": name,
@@ -189,6 +191,7 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
         lease=name,
         release=(("scancel", f"--name={name}"),),
         check=("squeue", "--noheader", "--format=%j %T %r", f"--name={name}"),
+        waits=SLURM_WAITS,
         hopeless=SLURM_HOPELESS,
         lost=SLURM_LOST,
     )

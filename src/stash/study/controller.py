@@ -16,7 +16,7 @@ from stash.core.interrupts import follow_requests, postponed
 from stash.core.units import format_seconds
 from stash.study.backend import JobBackend, OpenLease, Submission
 from stash.study.cells import Cell
-from stash.study.judgement import CellJudgement, fetch, hopeless, judge, write_cost
+from stash.study.judgement import CellJudgement, fetch, judge, waiting, write_cost
 from stash.study.status import HOUR, CellEstimate, CellStanding, lease_start, total
 from stash.study.study_folder import StudyEvent, StudyFolder
 
@@ -61,6 +61,8 @@ class _Running:
     began: float
     looked: float
     """When it was last asked whether it will ever begin."""
+    begun: bool = False
+    """Whether it was seen to have: should it be put back into the queue, what it took before was paid for."""
 
 
 @dataclass
@@ -146,11 +148,15 @@ class StudyController:
             self.say(f"{cell.title}: still running, or ended meanwhile; taken on")
 
     def _look(self, lane: str, running: _Running) -> None:
-        """End a cell that waits for what will never come."""
+        """A cell that waits in a queue costs nothing yet; end one that waits for what will never come."""
         if self._now - running.looked < _LOOK:
             return
         running.looked = self._now
-        why = hopeless(self.backend.programs, running.submission)
+        waits, why = waiting(self.backend.programs, running.submission)
+        running.begun = running.begun or not waits
+        if not running.begun:
+            running.began = self._now
+            self.backend.waits(running.submission.lease)
         if why is None:
             return
         self.backend.kill(running.cell.id)

@@ -120,13 +120,15 @@ def fetch(programs: SystemPrograms, submission: Submission) -> str | None:
     return None
 
 
-def hopeless(programs: SystemPrograms, submission: Submission) -> str | None:
-    """Why what is submitted will never begin, if somebody who knows says so."""
-    if not submission.hopeless:
-        return None
+def waiting(programs: SystemPrograms, submission: Submission) -> tuple[bool, str | None]:
+    """Whether what is submitted has yet to begin, and why it never will, if somebody who knows says so."""
+    if not submission.waits:
+        return False, None
     called = programs.call(submission.check, _LOOK_SECONDS)
-    found = re.search(submission.hopeless, called.output) if called.code == 0 else None
-    return None if found is None else printable_line(found[1], _MAX_ANSWER)
+    if called.code or not re.search(submission.waits, called.output):
+        return False, None
+    found = re.search(submission.hopeless, called.output) if submission.hopeless else None
+    return True, None if found is None else printable_line(found[1], _MAX_ANSWER)
 
 
 def write_cost(profile: Path, seconds: float, dollars_per_hour: float, price_source: str) -> None:

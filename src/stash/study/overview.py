@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stash.core.formatting import span
 from stash.core.units import counted
 from stash.study.cells import Cell
 from stash.study.status import CellState, StudyEstimate, StudyReading
@@ -51,13 +52,6 @@ def states(reading: StudyReading) -> str:
     """``"20 to run, 3 done, 1 failed"``."""
     counts = reading.counts()
     return ", ".join(f"{counts[state]} {_WORDS[state]}" for state in _WORDS if state in counts)
-
-
-def span(seconds: float) -> str:
-    """``"45 s"``, ``"24 min"``, ``"3.5 h"``: of what is only estimated."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def matrix(reading: StudyReading) -> tuple[tuple[str, ...], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from stash.core.formatting import dollars
 from stash.core.units import format_seconds
 from stash.study.fields import EmulatedTarget
 from stash.study.overview import what, where
@@ -139,7 +140,7 @@ def time_and_cost(shown: StudySheet) -> Charts:
     """Hours and dollars of a million samples, warm and cold."""
     return (
         *_spent(shown, "time", "Time, warm and cold", "Hours", StudyResult.hours_per_million, hours_in_words),
-        *_spent(shown, "cost", "Cost, warm and cold", "Dollars", StudyResult.dollars_of, dollars_in_words),
+        *_spent(shown, "cost", "Cost, warm and cold", "Dollars", StudyResult.dollars_of, dollars),
     )
 
 
@@ -222,11 +223,6 @@ def hours_in_words(hours: float) -> str:
     """``"1.2 h"``, ``"26 min"``."""
     value, unit = (hours, "h") if hours >= 1 else (60 * hours, "min")
     return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
-
-
-def dollars_in_words(dollars: float) -> str:
-    """``"$0.44"``, ``"$1,200"``."""
-    return f"${dollars:,.0f}" if dollars >= 100 else f"${dollars:.2f}"
 
 
 def _drawn(shown: StudySheet, read: ReadTile, name: str, title: str, how: str, keys: Sequence[Legend] = ()) -> Charts:

@@ -7,12 +7,13 @@ from math import log2
 from statistics import fmean
 from typing import NamedTuple
 
+from stash.core.formatting import dollars
 from stash.core.ladder import STALLS
 from stash.core.units import format_bytes, format_seconds
 from stash.study.feature_study import lines
 from stash.study.features_page import cost
 from stash.study.overview import what, where
-from stash.study.paper_figures import Charts, dollars_in_words, hours_in_words
+from stash.study.paper_figures import Charts, hours_in_words
 from stash.study.regression import Regression, by_the_line
 from stash.study.results import StudyResult, front
 from stash.study.sheet import UNKNOWN, Stretch, StudySheet, anchor, matrix_charts, table
@@ -81,7 +82,7 @@ def cost_against_time(found: Sequence[StudyResult]) -> Chart | Blank:
         "Of a million samples, as measured: left is faster, low is cheaper. The line is the workload's front; hollow "
         "dots are beaten in both by something on it. Each panel has its own axes, whose ends are written; where "
         "they are ten times apart, by logarithms.",
-        (hours_in_words, dollars_in_words),
+        (hours_in_words, dollars),
         table(found),
     )
 
@@ -91,11 +92,11 @@ def _spent(result: StudyResult) -> tuple[float, float]:
 
 
 def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoint:
-    hours, dollars = _spent(result)
-    tip = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars_in_words(dollars)}"
+    hours, money = _spent(result)
+    tip = f"{what(result.cell)} on {where(result.cell)}: {hours_in_words(hours)} and {dollars(money)}"
     batch = "" if result.cell.batch is None else f", {result.cell.batch}"
     label = f"{where(result.cell)}{batch}" if result in best else ""
-    return PanelPoint(hours, dollars, tip, label, firm=True, hollow=result not in best)
+    return PanelPoint(hours, money, tip, label, firm=True, hollow=result not in best)
 
 
 # Slow-down against batch size: a small curve for each workload and place, all on one scale.

@@ -73,7 +73,7 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
         (("--gpu", "V100", "--tflops", "15.7"), "leave out --tflops and --memory-bandwidth"),
         (("--gpu", "V100", "--dtype", "fp8"), "fp32 or fp16"),
         (("--gpu", "Z9000"), "unknown GPU 'Z9000'"),
-        (("--gpu", "V100", "--size-scale", "nan"), "--size-scale"),
+        (("--gpu", "V100", "--speed", "nan"), "--speed"),
     ],
 )
 def test_a_wrong_wish_is_refused_in_one_sentence(words: tuple[str, ...], sentence: str) -> None:

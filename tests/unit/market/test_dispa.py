@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.dispa import POLICIES, DayGrid, StudyAssumptions, StudyRate, day_grid, ladder
 from bench.market import MODELS, REFERENCE, V100_DAYS, market, study_rates
-from stash.market.dispa import POLICIES, DayGrid, StudyAssumptions, StudyRate, day_grid, ladder
 from tests.support.small_markets import START, offer, trace
 
 GOLDEN = {

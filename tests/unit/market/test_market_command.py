@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 import yaml
 
 from stash.core.artefact import save
-from stash.market.market_table import written
+from stash.market.market_table import read_market, written
 from tests.support.commands import run
 from tests.support.forecast_profiles import gpu_job
 from tests.support.small_markets import offer, trace
@@ -86,11 +88,6 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
             "states its own samples; leave out --epochs",
         ),
         (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--cloud", "mars"), "leave no offer"),
-        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--assume", "dispa"), "state of_one_gpu"),
-        (
-            ("backtest", "a.market.csv.gz", "--job", "job.yaml", "--assume", "dispa", "-o", "page.html"),
-            "--output is for backtests",
-        ),
         (
             ("advise", "--job", "job.yaml", "a.market.csv.gz", "--policy", "safety-net"),
             "policy safety-net works towards a deadline",
@@ -141,18 +138,44 @@ def test_many_jobs_are_assigned_at_a_market_s_last_prices(
     assert {name: each["instance"] for name, each in document["jobs"].items()} == {"one": "p3", "two": "p3"}
 
 
+def test_a_price_says_whose_it_is_and_that_it_is_old(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "job,instance,samples_per_second,samples,machines,deadline,budget\n"
+    (folder / "jobs.csv").write_text(head + "one,p3.2xlarge,1,36000,1,2d,\n")
+    words = ("market", "assign", "jobs.csv", "--quota", "p3.2xlarge=2")
+    assert run(monkeypatch, *words) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"p3\.2xlarge at \$[\d.]+/h \(spot in us-", shown)
+    assert "Prices of p3.2xlarge may be 90 days old and more" in shown
+    assert run(monkeypatch, *words, "--spot-price", "p3.2xlarge=0.9") == 0
+    shown = capsys.readouterr().out
+    assert "p3.2xlarge at $0.9/h (as given)" in shown
+    assert "90 days" not in shown
+
+
 def test_a_record_grows_and_advice_is_given_on_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
-    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
-    assert "offers added to mine.market.csv.gz" in capsys.readouterr().out
+    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 2
+    assert "the catalog has no price of these days" in capsys.readouterr().err  # those that it comes with are older
+    (folder / "home").mkdir()
+    today = f"{datetime.now(timezone.utc):%Y-%m-%d}"
+    own = f"{{name: p3.2xlarge, region: us-east-1, spot_price: $0.92/h, as_of: {today}}}"
+    (folder / "home" / "instances.yaml").write_text(f"instances: [{own}]\n")
+    for _ in range(2):
+        assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
+    printed = capsys.readouterr().out
+    assert "1 offer added to mine.market.csv.gz" in printed
+    assert "older prices; `stash catalog refresh` gets today's" in printed
+    assert [each.kind for each in read_market("mine.market.csv.gz").offers] == ["spot"]
     (folder / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
     words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily", "--json")
     assert run(monkeypatch, *words) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["answer"], document["to"].partition("@")[0]) == ("move", "p3.2xlarge")
     assert document["saves_dollars"] > 0
+    assert any("may be 90 days old and more" in each for each in document["warnings"])
     assert "instance_type: p3.2xlarge" in document["task"]
     assert document["command"][:3] == ["sky", "jobs", "launch"]
 

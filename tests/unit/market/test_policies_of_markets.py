@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -170,11 +172,20 @@ def test_advice_says_what_moving_saves_and_at_which_price_it_would_not() -> None
     assert advise(market, daily(0.0), 1, now).word == "stay"
 
 
+def test_what_an_hour_is_worth_is_in_what_a_move_saves_and_in_no_price() -> None:
+    market = replace(small(FLAT, job(10_000, boot=100.0, save=10.0)), hour_worth=36.0)
+    found = advise(market, daily(0.0), 0, START + 500.0)
+    assert "over what is left, your hours counted, the move's" in found.sentence
+    assert [(price, cost) for _, price, _, cost, _ in found.offers] == [
+        (18.0, pytest.approx(0.005)), (36.0, pytest.approx(0.01))
+    ]  # fmt: skip
+
+
 def test_break_even_remembers_what_staying_has_cost_in_the_record() -> None:
     market = small(FLAT, job(10_000, boot=100.0, save=10.0))
     # Half a cent a second is lost on a from the start: M of 60 cents is reached after 120 s.
-    assert advise(market, break_even(), 0, START + 100.0, since=START).word == "stay"
-    assert advise(market, break_even(), 0, START + 130.0, since=START).word == "move"
+    assert advise(market, break_even(), 0, START + 100.0).word == "stay"
+    assert advise(market, break_even(), 0, START + 130.0).word == "move"
 
 
 def test_an_offer_is_found_by_its_zone_or_its_region() -> None:
@@ -278,6 +289,35 @@ def test_a_job_without_a_deadline_may_take_longer_than_a_month(goal: CollectionG
     found = assign((WaitingJob("long", 40 * 24 * HOUR, {"fast": 1.0, "slow": 0.5}),), TYPES, goal)
     assert found.dollars == pytest.approx(dollars)
     assert found.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_most_work_for_a_dollar_is_not_the_least_cost() -> None:
+    # Each costs least on slow, which does 0.9 jobs for a dollar; with a on fast it is 1.075.
+    jobs = (
+        WaitingJob("a", 3600.0, {"fast": 4.0, "slow": 1.5}),
+        WaitingJob("b", 36000.0, {"fast": 4.0, "slow": 3.0}),
+    )
+    types = (RentedType("fast", 3.0, 2), RentedType("slow", 1.0, 2))
+    found = assign(jobs, types, "work-per-dollar")
+
+    def work(*places: int) -> float:
+        rates = [job.rates[types[place].instance] / job.samples for job, place in zip(jobs, places, strict=True)]
+        return sum(rates) * HOUR / sum(types[place].dollars_per_hour for place in places)
+
+    best = max(itertools.product((0, 1), repeat=2), key=lambda places: work(*places))
+    assert found.chosen == best != assign(jobs, types, "cost").chosen
+    assert found.value == pytest.approx(work(*best))
+
+
+def test_whole_machines_never_do_more_for_a_dollar_than_the_bound() -> None:
+    # An hour of a costs $1 of its 1.50, ten hours of b $10, and b has to get 36,000 of 172,800 s at least.
+    jobs = (
+        WaitingJob("a", 3600.0, {"one": 1.0}, budget=1.5),
+        WaitingJob("b", 36000.0, {"one": 1.0}, deadline=48 * HOUR),
+    )
+    found = assign(jobs, (RentedType("one", 1.0, 2),), "work-per-dollar")
+    assert found.value == pytest.approx((1 + 0.1) / 2)
+    assert found.bound == pytest.approx((1 + 0.1 / 4.8) / (1 + 1 / 4.8))
 
 
 def test_a_deadline_or_a_quota_that_cannot_hold_is_said() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from stash.core.errors import UserError
 from stash.mcp_server import command
 from stash.mcp_server.brief import MAX_BYTES, Handles, cut, picked
-from stash.mcp_server.tools import CHANGES, WISHES, _words, refuse_to_rent
+from stash.mcp_server.tools import CHANGES, WISHES, AgentTools, _words, refuse_to_rent
 
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=3000)
 VALUES = st.recursive(
@@ -85,6 +87,7 @@ def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
         *("sky launch", "sudo -E sky x", "-m sky.cli", "nice python -m sky.cli x", "env A=1 sbatch x"),
         *("uv run modal run", "bash -c 'sky launch t.yaml'", "bash -lc 'sky launch t.py'", "sh -ec sbatch"),
         *("env -S 'sky launch x'", "env -S'sky launch'", "env --split-string='A=1 sky launch'"),
+        *("python -mstash spot run", "python3 -msky.cli launch"),
         *("nice -n 10 sbatch x", "sudo -u me sky launch", "python -m torch.distributed.run -m sky.cli"),
     ],
 )  # fmt: skip
@@ -99,6 +102,13 @@ def test_programs_that_rent_are_refused(words: str) -> None:
 )
 def test_training_is_not(words: str) -> None:
     refuse_to_rent(words.split())
+
+
+def test_a_profile_replaces_no_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    with pytest.raises(UserError, match="it is there already, and nothing is replaced"):
+        asyncio.run(AgentTools().profile(["train.py"], output=str(tmp_path / "train.py")))
+    assert (tmp_path / "train.py").read_text() == "mine"
 
 
 def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line() -> None:

@@ -15,10 +15,11 @@ from schedules import EXAMPLES, cluster, job, matrix
 
 from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
-from stash.schedule.advice_now import advice
+from stash.schedule.advice_now import ManagerRequest, advice
 from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
+from stash.schedule.records import QueuedJob
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply, current, requests
 
@@ -60,6 +61,16 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     assert one["objective"] > 0
     assert found["policies"]["fifo"]["jct_mean"]["low"] <= found["policies"]["fifo"]["jct_mean_seconds"]
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
+
+
+def test_no_run_ends_before_what_nothing_can(monkeypatch: Patch, capsys: Capture) -> None:
+    Path("m.csv").write_text("model,gpus,gpu,placement,steps_per_second,low,high\nm,1,V100,packed,1,0.5,2\n")
+    Path("one.csv").write_text("job,gpus,model,steps\na,1,m,3600\n")
+    words = ("simulate", "one.csv", *LAB, "--throughputs", "m.csv", "--draw-rates", "--runs", "3", "--json")
+    assert run(monkeypatch, *words, "--policy", "srtf", "--seed", "1") == 0
+    found = json.loads(capsys.readouterr().out)
+    ends = found["policies"]["srtf"]["makespan_seconds"]
+    assert found["bounds"]["makespan_seconds"] <= ends < 3600  # a rate that was drawn above the matrix's
 
 
 @pytest.mark.parametrize(
@@ -165,6 +176,14 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert any("is full" in each.why for each in priced.jobs)
 
 
+def test_a_job_s_fair_time_is_of_all_its_work() -> None:
+    # Alone on half of the GPU each job takes 2,000 s. a has done 900 of 1,000 s in 1,800, as it would have; b begins.
+    jobs = [job("a", 1000, done=900), job("b", 1000, submit=1800)]
+    found = advice(jobs, cluster(V=(1,)), matrix({("m", 1, "V"): 1.0}), "ftf")
+    assert found.objective == pytest.approx(1, abs=1e-4)
+    assert [each.share for each in found.jobs] == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
 def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     assert [*node_names("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
     lab = cluster(fast=(1,), slow=(1,))
@@ -190,12 +209,86 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
         asked.append(tuple(words))
         return ""
 
-    from stash.schedule.slurm_requests import SlurmRequest
-
-    one = SlurmRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
+    one = ManagerRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
     done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
+    assert next(done) == "scontrol requeue 1"
+    assert [*done] == ["scontrol update jobid=1 features=x"]
     assert [words[1] for words in asked] == ["requeue", "update"]
-    assert done[0] == "scontrol requeue 1"
+
+
+def test_what_was_done_before_slurm_refuses_is_said() -> None:
+    def slurm(words: Sequence[str]) -> str:
+        if "jobid=2" in words:
+            raise StashError("Access/permission denied")
+        return ""
+
+    two = tuple(ManagerRequest(each, (("scontrol", "update", f"jobid={each}"),)) for each in "12")
+    done = apply(two, slurm, clock=lambda: 0.0)
+    assert next(done) == "scontrol update jobid=1"
+    with pytest.raises(StashError, match="denied"):
+        next(done)
+
+
+def test_a_job_is_its_user_s_and_a_number_is_not_a_name() -> None:
+    lab = cluster(fast=(1,), slow=(1,))
+    lines = (
+        "JobId=21 JobName=train UserId=ben(2) JobState=PENDING Requeue=1 Comment=x JobId=99 Features=(null)",
+        "JobId=22 JobName=train UserId=ada(1) JobState=PENDING Requeue=1 Features=(null)",
+        "JobId=23 JobName=22 UserId=ben(2) JobState=PENDING Requeue=1 Features=(null)",
+    )
+
+    def found(*jobs: QueuedJob) -> dict[str, str]:
+        held = current(jobs, lab, lambda words: "\n".join(lines))
+        return {name: each.number for name, each in held.of_name.items()}
+
+    assert found(job("train", 9, user="ada"), job("21", 9)) == {"train": "22", "21": "21"}
+    assert found(job("22", 9)) == {"22": "22"}  # not the job that somebody called so
+    with pytest.raises(UserError, match=r"2 jobs in Slurm's queue are called train \(21 and 22\); write"):
+        found(job("train", 9))
+    with pytest.raises(UserError, match="no job in the file"):
+        found(job("train", 9, user="kim"))
+
+
+def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
+    lab = cluster(fast=(4, 1), slow=(4,))
+    mine = "JobId=41 JobName=one JobState=RUNNING Requeue=1 NodeList=slow0 Features=slow AllocTRES=cpu=1,gres/gpu=1"
+    other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
+
+    def free(*lines: str) -> list[tuple[str, int]]:
+        held = current([job("one", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
+        assert held.types == ("fast", "slow")
+        return [(node.name, node.gpus) for node in held.cluster.nodes]
+
+    assert free() == [("fast0", 4), ("fast1", 1), ("slow0", 4)]
+    assert free(other) == [("fast0", 3), ("slow0", 4)]
+    assert free(other.replace("RUNNING", "PENDING")) == free()
+    assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
+    nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))  # whose GPUs nobody counts
+    held = current([job("one", 900, model="m")], lab, lambda words: nothing)
+    assert [node.name for node in held.cluster.nodes] == ["slow0"]
+    assert advice(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
+    with pytest.raises(UserError, match="jobs that are not in the file hold all GPUs of cluster"):
+        current([job("one", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
+
+
+@pytest.mark.parametrize(
+    ("had", "asked"),
+    [
+        ("slow", "features=fast"),
+        ("ib&slow", "features=ib&fast"),
+        ("fast|slow", "features=fast"),
+        ("ib", "features=ib&fast"),
+        ("[slow*1&big]", ""),
+        ("ib|slow", ""),
+    ],
+)
+def test_what_else_a_job_asks_for_is_kept_or_it_is_left_alone(had: str, asked: str) -> None:
+    line = f"JobId=31 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
+    lab = cluster(fast=(1,), slow=(1,))
+    held = current([job("one", 900, model="m")], lab, lambda words: line)
+    (request,) = requests(advice(held.jobs, lab, TWO, "srtf"), held)
+    assert request.commands == ((("scontrol", "update", "jobid=31", asked, "nice=0"),) if asked else ())
+    assert bool(request.note) is not bool(asked)
 
 
 def test_jobs_that_slurm_does_not_have_are_refused() -> None:
@@ -216,6 +309,16 @@ def test_kueue_gets_a_flavor_for_each_type_and_the_quotas() -> None:
     ]
     assert [each["metadata"]["name"] for each in every[-2:]] == ["stash-one-job", "stash-two"]
     assert every[-2]["value"] > every[-1]["value"]
+
+
+def test_jobs_whose_names_begin_alike_have_priorities_of_their_own() -> None:
+    lab = cluster(fast=(1, 1))
+    long = "resnet50-imagenet-a-name-as-sweeps-over-many-settings-make-them-"
+    jobs = [job(name, 9, model="m") for name in (f"{long}1", f"{long}2", "a_b", "a-b")]
+    every = yaml.safe_load_all(manifests(advice(jobs, lab, TWO, "srtf"), lab))
+    names = [each["metadata"]["name"] for each in every if each["kind"] == "WorkloadPriorityClass"]
+    assert len(set(names)) == 4
+    assert max(map(len, names)) <= 63
 
 
 def fields(**properties: object) -> dict[str, object]:

@@ -104,6 +104,37 @@ def test_type_prices_are_what_one_more_gpu_brings() -> None:
     assert 1 / more.objective > 1 / found.objective
 
 
+def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = demand([[3, 1], [1.1, 1], [2, 1.5]], [2, 1], left=[900, 900, 1500], elapsed=[100, 50, 10],
+                  isolated=[50, 20, 5])  # fmt: skip
+    here = replace(some, counts=np.array([1.5, 1.0]))
+    alone = shares.isolated_rates(here)
+    monkeypatch.setattr(shares, "isolated_rates", lambda demand: alone)  # a share of the cluster stays what it was
+    for policy in (shares.makespan, shares.finish_time_fairness):
+        found = policy(here)
+        assert found.type_prices is not None
+        for kind in (0, 1):
+            more = policy(replace(here, counts=here.counts + 0.01 * np.eye(2)[kind]))
+            assert found.objective - more.objective == pytest.approx(0.01 * found.type_prices[kind], rel=0.02)
+
+
+def test_a_program_that_cannot_go_on_from_its_last_solution_is_solved_from_the_start() -> None:
+    here = demand([[0.5, 1], [2, 1], [0.5, 0.5], [0.5, 3.5]], [3, 4], gpus=[1, 2, 2, 2], weight=[1, 1, 2, 2])
+    found = shares.max_min(here)
+    assert fits(here, found.x)
+    assert found.levels is not None
+    assert found.levels.min() == pytest.approx(found.objective) == pytest.approx(1)  # the third's ceiling
+
+
+def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best() -> None:
+    here = demand([[1], [1]], [1], left=[100, 1000], elapsed=[1800, 0], isolated=[1800, 0])
+    found = shares.finish_time_fairness(here)
+    isolated = here.isolated + here.left / shares.isolated_rates(here)
+    ratios = (here.elapsed + here.left / (here.rates * found.x).sum(axis=1)) / isolated
+    assert found.objective == pytest.approx(1)
+    assert ratios.max() == pytest.approx(1)
+
+
 @st.composite
 def queues(draw: st.DrawFn) -> JobDemand:
     jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))

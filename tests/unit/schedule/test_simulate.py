@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from schedules import cluster, example, job, matrix
 
 from stash.core.errors import UserError
-from stash.schedule import hadar
 from stash.schedule.job_policies import POLICIES
 from stash.schedule.metrics import bounds, figures, least_mean_jct
 from stash.schedule.placement import FreeGpus
@@ -30,6 +29,13 @@ def test_first_come_first_served_by_hand() -> None:
     shown = figures(found, cluster(V=(1,)), ONE)
     assert (shown.jct_mean_seconds, shown.queued_mean_seconds, shown.makespan_seconds) == (120, 45, 150)
     assert (shown.busy, shown.restarts) == (1.0, 0)
+
+
+def test_allox_lets_a_job_wait_for_a_faster_gpu_than_is_free() -> None:
+    rates = matrix({("m", 1, "V"): 1.0, ("m", 1, "K"): 0.05})
+    jobs = [job("a", 1000), job("b", 1000)]
+    found = simulate(jobs, cluster(V=(1,), K=(1,)), rates, POLICIES["allox"])
+    assert sorted(found.finish.tolist()) == [1000, 2000]  # and not 20,000 s on what was free at the beginning
 
 
 def test_a_preempted_job_pays_its_restart() -> None:
@@ -167,13 +173,3 @@ def test_gavels_own_simulator_is_met_on_its_traces(trace: str, policy: str, publ
     runs = [simulate(jobs, lab, rates, POLICIES[policy], RunSettings.gavel(seed)) for seed in seeds]
     ends = [run.end if trace == "jobs-at-once" else float((run.finish - run.submit).mean()) for run in runs]
     assert np.mean(ends) / 3600 == pytest.approx(published, rel=within)
-
-
-def test_hadars_long_queues_are_those_of_a_beam_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, lab, rates = example("jobs")
-    monkeypatch.setattr(hadar, "BEAM", 1)
-    copied = simulate(jobs, lab, rates, POLICIES["hadar"])
-    monkeypatch.setattr(hadar, "_BEAM_JOBS", 0)  # one state, changed in place
-    in_place = simulate(jobs, lab, rates, POLICIES["hadar"])
-    assert in_place.finish.tolist() == copied.finish.tolist()
-    assert in_place.restarts.tolist() == copied.restarts.tolist()

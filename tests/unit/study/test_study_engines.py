@@ -14,6 +14,7 @@ import yaml
 from studies import cells_of, study
 
 from stash.core.errors import UserError
+from stash.core.version import __version__
 from stash.study.backend import Submission
 from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
@@ -73,6 +74,16 @@ def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     assert lines[-1].startswith("srun --kill-on-bad-exit=1 stash profile -o ")
     assert found.command[:2] == ("sbatch", "--wait")
     assert found.release == (("scancel", f"--name={found.lease}"),)
+    assert f"--job-name={found.lease}" in asked
+
+
+def test_the_same_cell_of_another_study_is_another_job_of_slurms(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.py").touch()
+    place = "{engine: slurm, partition: gpu, data: /d}"
+    here, there = described(OWN + place, tmp_path), described(OWN + place, tmp_path / "other")
+    assert here.lease.rpartition("-")[0] == there.lease.rpartition("-")[0]  # the cell's own id
+    assert here.release != there.release  # what one study cancels is not the other's
 
 
 def test_each_host_gets_its_part_and_all_meet_at_the_first(tmp_path: Path) -> None:
@@ -201,6 +212,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert float(ran[ran.index("--bucket-mb") + 1]) == 0.025
     assert ran.index("--loopback") < ran.index("--") < ran.index("profile")
     assert f"--model {tmp_path}" in run
+    assert f"-{__version__}.yaml" in run  # another release of Stash makes its own
     assert model.startswith(f"[ -s {tmp_path}")
 
 

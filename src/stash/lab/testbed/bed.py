@@ -220,7 +220,9 @@ class Testbed:
 
     def close(self) -> None:
         """End everything that runs on the hosts and remove them; harmless when done already."""
-        with postponed():
+        with postponed(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
+            last.callback(self._portal.close)
+            last.callback(self._executor.undo)
             for process in self._started:
                 process.terminate()
             deadline = time.monotonic() + _GRACE
@@ -231,10 +233,6 @@ class Testbed:
             for process in self._started:
                 process.kill()
                 process.wait()
-            try:
-                self._executor.undo()
-            finally:
-                self._portal.close()
 
     def address(self, node: int) -> str:
         """A node's address, valid on every node of this testbed and nowhere else."""

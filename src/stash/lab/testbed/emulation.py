@@ -75,8 +75,6 @@ class Emulation(_Strict):
     """A loader worker's time to make a batch."""
     read_seconds: Seconds = 0.0
     """A worker's further time per batch whose files are not in the page cache."""
-    copy_seconds: Seconds = 0.0
-    """Time to copy a batch to the device. On CPU ranks no rung separates it from compute."""
     exchange: ExchangeSpec | None = None
     """None: DistributedDataParallel's own, over whatever links there are."""
 
@@ -92,7 +90,7 @@ class Emulation(_Strict):
         return passes + self.optimizer_seconds
 
     def scaled(self, size: float = 1.0, time: float = 1.0) -> Emulation:
-        """All bytes times ``size`` and all times times ``time``; scale links by ``scaled_rate``.
+        """All bytes times ``size`` and all times times ``time``; a link's rate times size / time keeps all shares.
 
         Raises UserError where that is more than a description may say.
         """
@@ -105,7 +103,7 @@ class Emulation(_Strict):
             }
             for layer in self.layers
         ]
-        delays = ("optimizer_seconds", "prep_seconds", "read_seconds", "copy_seconds")
+        delays = ("optimizer_seconds", "prep_seconds", "read_seconds")
         longer = {name: getattr(self, name) * time for name in delays}
         try:
             return Emulation.model_validate({**self.model_dump(), "layers": layers, **longer})
@@ -113,11 +111,6 @@ class Emulation(_Strict):
             raise UserError(
                 f"{size:g} times the bytes and {time:g} times the time is too much: {first_mistake(error)}"
             ) from None
-
-
-def scaled_rate(rate: float, size: float = 1.0, time: float = 1.0) -> float:
-    """The rate of a link (bytes per second) that keeps every stall's share of the step under that scaling."""
-    return rate * size / time
 
 
 def load(path: str | Path) -> Emulation:

@@ -153,8 +153,6 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
-            if emulation.copy_seconds:
-                time.sleep(emulation.copy_seconds)
             with synchronise(not left):
                 model(batch).sum().backward()
         optimizer.step()

@@ -65,14 +65,12 @@ class ShapedLink:
         return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
 
-def transfers(
-    topology: Topology, owner: Owner, folder: str = "/run/netns"
-) -> tuple[tuple[ShapedLink, Transfer], ...]:
+def transfers(topology: Topology, owner: Owner) -> tuple[tuple[ShapedLink, Transfer], ...]:
     """The links of a testbed, nothing measured yet, each with the stream that will prove it."""
-    switch = f"{folder}/{owner.switch}"
+    switch = f"/run/netns/{owner.switch}"
     found: list[tuple[ShapedLink, Transfer]] = []
     for node, host in enumerate(topology.hosts):
-        own = f"{folder}/{owner.host(node)}"
+        own = f"/run/netns/{owner.host(node)}"
         for name, direction, rate, ends in (
             ("network", "up", host.network, (own, switch, SWITCH_ADDRESS)),
             ("network", "down", host.network, (switch, own, address(node))),

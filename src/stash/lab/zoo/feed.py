@@ -82,13 +82,17 @@ class Synthetic(Dataset[Sample]):
         return self.samples[index % len(self.samples)]
 
 
+_DISTINCT = 16
+"""Samples that are made."""
+
+
 def synthetic_feed(
-    spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None, distinct: int = 16
+    spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None
 ) -> Synthetic:
     """Random samples shaped and typed like those of ``open_feed``: the device's speed without any data."""
     random = torch.Generator().manual_seed(0)
     tokens = sequence_length or spec.sequence_length
-    return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(distinct)], length)
+    return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(_DISTINCT)], length)
 
 
 def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens: int) -> Sample:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -25,10 +24,8 @@ from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
 from stash.lab.zoo import feed as losses
 from stash.lab.zoo.feed import open_feed, synthetic_feed
-from stash.lab.zoo.models import DLRM, TABLES
 from stash.lab.zoo.readers import Sample
 from stash.lab.zoo.registry import WorkloadSpec, workload
-from stash.lab.zoo.sharded_tables import shard_tables
 
 LOG_EVERY = 50
 SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
@@ -81,13 +78,11 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
     model: nn.Module = spec.build(options.image_size).to(replica.device).train()
     layout = torch.channels_last if options.channels_last else torch.preserve_format
     model = model.to(memory_format=layout)  # type: ignore[call-overload]
-    if options.shard_tables:
-        shard_tables(cast(DLRM, model), replica.rank, replica.world)
     if dist.is_initialized():
         own = [replica.device] if replica.device.type == "cuda" else None
         buckets = {} if options.bucket_mb is None else {"bucket_cap_mb": options.bucket_mb}
         model = DistributedDataParallel(model, device_ids=own, **buckets)
-    optimizer = make_optimizer(spec, model, options.lr or spec.lr)
+    optimizer = make_optimizer(spec, model)
     loss_of: losses.Loss = getattr(losses, spec.loss)
     amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
     scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
@@ -141,11 +136,11 @@ def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replic
     )
 
 
-def make_optimizer(spec: WorkloadSpec, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+def make_optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:
     """SGD with momentum for convolutional models, AdamW for transformers."""
     if spec.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=lr)
-    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+        return torch.optim.AdamW(model.parameters(), lr=spec.lr)
+    return torch.optim.SGD(model.parameters(), lr=spec.lr, momentum=0.9, weight_decay=1e-4)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -155,10 +150,6 @@ def _check(options: argparse.Namespace) -> None:
             f"{spec.name} needs data: `stash lab dataset make {spec.kind} PATH` makes some for --data PATH, "
             "or use --synthetic"
         )
-    if options.shard_tables and (spec.name != "dlrm" or "WORLD_SIZE" not in os.environ):
-        raise UserError("--shard-tables shares the tables of dlrm among ranks; start several, with torchrun")
-    if options.shard_tables and (ranks := int(os.environ["WORLD_SIZE"])) > len(TABLES):
-        raise UserError(f"--shard-tables: {ranks} ranks for {len(TABLES)} tables; start {len(TABLES)} or fewer")
     for name, least in (
         ("batch", 1),
         ("workers", 0),
@@ -193,9 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--steps", type=int, metavar="N", help="optimizer steps to take (default: until interrupted)")
     add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
     add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
-    add("--lr", type=float, metavar="RATE", help="learning rate (default: the workload's)")
     add("--bucket-mb", type=float, metavar="MIB", help="of DistributedDataParallel's buckets (default: its own)")
-    add("--shard-tables", action="store_true", help="each table of dlrm on one rank only")
     add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser

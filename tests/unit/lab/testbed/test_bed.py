@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from stash.core.errors import UserError
+from stash.core.errors import StashError, UserError
 from stash.lab.testbed import execute
 from stash.lab.testbed.bed import Testbed
 
@@ -34,6 +34,25 @@ def test_a_user_without_namespaces_is_told_to_use_sudo(monkeypatch: pytest.Monke
     sentence = refused(Testbed(2), "a testbed needs root, or user namespaces")
     assert "Operation not permitted" in sentence
     assert sentence.endswith("run it with sudo")
+
+
+def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, ...]] = []
+
+    def run(argv: tuple[str, ...], patience: float = 0.0) -> SimpleNamespace:
+        done.append(argv)
+        if argv[:3] == ("ip", "netns", "pids"):
+            raise StashError("`ip netns pids` did not end within 30 s")
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(execute, "run", run)
+    bed = Testbed(2)
+    bed._executor.do(bed.steps)
+    with pytest.raises(StashError, match="did not end"):
+        bed.close()
+    made = {argv[3] for argv in done if argv[:3] == ("ip", "netns", "add")}
+    assert {argv[3] for argv in done if argv[:3] == ("ip", "netns", "del")} == made
+    assert len(made) == 3
 
 
 def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:

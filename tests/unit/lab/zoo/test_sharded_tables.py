@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +13,28 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from stash.lab.zoo import models, sharded_tables
+from stash.lab.zoo import models
 from stash.lab.zoo.models import DLRM
-from stash.lab.zoo.sharded_tables import placed, shard_tables
+from tests.integration.scripts import sharded_tables
+from tests.integration.scripts.sharded_tables import placed, shard_tables
 
 
 def test_tables_go_to_whoever_holds_least_the_largest_first() -> None:
     assert placed([5, 9, 1, 4, 4], 2) == [[1, 4], [0, 2, 3]]  # 9 | 5, 4; of equal sums to the one with fewer: 13 | 10
     assert placed([1.0], 3) == [[0], [], []]
+
+
+@pytest.mark.slow  # four processes
+def test_ranks_that_share_tables_train_as_ranks_that_hold_all_of_them() -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = [sharded_tables.__file__, "--batch", "16", "--steps", "6"]
+    losses = []
+    for option in ([], ["--whole"]):
+        words = [*launcher, *script, *option]
+        run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180)
+        assert run.returncode == 0, run.stderr
+        losses.append(float(run.stdout.partition("loss ")[2].split()[0]))
+    assert losses[1] == pytest.approx(losses[0], abs=2e-4)
 
 
 @pytest.fixture

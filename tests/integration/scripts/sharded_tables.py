@@ -1,4 +1,4 @@
-"""DLRM's tables shared among ranks, each table whole on one of them, as its paper shards them (section 3).
+"""DLRM with its tables shared among ranks, each table whole on one of them, as its paper shards them (section 3).
 
 Before a step's lookups every rank sends the ids that the others' tables are asked for, and gets those its own are
 asked for; the vectors go back the same way, and their gradients come again. Tables are in no all-reduce: gradients of
@@ -7,6 +7,7 @@ a rank's own are divided by the ranks, so that training is as that of tables tha
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -14,8 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
+from stash.lab.zoo.feed import click_through, synthetic_feed
 from stash.lab.zoo.models import DLRM
+from stash.lab.zoo.registry import workload
 
 
 def placed(bytes_of: Sequence[float], ranks: int) -> list[list[int]]:
@@ -82,3 +86,39 @@ class _Back(torch.autograd.Function):
         rows = gradients[0].new_empty(sum(ctx.given), gradients[0].shape[1])
         dist.all_to_all_single(rows, gradients[0].contiguous(), ctx.given, ctx.taken)
         return rows, None, None
+
+
+def main() -> None:
+    """Train on random records, until ``--steps`` are done or for ever."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--whole", action="store_true", help="every rank holds all tables")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int)
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    records = synthetic_feed(workload("dlrm"), 1000 * args.batch * world)
+    loader = DataLoader(records, args.batch, sampler=DistributedSampler(records, drop_last=True), drop_last=True)
+    torch.manual_seed(0)
+    model = DLRM()
+    if not args.whole:
+        shard_tables(model, rank, world)
+    trained = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.5, momentum=0.9)
+    step = 0
+    while step != args.steps:
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = click_through(trained, batch)
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if step == args.steps:
+                break
+    if rank == 0:
+        print(f"loss {loss.item():.6f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
