@@ -103,7 +103,6 @@ study: $(BIN)/stash
 
 spot: $(BIN)/stash
 	$(BIN)/python -m bench.spot.speeds
-	$(BIN)/python -m bench.spot.search
 	$(BIN)/python -m bench.spot.learned
 	$(BIN)/python -m bench.spot.risk
 	$(BIN)/python -m bench.spot.deciding

@@ -306,7 +306,7 @@ def a_plan(deadline: float, start: float, dearer: float) -> FleetPlan:
         kind.model_copy(update={"on_demand_dollars_per_hour": dearer * kind.dollars_per_hour}) for kind in pool.types
     )
     pool = pool.model_copy(update={"types": kinds, "start_seconds": start})
-    return provision(FleetWish(pool, "paper", 0.57, deadline), "bench", "2026-11-22")
+    return provision(FleetWish(pool, 0.57, deadline), "bench", "2026-11-22")
 
 
 def policies(folder: Path | None) -> Iterator[list[str]]:

@@ -23,16 +23,13 @@ from stash.predict.draws import Array
 from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.choose.fleet_costs import (
     HOUR,
-    MAX_FLEETS,
     FleetWish,
     all_fleets,
     checked,
     costed,
-    neighbours,
     on_demand,
     on_spot,
     rented_on_demand,
-    weigh,
 )
 from stash.spot.choose.provision import provision
 from stash.spot.model.market import market_of
@@ -135,7 +132,7 @@ def _wish(
         )
     if vcpus is not None:
         pool = pool.model_copy(update={"most_vcpus": vcpus})
-    return FleetWish(pool, "queue", loss, deadline, confidence, budget)
+    return FleetWish(pool, loss, deadline, confidence, budget)
 
 
 # Plans with revocations
@@ -224,7 +221,7 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
     assert plan.chosen is not None
     plain = FleetWish.of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    weighed = all_fleets(plain) if plain.fleet_count <= MAX_FLEETS else weigh(plain, neighbours(plain, own))
+    weighed = all_fleets(plain)
     counts = weighed.counts
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:

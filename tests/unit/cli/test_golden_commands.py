@@ -55,7 +55,7 @@ FIT = """servers,workers,updates_per_second
 1,v100=4,44.1
 1,k80=6,27.2
 """
-PLAN = "spot plan --pool pool.yaml --model paper"
+PLAN = "spot plan --pool pool.yaml"
 COMMANDS = {
     **{f"show-{name}": f"show {name}" for name in ARTEFACTS if name.endswith(".json") and name != "trace.json"},
     **{

@@ -21,7 +21,7 @@ BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e
 def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
-    return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
+    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget), "0", "now")
 
 
 def everywhere(law: ChosenLaw) -> RiskOptionsOf:
@@ -55,7 +55,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     plan = tight(deadline=2150)
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.risk is not None
-    wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
+    wish = FleetWish(plan.pool, plan.loss, plan.deadline_seconds)
     every = all_fleets(wish)
     cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
     assert len(cheaper) >= found.risk.weighed - 1
@@ -107,7 +107,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
         for kind in plan.pool.types
     )
     pool = plan.pool.model_copy(update={"types": kinds})
-    return provision(FleetWish(pool, plan.model, plan.loss, plan.deadline_seconds), "0", "now")
+    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds), "0", "now")
 
 
 def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:

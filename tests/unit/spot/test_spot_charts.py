@@ -30,7 +30,7 @@ def plan() -> FleetPlan:
     kinds = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour}) for kind in pool.types
     )
-    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": 60.0}), "paper", 0.7, 5400)
+    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": 60.0}), 0.7, 5400)
     found = provision(wish, "0", "2026-11-22T00:00:00")
     assert found.chosen is not None
     law = ChosenLaw(Memoryless(1e-4), "stated")

@@ -107,7 +107,6 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         ((*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"), "--cloud awz: no offer has that; did you mean aws"),
         ((*PLAN, *BOUGHT, "--region", "mars-1"), "--region mars-1: no offer has that"),
         ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
-        ((*PLAN, *BOUGHT, "--model", "paper"), "--model paper needs alpha1 and beta1"),
         ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
         (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile of"),
     ],

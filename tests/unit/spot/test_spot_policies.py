@@ -190,7 +190,7 @@ def a_plan(start: float = 60.0, on_demand: float | None = 3.0, deadline: float =
         )
         for kind in pool.types
     )
-    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": start}), "paper", 0.7, deadline)
+    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": start}), 0.7, deadline)
     return provision(wish, "0", "now")
 
 

@@ -29,8 +29,8 @@ PAIR = FleetPool(
 )  # fmt: skip
 
 
-def plan(pool: FleetPool = PAIR, loss: float = 1.0, seconds: float = 1000.0, model: str = "queue") -> FleetPlan:
-    return provision(FleetWish(pool, model, loss, seconds), "0", "2026-11-22T00:00:00+00:00")  # type: ignore[arg-type]
+def plan(pool: FleetPool = PAIR, loss: float = 1.0, seconds: float = 1000.0) -> FleetPlan:
+    return provision(FleetWish(pool, loss, seconds), "0", "2026-11-22T00:00:00+00:00")
 
 
 def seen(**fields: object) -> FleetSituation:
@@ -191,7 +191,7 @@ def test_if_nothing_is_in_time_the_soonest_that_the_money_allows() -> None:
 
 @pytest.mark.parametrize(("loss", "seconds"), [(0.9, 1900.0), (0.8, 2400.0), (0.7, 3700.0)])
 def test_before_anything_has_happened_it_rents_what_was_planned(loss: float, seconds: float) -> None:
-    planned = plan(published(), loss, seconds, "paper")
+    planned = plan(published(), loss, seconds)
     found = replan(
         planned,
         FleetSituation(
@@ -213,7 +213,7 @@ def test_before_anything_has_happened_it_rents_what_was_planned(loss: float, sec
 def test_survivors_stay_and_more_time_is_never_dearer(seed: int, kept: int, hot: bool) -> None:
     pool = random_pool(seed, 3, 3)
     try:
-        planned = plan(pool, pool.loss.gamma5 + 0.3, 4000.0, "paper")
+        planned = plan(pool, pool.loss.gamma5 + 0.3, 4000.0)
     except UserError:
         assume(False)  # a type faster alone than its exchange
     first = pool.types[0]
@@ -256,7 +256,7 @@ def test_more_time_or_money_is_never_worse_and_where_spot_is_in_time_nothing_is_
 ) -> None:
     pool = random_pool(seed, 3, 3)
     try:
-        planned = plan(pool, pool.loss.gamma5 + 0.3, 4000.0, "paper")
+        planned = plan(pool, pool.loss.gamma5 + 0.3, 4000.0)
     except UserError:
         assume(False)  # a type faster alone than its exchange
     first = pool.types[0]
@@ -287,8 +287,7 @@ def test_more_time_or_money_is_never_worse_and_where_spot_is_in_time_nothing_is_
             assert better.dollars <= found.dollars * (1 + 1e-9)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("model", ["queue", "paper"])
-def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows(model: str) -> None:
+def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows() -> None:
     pool = published()
     kinds = tuple(
         kind.model_copy(update={"name": f"{kind.name}-{n}", "dollars_per_hour": kind.dollars_per_hour * (1 + n / 50)})
@@ -297,7 +296,7 @@ def test_of_two_hundred_types_only_so_many_fleets_are_weighed_as_a_second_allows
     )
     large = pool.model_copy(update={"types": kinds})
     # A plan of the small pool, asked again about the large one.
-    planned = plan(pool, 0.8, 2400.0, "paper").model_copy(update={"pool": large, "model": model})
+    planned = plan(pool, 0.8, 2400.0).model_copy(update={"pool": large})
     found = replan(
         planned,
         seen(

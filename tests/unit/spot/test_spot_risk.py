@@ -33,7 +33,7 @@ def a_plan(
         for kind in pool.types
     )
     more = {"types": kinds, "start_seconds": 60.0, "uncertainty": None if sure else Uncertainty(speed=0.02)}
-    return provision(FleetWish(pool.model_copy(update=more), "paper", 0.7, deadline, confidence), "0", "now")
+    return provision(FleetWish(pool.model_copy(update=more), 0.7, deadline, confidence), "0", "now")
 
 
 def risk_of(plan: FleetPlan, options: RiskOptions) -> FleetRisk:
@@ -96,7 +96,7 @@ def test_joining_may_take_longer_than_a_tick() -> None:
 
 
 def test_speeds_of_parts_are_those_of_such_fleets() -> None:
-    wish = FleetWish(published(), "paper", 0.7, 4200)
+    wish = FleetWish(published(), 0.7, 4200)
     found = speeds(wish, [(0, 1), (2, 2)])
     assert found.table is not None
     single = speeds(wish, [(2, 2)])

@@ -156,7 +156,7 @@ class RehearsedFleet:
         """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
         if self.emulated is None:
             return None
-        return predicted_speed(plan.pool, plan.model, workers, bound is not None) / self.emulated.slower
+        return predicted_speed(plan.pool, workers, bound is not None) / self.emulated.slower
 
 
 def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> RehearsedFleet:
@@ -169,7 +169,7 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float
     fleet = None
     if on_testbed:
         if slower is None:
-            speed = predicted_speed(plan.pool, plan.model, plan.chosen.workers)
+            speed = predicted_speed(plan.pool, plan.chosen.workers)
             cores = len(os.sched_getaffinity(0))
             slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
         fleet = emulated(plan.pool, size, slower)

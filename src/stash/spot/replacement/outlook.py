@@ -27,7 +27,6 @@ from stash.spot.model.queueing import (
     FleetPace,
     asynchronous,
     exact,
-    iteration_seconds,
     lattice,
     of_pool,
     schweitzer,
@@ -240,7 +239,7 @@ class FleetOutlook:
     """What survivors, the first of ``counts`` [fleet, type], can reach, and what they could with more."""
 
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
-        wish = FleetWish(plan.pool, plan.model, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
+        wish = FleetWish(plan.pool, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
         present = counts.sum(axis=1) > 0
         safe = np.where(present[:, None], counts, 1.0)  # an empty fleet has no pace; it is left out below
         pace = asynchronous(safe, _iterations(wish, safe) / _corrections(wish, seen), wish.samples)
@@ -323,8 +322,6 @@ def _hourly(plan: FleetPlan, seen: FleetSituation) -> float:
 
 def _iterations(wish: FleetWish, counts: Array) -> Array:
     """Tᵢ, [fleet, type], of many fleets at once, whatever the pool's size."""
-    if wish.model == "paper":
-        return iteration_seconds(wish.pool, counts.sum(axis=1))
     network, most = of_pool(wish.pool), counts.max(axis=0).astype(int)
     here = most > 0
     network = replace(network, think=network.think[here])
