@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from commands import run
 from gang_fleets import BUCKET, gang_plan
+from spot_fleets import JOB
 
 from stash.spot.rented.rent_controller import FleetOutcome
 
@@ -46,6 +47,18 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
         "--sync train.py --epochs 3"
     )
     assert not (folder / "job.run").exists()
+
+
+def test_what_to_type_to_rent_for_a_job_names_its_bucket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "job.py").write_text(JOB)
+    monkeypatch.setattr("stash.spot.rented.rent_request.version", lambda package: "2.40.0")
+    assert run(monkeypatch, "spot", "run", "job.plan.json", "job.py:job", *PLACE) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Nothing was rented. To rent it: stash spot run job.plan.json job.py:job --infra aws/us-east-1 "
+        "--checkpoint-url s3://mine/run1 --max-dollars DOLLARS --yes"
+    )
 
 
 def test_money_behind_the_script_is_told_of(

@@ -159,7 +159,7 @@ def run_rented(options: RunOptions) -> None:
     request = rent_request.request(
         read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url
     )
-    again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
+    again = ["stash", "spot", "run", str(plan), job, "--infra", infra, *options.retyped("checkpoint_url")]
     if agreed(request, max_dollars, again, [], options.yes):
         assert max_dollars is not None
         policy = FleetPolicy(request)
