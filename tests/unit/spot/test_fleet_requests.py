@@ -129,6 +129,8 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     assert task["num_nodes"] == 2
     with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--checkpoint-url s3://"):
         rent_request.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY)
+    with pytest.raises(UserError, match=r"--checkpoint-url 'mine': write it like s3://my-bucket/run1"):
+        rent_request.request(plan(), job, "gcp/us-central1", folder, shelves, TODAY, "mine")
 
 
 def _with_servers(count: int) -> FleetPlan:

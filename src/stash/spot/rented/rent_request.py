@@ -45,7 +45,7 @@ def request(
     checkpoints: str | None = None,
 ) -> FleetRequest:
     """All that does not change while machines come and go; raises UserError."""
-    common = _common(plan, infra, folder, catalog, today)
+    common = _common(plan, infra, folder, catalog, today, checkpoints)
     if plan.pool.server.count > 1 and checkpoints is None:
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
@@ -61,7 +61,7 @@ def request(
             "pip install 'stash-ddl[spot]'"
         ) from None
     inside = _inside(path, folder.work, EXAMPLE)
-    return FleetRequest(**common, job=f"{inside}:{name}", ray=ray, checkpoints=checkpoints)
+    return FleetRequest(**common, job=f"{inside}:{name}", ray=ray)
 
 
 def gang(
@@ -76,26 +76,16 @@ def gang(
     every: float,
 ) -> GangRequest:
     """The same of a synchronous script, ``every`` seconds between its checkpoints; raises UserError."""
-    common = _common(plan, infra, folder, catalog, today)
+    common = _common(plan, infra, folder, catalog, today, checkpoints)
     if checkpoints is None:
         raise UserError(
             "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
             "--checkpoint-url s3://my-bucket/run1"
         )
-    if not _BUCKET.fullmatch(checkpoints):
-        raise UserError(
-            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
-        )
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
-    request = GangRequest(
-        **common,
-        script=(str(inside), *script[1:]),
-        checkpoints=checkpoints,
-        least=least,
-        every=every,
-    )
+    request = GangRequest(**common, script=(str(inside), *script[1:]), least=least, every=every)
     if least > request.most:
         raise UserError(
             f"--min-nodes {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that"
@@ -103,8 +93,14 @@ def gang(
     return request
 
 
-def _common(plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, today: date) -> dict[str, Any]:
+def _common(
+    plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, today: date, checkpoints: str | None
+) -> dict[str, Any]:
     """What the requests of all kinds of jobs have in common."""
+    if checkpoints is not None and not _BUCKET.fullmatch(checkpoints):
+        raise UserError(
+            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
+        )
     cloud, _, named = infra.partition("/")
     region: str | None = named
     if cloud in KUBERNETES:
@@ -127,6 +123,7 @@ def _common(plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, 
         "cloud": cloud,
         "region": region,
         "instances": instances,
+        "checkpoints": checkpoints,
     }
 
 
