@@ -191,6 +191,12 @@ def test_a_cap_below_the_first_hour_is_refused_unless_the_whole_is_cheaper(tmp_p
     rent_request.within_cap(FleetRequest(**{**vars(of), "plan": short}), 0.5)
 
 
+def test_plans_of_one_folder_have_runs_of_their_own(tmp_path: Path) -> None:
+    names = ("job.plan.json", "job.v1.plan.json", "job.v2.plan.json", "p.json")
+    folders = [rent_request.run_folder(tmp_path / name, tmp_path).path.name for name in names]
+    assert folders == ["job.run", "job.v1.run", "job.v2.run", "p.run"]
+
+
 def test_prices_of_today_are_not_old(tmp_path: Path) -> None:
     assert request(tmp_path).plan.pool.as_of == date(2026, 11, 22).isoformat()
 

@@ -32,7 +32,8 @@ _BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\
 def run_folder(plan: Path, work: Path) -> StudyFolder:
     """The run's folder: ``job.run`` for ``job.plan.json``, in the same folder."""
     whole = plan.resolve()
-    return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.run"), work, "stash spot run")
+    name = whole.name.removesuffix(".json").removesuffix(".plan")
+    return StudyFolder(whole.with_name(f"{name}.run"), work, "stash spot run")
 
 
 def request(
