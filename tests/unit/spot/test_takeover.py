@@ -355,6 +355,27 @@ def test_workers_that_fail_before_they_train_end_it(tmp_path: Path) -> None:
     assert nothing_is_left(of, world)
 
 
+def test_workers_that_fail_after_a_takeover_do_not_end_what_trains(tmp_path: Path) -> None:
+    of, notes = request(tmp_path, plan(seconds=2100.0)), []
+    world = FakeFleet(updates=60_000)
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 5000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    first = set(world.jobs)
+    world.stops, world.dead = (lambda words: None), False
+    world.fails = lambda name: None if name in first else "ValueError: mine"
+    for updates, name in ((9000, "worker1"), (12_000, "worker2")):
+        world.script[updates] = lambda world, name=name: world.preempt(name)
+    assert run(of, world, notes=notes).reached
+    assert sum("failed: ValueError: mine" in line for line in notes) >= 2
+    assert nothing_is_left(of, world)
+
+
 def test_what_the_head_fails_of_is_told_as_the_user_s_where_it_is(tmp_path: Path) -> None:
     def fail(world: FakeFleet) -> None:
         world.say("failed", why="job.py cannot be pickled: a lambda; name a function instead", exit_code=2)
