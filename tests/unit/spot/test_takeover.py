@@ -19,6 +19,8 @@ from stash.spot.choose.fleet_costs import rented_on_demand
 from stash.spot.rented import tasks
 from stash.spot.rented.job_tasks import FleetRequest
 from stash.spot.rented.replace_machines import FleetPolicy
+from stash.spot.rented.workers import SpotWorkers
+from stash.spot.replacement.outlook import RentDecision
 from stash.study import study_folder
 from stash.study.backend import open_leases, spent
 from stash.study.study_folder import CellFolder
@@ -405,6 +407,20 @@ def test_at_the_cap_it_saves_and_ends_before_more_is_spent(tmp_path: Path) -> No
     assert order.index("scp") > stop
     assert all(n > stop for n, words in enumerate(world.commands) if words[:2] == ("sky", "down"))
     assert nothing_is_left(of, world)
+
+
+def test_what_ending_will_cost_is_not_there_to_be_spent(tmp_path: Path) -> None:
+    offered: list[float] = []
+
+    class Listening(FleetPolicy):
+        def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+            offered.append(workers.backend.dollars + dollars_left)
+            return super().decide(workers, seconds_left, dollars_left)
+
+    of = request(tmp_path)
+    run(of, FakeFleet(script={5000: lambda world: world.preempt("worker1")}), cap=10.0, policy=Listening(of))
+    assert offered
+    assert max(offered) <= 10.0 - 0.22 * 900 / 3600  # while all is fetched the server stays
 
 
 def test_what_is_deaf_to_its_end_is_told_again_and_named_if_it_stays(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ class RentController:
         assert self._head is not None
         self.workers.changed, self._again = False, None
         seconds_left = self._began + self.request.plan.deadline_seconds - self._now
-        found = self.policy.decide(self.workers, seconds_left, max(0.0, self.cap - self.backend.dollars))
+        found = self.policy.decide(self.workers, seconds_left, max(0.0, self._dollars_left))
         self.say(found.why)
         if found.look_again_seconds is not None:
             self._again = self._now + found.look_again_seconds
@@ -314,13 +314,17 @@ class RentController:
         return None
 
     def _beyond_cap(self) -> bool:
-        """Whether what is rented would pass the cap if it were asked to end at the next look only.
+        return self._dollars_left <= 0
+
+    @property
+    def _dollars_left(self) -> float:
+        """What training may still cost, below 0 where ending would pass the cap: at the next look, all of it.
 
         The server stays until what it has left is fetched, which may take as long as it is waited for.
         """
         committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
         committed += self.request.server_dollars * _FETCH_SECONDS / HOUR
-        return self.backend.dollars + committed >= self.cap
+        return self.cap - self.backend.dollars - committed
 
     def _save_and_fetch(self) -> None:
         """Have the head save and end, end the workers once it has, and fetch what there is."""
