@@ -117,6 +117,18 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
     assert orders["job"] == "job.py:job"
     assert [worker["type"] for worker in orders["workers"]][:2] == ["p3.2xlarge", "p3.2xlarge"]
     assert orders["workers"][0] == {"name": "worker1", "type": "p3.2xlarge", "samples": 1024}
+    assert orders["at_once"] == 9  # workers use 142 MB/s of its 1,200
+
+
+@pytest.mark.parametrize(("spare", "senders"), [(0.0, 1), (50e6, 3), (1e9, 9)])
+def test_as_many_workers_send_as_fill_the_server_and_its_memory_has_buffers_for(
+    tmp_path: Path, spare: float, senders: int
+) -> None:
+    memory = {"needs_bytes": 8e9, "memory_bytes": 8e9 + spare}
+    of = request(tmp_path, plan(server=plan().pool.server.model_copy(update=memory)))
+    assert of.at_once == senders  # each more takes two buffers of 11.5 MB
+    assert of.server_bytes is not None
+    assert of.server_bytes <= 8e9 + spare
 
 
 def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:

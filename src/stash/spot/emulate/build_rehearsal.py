@@ -6,7 +6,6 @@ whatever in the plan does so in the rehearsal. The only measurement is one gradi
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -184,8 +183,7 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float
     )
     if on_testbed and 1 + len(servers) + len(workers) > MAX_NODES:
         raise UserError(f"the plan has {len(workers)} workers; a testbed has {MAX_NODES} hosts at most")
-    server = plan.pool.server.bytes_per_second
-    return RehearsedFleet(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+    return RehearsedFleet(servers, workers, fleet, size, plan.pool.senders)
 
 
 def machines(plan: FleetPlan) -> list[WorkerType]:

@@ -7,6 +7,7 @@ long an iteration takes and how loss falls is ``spot/model``'s business. Seconds
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -201,6 +202,11 @@ class FleetPool(Record):
     """Where the prices are of; ``None`` if unstated."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: they were not timed."""
+
+    @property
+    def senders(self) -> int:
+        """Workers that it takes to fill a server's link, each with what it uses while it communicates."""
+        return math.ceil(self.server.bytes_per_second / self.worker_bytes_per_second)
 
     @model_validator(mode="after")
     def _names_differ(self) -> FleetPool:

@@ -116,6 +116,11 @@ class RentRequest(ABC):
         return at_most(self.plan.pool.server.dollars_per_hour) * self.servers
 
     @property
+    def server_bytes(self) -> float | None:
+        """Memory that a server's machine has to have; ``None`` if that is unknown."""
+        return self.plan.pool.server.needs_bytes
+
+    @property
     def setup(self) -> str:
         """The line of shell that installs what every machine needs, the job's ``requirements.txt`` included."""
         return own_wheel().install(self.folder.work)
@@ -128,7 +133,7 @@ class RentRequest(ABC):
         if pool.instance is not None and self.region is not None:
             machine = {"instance_type": pool.instance.partition("+")[0]}
         else:
-            memory = {} if pool.needs_bytes is None else {"memory": f"{math.ceil(pool.needs_bytes / 2**30)}+"}
+            memory = {} if self.server_bytes is None else {"memory": f"{math.ceil(self.server_bytes / 2**30)}+"}
             machine = {"cpus": f"{pool.cores}+", **memory}
         rented = {
             **where(self.cloud, self.region),
