@@ -36,7 +36,7 @@ from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.records.runs import LearnedCurve
-from stash.spot.risk.fleet_risk import RUNS, RiskOptions, factors, keeps_confidence, with_risk
+from stash.spot.risk.fleet_risk import RUNS, RiskOptions, factors, keeps_limits, with_risk
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
@@ -150,8 +150,8 @@ def plan_with_revocations(plan: FleetPlan, options_of: RiskOptionsOf) -> FleetPl
         return plan
     first = _with_risk(plan, options_of)
     tried, cut_short = _tried(plan, options_of)
-    good = sorted((each for each in tried if keeps_confidence(each)), key=_mean)
-    best = next(filter(keeps_confidence, (_with_risk(each, options_of) for each in good)), first)
+    good = sorted((each for each in tried if keeps_limits(each)), key=_mean)
+    best = next(filter(keeps_limits, (_with_risk(each, options_of) for each in good)), first)
     update: dict[str, object] = {}
     if _same(best, plan):
         best = first
@@ -208,7 +208,7 @@ def _tried(plan: FleetPlan, options_of: RiskOptionsOf) -> tuple[list[FleetPlan],
             except UserError:
                 continue  # of its types something is not known; of those in the plan's own fleet all is
             tried.append(found)
-            if keeps_confidence(found):
+            if keeps_limits(found):
                 least = min(least, _mean(found))
     return tried, unseen if unseen < least else None
 
@@ -255,7 +255,7 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.chosen is not None
     assert found.risk is not None
     chance = f"in time with probability {found.risk.p_deadline.value:.2f}"
-    if keeps_confidence(found):
+    if keeps_limits(found):
         more = _mean(found) - least
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
         why = f"{costs} in the mean with revocations, {chance}"

@@ -194,15 +194,24 @@ def _on_demand(plan: FleetPlan) -> float | None:
     return None
 
 
-def keeps_confidence(plan: FleetPlan) -> bool:
-    """Whether its risk keeps the confidence that is asked for; without one, a tenth of the chance may be lost."""
+def keeps_limits(plan: FleetPlan) -> bool:
+    """Whether it is in time as often as is asked for with revocations, and in the mean within the budget.
+
+    Without a confidence a tenth of the chance may be lost.
+    """
     assert plan.risk is not None
-    return plan.risk.p_deadline.value >= _least_chance(plan)
+    return plan.risk.p_deadline.value >= _least_chance(plan) and not _too_dear(plan, plan.risk.dollars.value)
+
+
+def _too_dear(plan: FleetPlan, dollars: float) -> bool:
+    return plan.budget_dollars is not None and dollars > plan.budget_dollars * (1 + 1e-9)
 
 
 def kept(plan: FleetPlan) -> bool:
     """Whether the plan rents something that does what was asked, with revocations too where those are known."""
-    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or keeps_confidence(plan))
+    if plan.chosen is None or plan.risk is None:
+        return plan.chosen is not None
+    return not _too_dear(plan, plan.risk.dollars.value) if plan.confidence is None else keeps_limits(plan)
 
 
 def _least_chance(plan: FleetPlan) -> float:
@@ -231,6 +240,11 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             else f"--confidence asks for {plan.confidence:g}"
         )
         return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
+    if _too_dear(plan, dollars):
+        return (
+            f"refuse spot: with revocations it costs ${dollars:.2f} in the mean, and --max-dollars allows "
+            f"${plan.budget_dollars:.2f}; {rest}"
+        )
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
     return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
