@@ -228,7 +228,7 @@ class SimulateOptions(CheckpointOptions):
         many=True, default=...,
     )  # fmt: skip
     policy: tuple[PolicyName, ...] = option(
-        "NAME,…", "greedy, uniform, on-demand, spot, omniscient.", _policies, default="greedy,uniform,on-demand,spot"
+        "NAME,…", "greedy, uniform, on-demand, spot.", _policies, default="greedy,uniform,on-demand,spot"
     )
     runs: int = option("N", "Runs, each from a tick of its own.", parsers.whole(2, _MAX_RUNS), default="10000")
     seed: int = option("N", "Of the ticks; the same for all policies.", parsers.whole(0), default="17")
