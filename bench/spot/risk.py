@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.machine import machine, timed
+from bench.spot.closed_forms import expected_seconds, in_time_exactly
 from bench.table import table
 from stash.core.intervals import Interval
 from stash.spot.choose.fleet_costs import FleetWish
@@ -40,8 +41,6 @@ from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record
 from stash.spot.risk.restarting import (
     CheckpointedJob,
     drawn_seconds,
-    expected_seconds,
-    in_time_exactly,
     interval,
     share_of,
 )
@@ -72,7 +71,7 @@ def closed_forms() -> Iterator[list[str]]:
     for hours, shocks in ((2.0, 0.0), (2.0, 8.0), (20.0, 0.0)):
         rate, shock = 1 / (hours * HOUR), 1 / (shocks * HOUR) if shocks else 0.0
         fleet, join, deadline = _fleet(8), 180.0, 10 * HOUR
-        most = fleet.full * (deadline - join)
+        most = 8 * (deadline - join)
         works = draw.permutation(most * (np.arange(RUNS) + 0.5) / RUNS)
         found, took = timed(by_laws, fleet, [Memoryless(rate)], shock, join, works, deadline, draw)
         share = expected_share(rate, shock, join)
@@ -98,7 +97,7 @@ def _row(name: str, exactly: float, mean: float, deviation: float, took: float) 
 
 def _fleet(size: int) -> FleetSpeeds:
     """Workers that do not get into each other's way."""
-    return FleetSpeeds((size,), np.arange(size + 1.0), np.array([1 / size]), float(size))
+    return FleetSpeeds((size,), np.arange(size + 1.0))
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class FleetRisk(Record):
 
     mode: TrainingMode
     how: Literal["closed form", "Monte Carlo", "replay"]
+    """The first of older files alone."""
     p_deadline: Interval
     """With what the pool says of its own uncertainty."""
     dollars: Interval
