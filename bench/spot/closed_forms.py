@@ -1,4 +1,4 @@
-"""How long a memoryless gang takes that goes on from checkpoints, in closed form: drawn runs are held against that."""
+"""How long a memoryless gang takes that goes on from checkpoints, in closed form: drawn runs are held against it."""
 
 from __future__ import annotations
 
