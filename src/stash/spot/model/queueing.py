@@ -2,8 +2,7 @@
 
 A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations:
 receive, apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same
-queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once;
-Schweitzer's approximation (1979) serves fleets too large for that.
+queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once.
 
     W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s, X_k = n_k / T_k, Q_s = Σ X_k · W_s
 
@@ -31,7 +30,6 @@ MAX_STATES = 2_000_000
 USUAL_RANDOMNESS = 0.3
 """The median of four fits to published fleets, 0.2 to 0.6 (``bench.spot.speeds``); emulated ones have 0."""
 _STEPS_OF_NEWTON = 40
-_STEPS_OF_SCHWEITZER = 10_000
 _CLOSE = 1e-12
 
 
@@ -132,26 +130,6 @@ def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
     return Fleets(counts, seconds)
 
 
-def schweitzer(counts: Array, network: ClosedNetwork) -> Array:
-    """T, [fleet, type], of fleets of any size: an arrival finds the whole queue less its own share of it."""
-    shape = (len(counts), len(network.demands))
-    queue, busy = np.zeros(shape), np.zeros(shape)
-    many = np.maximum(counts, 1.0)
-    seconds = np.zeros_like(counts)
-    share = np.zeros((*counts.shape, shape[1]))
-    for _ in range(_STEPS_OF_SCHWEITZER):
-        others = queue[:, None, :] - share / many[..., None]
-        used = busy[:, None, :] - (counts / many / np.maximum(seconds, 1e-300))[..., None] * network.demands
-        used = np.maximum(used, 0.0) if seconds.any() else np.zeros_like(others)
-        waits = _waits(network, others, used)
-        found, queue, busy = _settled(network, counts, network.think + waits @ network.copies, waits)
-        share = (counts / found)[..., None] * waits
-        if np.allclose(found, seconds, rtol=_CLOSE, atol=0):
-            break
-        seconds = found
-    return seconds
-
-
 def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
     waits: Array = network.demands * (1 + queue - (1 - network.randomness) * busy)
     return waits
@@ -181,11 +159,14 @@ def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array
 
 
 def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
-    """T, [type], in one fleet: exact where that is affordable, else by Schweitzer."""
-    if states([int(count) for count in counts]) <= MAX_STATES // 10:
-        here: Array = exact([int(count) for count in counts], network).seconds[-1]
-        return here
-    found: Array = schweitzer(counts[None, :].astype(float), network)[0]
+    """T, [type], in one fleet; raises UserError for one that is too large."""
+    limits = [int(count) for count in counts]
+    if states(limits) > MAX_STATES:
+        raise UserError(
+            f"a fleet of {sum(limits)} workers of {len(limits)} types has too many parts to be predicted; ask about "
+            "fewer workers, or fewer types"
+        )
+    found: Array = exact(limits, network).seconds[-1]
     return found
 
 

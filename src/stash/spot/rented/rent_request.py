@@ -18,6 +18,7 @@ from stash.catalog.facts import OLD_DAYS, Instance, age
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.units import counted
+from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented.job_tasks import FleetRequest, GangRequest
 from stash.spot.rented.tasks import RentRequest, dollars_at_most, first_workers
@@ -51,6 +52,10 @@ def request(
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
             "bucket, like --checkpoint-url s3://my-bucket"
+        )
+    if (count := FleetWish.of(plan).fleet_count) > MAX_FLEETS:
+        raise UserError(
+            f"the plan's quotas allow {count:,} fleets, of which none can be chosen again; plan with fewer"
         )
     check_optimizer(load_job(job))  # it has to be importable here, too
     path, _, name = job.rpartition(":")

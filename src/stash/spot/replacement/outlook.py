@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +23,12 @@ from scipy.special import ndtri
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import FleetPace, asynchronous, exact, lattice, of_pool, schweitzer, states
+from stash.spot.model.queueing import FleetPace, asynchronous, exact, lattice, of_pool
 from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int_]
-MAX_CANDIDATES = 20_000
-"""Fleets that are weighed at most: a fraction of a second."""
 _NEVER = 1e9
 """Seconds until a type that is planned on demand is asked for on spot: longer than any training."""
-_MAX_TYPES = 8
-"""Types that more machines are taken of, the cheapest for what they do first; a replacement is no new plan."""
-_MAX_STATES = 50_000
-"""Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""
 _TELLING = 0.05
 """Share of all updates by the curve after which what was observed tells how wrong the curve is."""
 
@@ -70,10 +63,6 @@ class MachineOffers:
         found: Bools = self.fixed & (self.on_demand > self.spot)
         return found
 
-    def of(self, types: Integers) -> MachineOffers:
-        """The offers of these types alone."""
-        return MachineOffers(self.kept[types], self.spot[types], self.cooling[types], self.on_demand[types])
-
 
 def offers_of(
     pool: FleetPool, kept: Mapping[str, int], cooling: Mapping[str, float], refused: Mapping[str, float]
@@ -88,16 +77,11 @@ def offers_of(
     )
 
 
-def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]:
-    """(types that more is taken of, how many more: [fleet, such type]); the first fleet adds nothing."""
+def additions(pool: FleetPool, offers: MachineOffers) -> Array:
+    """All that could be added now within the quotas: [fleet, type]; the first adds nothing."""
     room = np.maximum(np.array([float(kind.quota) for kind in pool.types]) - offers.kept, 0.0)
     room[(offers.cooling > 0) & ~offers.fixed] = 0
-    worth = offers.prices * np.array([kind.single_seconds for kind in pool.types])
-    few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MAX_TYPES]
-    limits = room[few].astype(int)
-    while states(limits.tolist()) > MAX_CANDIDATES:
-        limits = np.minimum(limits, limits.max() - max(1, limits.max() // 8))
-    return few, lattice(limits.tolist())
+    return lattice(room.astype(int).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +144,11 @@ class FleetOutlook:
 
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
         wish = FleetWish(plan.pool, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
-        present = counts.sum(axis=1) > 0
-        safe = np.where(present[:, None], counts, 1.0)  # an empty fleet has no pace; it is left out below
-        pace = asynchronous(safe, _iterations(wish, safe) / _corrections(wish, seen), wish.samples)
-        rate = np.where(present, pace.updates_per_second, 0.0)
-        left = _left(plan, seen, pace, safe.sum(axis=1))
-        whole = np.full_like(left, math.inf)
-        np.divide(left, rate, out=whole, where=rate > 0)
-        self._whole = np.where(left > 0, whole, 0.0)
+        self._whole, present = np.full(len(counts), math.inf), counts.any(axis=1)
+        if present.any():
+            some = counts[present]
+            pace = asynchronous(some, _iterations(plan.pool, some) / _corrections(plan.pool, seen), wish.samples)
+            self._whole[present] = _left(plan, seen, pace, some.sum(axis=1)) / pace.updates_per_second
         self.trains = bool(np.isfinite(self._whole[0]))
         """Whether the survivors reach the loss by themselves, in whatever time."""
         caution = 1.0  # by how much the time left is taken shorter for the confidence of the plan
@@ -221,34 +202,24 @@ def _hourly(plan: FleetPlan, seen: FleetSituation) -> float:
     )
 
 
-def _iterations(wish: FleetWish, counts: Array) -> Array:
-    """Tᵢ, [fleet, type], of many fleets at once, whatever the pool's size."""
-    network, most = of_pool(wish.pool), counts.max(axis=0).astype(int)
-    here = most > 0
-    network = replace(network, think=network.think[here])
-    found = np.ones_like(counts)  # of types that no fleet has, anything: they do nothing
-    if states(most[here].tolist()) > _MAX_STATES:
-        found[:, here] = schweitzer(counts[:, here], network)
-    else:
-        found[:, here] = exact(most[here].tolist(), network).of(counts[:, here])
-    return found
+def _iterations(pool: FleetPool, counts: Array) -> Array:
+    """Tᵢ, [fleet, type]."""
+    return exact(counts.max(axis=0).astype(int).tolist(), of_pool(pool)).of(counts)
 
 
-def _corrections(wish: FleetWish, seen: FleetSituation) -> Array:
+def _corrections(pool: FleetPool, seen: FleetSituation) -> Array:
     """Observed over predicted speed of each type; of types that were not seen, what the others have in common."""
-    counts = np.array([[float(seen.workers.get(kind.name, 0)) for kind in wish.pool.types]])
-    if not counts.any() or not seen.speeds:
-        return np.ones(len(wish.pool.types))
-    predicted = 1 / _iterations(wish, counts)[0]
+    counts = np.array([[float(seen.workers.get(kind.name, 0)) for kind in pool.types]])
+    predicted = 1 / _iterations(pool, counts)[0]
     known = {
         number: seen.speeds[kind.name] / predicted[number]
-        for number, kind in enumerate(wish.pool.types)
+        for number, kind in enumerate(pool.types)
         if seen.speeds.get(kind.name, 0.0) > 0 and counts[0, number] > 0
     }
     if not known:
-        return np.ones(len(wish.pool.types))
+        return np.ones(len(pool.types))
     usual = math.exp(sum(map(math.log, known.values())) / len(known))
-    return np.array([known.get(number, usual) for number in range(len(wish.pool.types))])
+    return np.array([known.get(number, usual) for number in range(len(pool.types))])
 
 
 def _left(plan: FleetPlan, seen: FleetSituation, pace: FleetPace, size: Array) -> Array:

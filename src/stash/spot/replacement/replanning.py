@@ -30,7 +30,7 @@ from stash.spot.replacement.outlook import (
     GangSituation,
     MachineOffers,
     RentDecision,
-    candidates,
+    additions,
     offers_of,
 )
 
@@ -66,11 +66,9 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
     soon to have machines on demand.
     """
     began = time.perf_counter()
-    every = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
-    few, extra = candidates(plan.pool, every)
-    counts = np.tile(every.kept, (len(extra), 1))  # [fleet, type]
-    counts[:, few] += extra
-    outlook, offers = FleetOutlook(plan, seen, counts), every.of(few)
+    offers = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
+    extra = additions(plan.pool, offers)
+    outlook = FleetOutlook(plan, seen, offers.kept + extra)
     training = outlook.training(np.where(extra.any(axis=1), seen.join_seconds, 0.0))
     dollars = outlook.dollars(training, extra @ offers.prices)
     affordable = np.isfinite(training) & outlook.fits & (dollars <= outlook.money)
@@ -87,8 +85,8 @@ def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
         hot = np.zeros_like(hot)
 
     def those(which: Bools) -> dict[str, int]:
-        named = zip(few, row, which, strict=True)
-        return {plan.pool.types[kind].name: int(more) for kind, more, wanted in named if more > 0 and wanted}
+        named = zip(plan.pool.types, row, which, strict=True)
+        return {kind.name: int(more) for kind, more, wanted in named if more > 0 and wanted}
 
     spot, on_demand, later = those(~offers.fixed), those(offers.fixed & ~hot), those(hot)
     finite = math.isfinite(seconds)
