@@ -357,6 +357,28 @@ def test_workers_that_fail_before_they_train_end_it(tmp_path: Path) -> None:
     assert nothing_is_left(of, world)
 
 
+def test_what_is_taken_on_is_not_planned_again_as_if_nothing_had_been_trained(tmp_path: Path) -> None:
+    known: list[int] = []
+
+    class Listening(FleetPolicy):
+        def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+            known.append(self.progress.updates)
+            return super().decide(workers, seconds_left, dollars_left)
+
+    of, world = request(tmp_path), FakeFleet()
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 15_000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    world.stops, world.dead = (lambda words: None), False
+    assert run(of, world, policy=Listening(of)).reached
+    assert known[0] > 15_000
+
+
 def test_workers_that_fail_after_a_takeover_do_not_end_what_trains(tmp_path: Path) -> None:
     of, notes = request(tmp_path, plan(seconds=2100.0)), []
     world = FakeFleet(updates=60_000)

@@ -103,6 +103,8 @@ class RentController:
     _followed: float = -math.inf
     _unread: set[str] = field(default_factory=set)
     """Looks that are under way or were not taken yet."""
+    _blind: float = -math.inf
+    """Until when nothing is decided: how far a training is that was taken on shows its next look."""
     _again: float | None = None
     """When to decide again, though nothing has happened."""
     _ended: str | None = None
@@ -159,7 +161,7 @@ class RentController:
         for lease in open_leases:
             if lease.name != self.request.server:
                 self.workers.adopt(lease.name, self._head)
-        self.workers.changed = True
+        self.workers.changed, self._blind = True, self._now + CHECK_SECONDS
         self.say(f"{self.request.server} still runs; taken on")
 
     def _rent_server(self) -> str:
@@ -200,8 +202,8 @@ class RentController:
         while True:
             follow_requests()
             self._read_log()
-            again = self._again is not None and self._now >= self._again
-            if (self.workers.changed or again) and self._ended is None and not self._beyond_cap():
+            due = self.workers.changed or (self._again is not None and self._now >= self._again)
+            if due and self._now >= self._blind and self._ended is None and not self._beyond_cap():
                 self._decide()
             self.workers.look()
             self._look()
