@@ -190,8 +190,8 @@ def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
     return law_of(lives)
 
 
-_EVERY = 20.0
-"""Seconds between checkpoints, where neither the user nor the plan says."""
+EVERY_SECONDS = 20.0
+"""Between checkpoints, where neither the user nor the plan says."""
 
 
 def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, str]:
@@ -201,4 +201,7 @@ def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, st
     risk = plan.risk
     if risk is not None and risk.checkpoint is not None:
         return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
-    return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"
+    return (
+        EVERY_SECONDS,
+        "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given",
+    )

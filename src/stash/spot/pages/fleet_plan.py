@@ -192,11 +192,9 @@ def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
     if plan.risk is not None:
         found.append(("with revocations", own, plan.risk.dollars, "compute", True))
     for each in plan.baselines:
-        if each.fleet is not None and each.name != "exhaustive":
-            series = "contention" if each.name == "on-demand" else "plain"
+        if each.fleet is not None:
             what = fleet(each.fleet.workers, each.fleet.on_demand)
-            label = each.name.replace("homogeneous", "only the")
-            found.append((label, what, Interval(value=each.fleet.dollars), series, bool(each.feasible)))
+            found.append((each.name, what, Interval(value=each.fleet.dollars), "contention", bool(each.feasible)))
     rows = [
         LaneRow(
             label,
