@@ -61,6 +61,23 @@ def test_what_to_type_to_rent_for_a_job_names_its_bucket(
     )
 
 
+def test_what_will_not_go_on_from_earlier_checkpoints_says_so_before_it_costs_money(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "job.py").write_text(JOB)
+    monkeypatch.setattr("stash.spot.rented.rent_request.version", lambda package: "2.40.0")
+    words = ("spot", "run", "job.plan.json", "job.py:job")
+    kept = folder / "job.run/trained/checkpoints"
+    kept.mkdir(parents=True)
+    assert run(monkeypatch, *words, *PLACE[:2]) == 0
+    assert "begins anew" not in capsys.readouterr().out
+    (kept / "shard0-00000003.ckpt").touch()
+    assert run(monkeypatch, *words, *PLACE[:2]) == 0
+    assert capsys.readouterr().out.startswith("# A new server begins anew, without ")
+    assert run(monkeypatch, *words, *PLACE) == 0  # in the bucket are others
+    assert "begins anew" not in capsys.readouterr().out
+
+
 def test_money_behind_the_script_is_told_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,12 @@ def run_rented(options: RunOptions, script: Sequence[str] = ()) -> None:
         say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")
     else:
         policy = FleetPolicy(rent_request.request(chosen, job, infra, folder, known, today, bucket))
+        earlier = folder.path / "trained" / "checkpoints"
+        if bucket is None and any(earlier.glob("*.ckpt")):
+            say(
+                f"# A new server begins anew, without {earlier} of an earlier run; to go on from there, copy that "
+                "folder into a bucket and add --checkpoint-url, like --checkpoint-url s3://my-bucket"
+            )
     if not agreed(policy.request, options.max_dollars, again, ["--sync", *script] if script else [], options.yes):
         return
     assert options.max_dollars is not None
