@@ -28,6 +28,7 @@ import yaml
 from stash.catalog.facts import Instance
 from stash.catalog.machines import resources, where
 from stash.core.errors import UserError
+from stash.plan.launch import AUTOSTOP
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.study.backend import ProgramWords, Submission
 from stash.study.programs import JSON
@@ -76,7 +77,6 @@ class RentRequest(ABC):
     """Of the types that the catalog knows."""
     checkpoints: str | None = None
     """A bucket; ``None``: the servers' own disk."""
-    idle_minutes: int = 10
 
     @property
     @abstractmethod
@@ -140,7 +140,7 @@ class RentRequest(ABC):
             **machine,
             "use_spot": False,
             "max_hourly_cost": at_most(pool.dollars_per_hour),
-            "autostop": {"idle_minutes": self.idle_minutes, "down": True},
+            "autostop": AUTOSTOP,
         }
         task = {"name": self.server} | ({} if nodes is None else {"num_nodes": nodes})
         return Submission(

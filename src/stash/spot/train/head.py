@@ -262,8 +262,6 @@ class TrainingHead:
             return "the process that started it is gone"
         if orders.loss is not None and loss is not None and loss <= orders.loss:
             return "loss reached"
-        if orders.updates is not None and self._count >= orders.updates:
-            return "updates made"
         if orders.seconds is not None and self._began is not None:
             return "time is up" if time.monotonic() - self._began >= orders.seconds else None
         return None
