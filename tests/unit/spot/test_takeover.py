@@ -23,6 +23,7 @@ from stash.spot.rented.workers import SpotWorkers
 from stash.spot.replacement.outlook import RentDecision
 from stash.study import study_folder
 from stash.study.backend import open_leases, spent
+from stash.study.programs import Called
 from stash.study.study_folder import CellFolder
 
 FIRST = sum(plan().chosen.workers.values())
@@ -377,6 +378,34 @@ def test_what_is_taken_on_is_not_planned_again_as_if_nothing_had_been_trained(tm
     world.stops, world.dead = (lambda words: None), False
     assert run(of, world, policy=Listening(of)).reached
     assert known[0] > 15_000
+
+
+def test_a_training_that_cannot_be_reached_when_it_is_taken_on_is_not_ended(tmp_path: Path) -> None:
+    class Deaf(FakeFleet):
+        reached = True
+
+        def _ssh(self, words: Sequence[str]) -> Called:
+            return super()._ssh(words) if self.reached else Called(255, "ssh: connect to host: timed out")
+
+    of, world, notes = request(tmp_path), Deaf(), []
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 5000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    before = sorted(world.left)
+    world.stops, world.dead, world.reached = (lambda words: None), False, False
+    with pytest.raises(JobError, match=f"{of.server} does not answer by ssh"):
+        run(of, world, notes=notes)
+    assert sorted(world.left) == before
+    assert f"{of.server} runs on; `sky down --yes {of.server}` ends it" in notes
+    assert len(notes) == len(before)
+    world.reached = True
+    assert run(of, world).reached
+    assert nothing_is_left(of, world)
 
 
 def test_workers_that_fail_after_a_takeover_do_not_end_what_trains(tmp_path: Path) -> None:

@@ -146,7 +146,10 @@ class RentController:
         return self.backend.programs.now()
 
     def _take_on(self, open_leases: Sequence[OpenLease]) -> None:
-        """What an earlier controller left: gone on with if its server is there, ended if not."""
+        """What an earlier controller left: gone on with if its server is there, ended if not.
+
+        Raises JobError, and leaves all of it as it is, where training had begun and its server does not answer.
+        """
         for lease in open_leases:
             self.backend.adopt(lease)
         server = next((lease for lease in open_leases if lease.name == self.request.server), None)
@@ -154,6 +157,9 @@ class RentController:
             seen = self.backend.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
                 self._head = self._address(until=self._now + _SSH_SECONDS)
+                if self._head is None and len(open_leases) > 1:  # workers come once the head is up
+                    self._leave(open_leases)
+                    raise JobError(f"{server.name} does not answer by ssh; try the same command again")
         if self._head is None:
             self._release_all()
             return
@@ -163,6 +169,13 @@ class RentController:
                 self.workers.adopt(lease.name, self._head)
         self.workers.changed, self._blind = True, self._now + CHECK_SECONDS
         self.say(f"{self.request.server} still runs; taken on")
+
+    def _leave(self, leases: Sequence[OpenLease]) -> None:
+        """Name what runs on, with what ends it."""
+        for lease in leases:
+            del self.backend.leases[lease.name]
+            ends = " and ".join(" ".join(words) for words in lease.release)
+            self.backend.left.append(f"{lease.name} runs on; `{ends}` ends it")
 
     def _rent_server(self) -> str:
         submission = self.request.server_task()
