@@ -100,7 +100,7 @@ def test_money_behind_the_script_is_told_of(
         ((*PLACE, "--json", *SCRIPT), "--json is of a rehearsal"),
         ((*PLACE, "--loss", "1", *SCRIPT), "--loss means nothing with --sync"),
         ((*PLACE, "--output", "x", *SCRIPT), "--output means nothing with --sync"),
-        ((*PLACE, "--max-dollars", "0.5", *SCRIPT), "--max-dollars 0.5 does not last for the first hour"),
+        ((*PLACE, "--max-dollars", "0.5", *SCRIPT), "--max-dollars 0.5 does not last for the"),
         ((*PLACE, "--yes", *SCRIPT), "say what it may cost at most with --max-dollars DOLLARS"),
         ((*PLACE, "--max-dollars", "25", "--yes", *SCRIPT), "there is no program 'sky' on PATH"),
         ((*PLACE, "--sync", "gone.py"), "there is no script gone.py"),

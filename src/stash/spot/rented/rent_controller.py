@@ -50,6 +50,14 @@ _EVENTS, _JOBS, _CLUSTERS = "events", "jobs", "clusters"
 """Names of what runs in the background: what follows the head, and two looks at clouds."""
 
 
+def ending_dollars(hourly: float, server: float) -> float:
+    """What all that is rented, of so many $/h, costs from the look that has it end: saved, fetched and taken down.
+
+    The servers stay until what they have left is fetched, which may take as long as it is waited for.
+    """
+    return (hourly * (CHECK_SECONDS + ENDING_SECONDS) + server * _FETCH_SECONDS) / HOUR
+
+
 class RentPolicy(Protocol):
     """Knows what a training needs; decides what is rented when some of it goes."""
 
@@ -333,13 +341,9 @@ class RentController:
 
     @property
     def _dollars_left(self) -> float:
-        """What training may still cost, below 0 where ending would pass the cap: at the next look, all of it.
-
-        The server stays until what it has left is fetched, which may take as long as it is waited for.
-        """
-        committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
-        committed += self.request.server_dollars * _FETCH_SECONDS / HOUR
-        return self.cap - self.backend.dollars - committed
+        """What training may still cost, below 0 where ending would pass the cap."""
+        ending = ending_dollars(self.backend.dollars_per_hour, self.request.server_dollars)
+        return self.cap - self.backend.dollars - ending
 
     def _save_and_fetch(self) -> None:
         """Have the head save and end, end the workers once it has, and fetch what there is."""

@@ -21,7 +21,8 @@ from stash.core.units import counted
 from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented.job_tasks import FleetRequest, GangRequest
-from stash.spot.rented.tasks import RentRequest, dollars_at_most, first_workers
+from stash.spot.rented.rent_controller import ending_dollars
+from stash.spot.rented.tasks import RentRequest, at_most, dollars_at_most, first_workers
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.study.study_folder import StudyFolder
 
@@ -136,12 +137,15 @@ def _common(
 def within_cap(request: RentRequest, cap: float) -> None:
     """Raise UserError for a cap that ends the training before it has well begun."""
     chosen = request.plan.chosen
+    assert chosen is not None
     hour = request.server_dollars + sum(dollars_at_most(kind) for kind in first_workers(request))
-    needed = hour if chosen is None else min(hour, chosen.dollars)
+    whole = at_most(chosen.dollars)
+    needed = min(hour, whole) + ending_dollars(hour, request.server_dollars)
     if cap < needed:
         raise UserError(
-            f"--max-dollars {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow "
-            f"that, or plan a smaller fleet with `stash spot plan … --max-dollars {cap:g}`"
+            f"--max-dollars {cap:g} does not last for the {'first hour' if hour < whole else 'training'} and for "
+            f"ending it, which cost ${needed:.2f} at most; allow that, or plan a smaller fleet with "
+            f"`stash spot plan … --max-dollars {cap:g}`"
         )
 
 
