@@ -51,11 +51,12 @@ def fit(options: FitOptions) -> None:
     from stash.report.output import printed
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
-    from stash.spot.spot_files import model_name, read_runs
+    from stash.spot.records.fleets import FLEET_MODEL_SUFFIX
+    from stash.spot.spot_files import read_runs
 
     runs, json = options.runs, options.json
     timed = read_runs(runs)
-    target = output_file(options.output or Path(model_name(runs)), runs.stem, ".fleet.json")
+    target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
