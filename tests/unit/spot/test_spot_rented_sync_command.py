@@ -70,12 +70,12 @@ def test_what_will_not_go_on_from_earlier_checkpoints_says_so_before_it_costs_mo
     kept = folder / "job.run/trained/checkpoints"
     kept.mkdir(parents=True)
     assert run(monkeypatch, *words, *PLACE[:2]) == 0
-    assert "begins anew" not in capsys.readouterr().out
+    assert "starts from nothing" not in capsys.readouterr().out
     (kept / "shard0-00000003.ckpt").touch()
     assert run(monkeypatch, *words, *PLACE[:2]) == 0
-    assert capsys.readouterr().out.startswith("# A new server begins anew, without ")
+    assert capsys.readouterr().out.startswith("# A new server starts from nothing, without ")
     assert run(monkeypatch, *words, *PLACE) == 0  # in the bucket are others
-    assert "begins anew" not in capsys.readouterr().out
+    assert "starts from nothing" not in capsys.readouterr().out
 
 
 def test_money_behind_the_script_is_told_of(

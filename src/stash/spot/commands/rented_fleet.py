@@ -176,7 +176,7 @@ def run_rented(options: RunOptions, script: Sequence[str] = ()) -> None:
         earlier = folder.path / "trained" / "checkpoints"
         if bucket is None and any(earlier.glob("*.ckpt")):
             say(
-                f"# A new server begins anew, without {earlier} of an earlier run; to go on from there, copy that "
+                f"# A new server starts from nothing, without {earlier} of an earlier run; to go on there, copy that "
                 "folder into a bucket and add --checkpoint-url, like --checkpoint-url s3://my-bucket"
             )
     if not agreed(policy.request, options.max_dollars, again, ["--sync", *script] if script else [], options.yes):

@@ -164,7 +164,8 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
     room = line.largest_batch(memory)
     if room < 1:
         raise UserError(f"not even one sample fits into a GPU of {name}; drop it from --quota")
-    return 2 ** math.floor(math.log2(room))
+    found: int = 2 ** math.floor(math.log2(room))
+    return found
 
 
 def _pcie(priced: Priced) -> float:
