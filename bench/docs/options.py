@@ -44,7 +44,6 @@ MEANINGS: Mapping[str, str] = {
     "--max-dollars": "All of it may cost so much at most; time is --budget.",
     "--max-price": "An hour may cost so much at most.",
     "--min-gpu-memory": "Memory of one GPU at least.",
-    "--model": "By which model a fleet's speed is computed.",
     "--network": "What one machine sends, in one direction.",
     "--nodes": "Machines.",
     "--on": "Where it is run.",

@@ -1,4 +1,4 @@
-"""Speed models of fleets against published runs: fitted to single workers and three fleets, asked about all others.
+"""The queue of fleets against published runs: fitted to single workers and three fleets, asked about all others.
 
 The runs are CM-DARE's (Li et al., ICDCS 2020; cake-lab/CM-DARE at 263b7f1, Apache-2.0): asynchronous training with
 TensorFlow on Google Cloud in 2019, medians of steps per second of data/processed_data/speed_and_cluster_size without
@@ -16,11 +16,10 @@ from bench import recorded
 from bench.machine import arguments
 from bench.table import median_90, show
 from stash.spot.model.fitting import fit, predict
-from stash.spot.records.fleets import FleetModel, FleetRun, SpeedModel
+from stash.spot.records.fleets import FleetModel, FleetRun
 from stash.spot.spot_files import workers_of
 
 DATA = Path(__file__).parent / "data" / "cmdare_speeds.csv"
-WAYS: tuple[SpeedModel, ...] = ("queue", "paper")
 FITTED = (2, 4, 8)
 """P100 of the three fleets, with one server."""
 
@@ -40,43 +39,33 @@ def known(run: FleetRun) -> bool:
     return run.size == 1 or (run.servers == 1 and run.workers.get("p100") in FITTED)
 
 
-def errors(model: FleetModel, unseen: list[FleetRun], name: SpeedModel) -> np.ndarray:
+def errors(model: FleetModel, unseen: list[FleetRun]) -> np.ndarray:
     """Relative errors of what is predicted."""
-    predicted = [predict(model, run.servers, run.workers, name).updates_per_second for run in unseen]
+    predicted = [predict(model, run.servers, run.workers).updates_per_second for run in unseen]
     return np.abs(np.array(predicted) / [run.updates_per_second for run in unseen] - 1)
 
 
 def lines() -> Iterator[list[object]]:
     """A line a model and number of servers, and one of all models."""
-    pooled: dict[tuple[int, SpeedModel], list[float]] = {}
+    pooled: dict[int, list[float]] = {}
     for name, every in runs().items():
         model = fit([run for run in every if known(run)], name, "", "")
         for servers in (1, 2):
             unseen = [run for run in every if not known(run) and run.servers == servers]
-            wrong = {which: errors(model, unseen, which) for which in WAYS}
-            for which, found in wrong.items():
-                pooled.setdefault((servers, which), []).extend(found)
+            wrong = errors(model, unseen)
+            pooled.setdefault(servers, []).extend(wrong)
             inside = sum(_inside(model, run) for run in unseen)
             alike = fit([run for run in every if run.servers == servers or run.size == 1], name, "", "")
-            yield [
-                name,
-                servers,
-                len(unseen),
-                *map(median_90, wrong.values()),
-                inside,
-                f"{alike.queue.randomness:.2f}",
-            ]
-    for servers in (1, 2):
-        wrong = {which: pooled[servers, which] for which in WAYS}
-        yield ["all", servers, len(wrong["queue"]), *map(median_90, wrong.values()), None, None]
+            yield [name, servers, len(unseen), median_90(wrong), inside, f"{alike.queue.randomness:.2f}"]
+    for servers, wrong in pooled.items():
+        yield ["all", servers, len(wrong), median_90(wrong), None, None]
 
 
 def _inside(model: FleetModel, run: FleetRun) -> bool:
-    found = predict(model, run.servers, run.workers, "queue")
+    found = predict(model, run.servers, run.workers)
     return found.low is not None and found.high is not None and found.low <= run.updates_per_second <= found.high
 
 
 if __name__ == "__main__":
     arguments(__doc__)
-    heads = ("trained", "servers", "unseen fleets", "queue: median, p90", "(8), (9): median, p90")
-    show((*heads, "in the 95 % interval", "randomness"), lines())
+    show(("trained", "servers", "unseen fleets", "median, p90", "in the 95 % interval", "randomness"), lines())

@@ -1,4 +1,4 @@
-"""How right the speed models are about fleets that really trained: fitted on three, asked about all the others.
+"""How right the queue is about fleets that really trained: fitted on three, asked about all the others.
 
 ``measure`` plays configurations on the testbed, each with six workers that leave one after the other, so that every
 run holds six fleets; what is measured is appended to ``data/truth_speeds.csv``, and what is there is not measured
@@ -25,9 +25,9 @@ from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.emulate.run_rehearsal import Rehearsal
-from stash.spot.model.queueing import USUAL_RANDOMNESS, bandwidth, fleet_seconds, of_pool
+from stash.spot.model.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
 from stash.spot.model.stretches import outages, stretches
-from stash.spot.records.fleets import Contention, FleetPool
+from stash.spot.records.fleets import FleetPool
 from stash.spot.records.runs import SpotStretch, SpotUpdates
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 
@@ -175,15 +175,6 @@ def _pool(configuration: Configuration, rate: float, single: Mapping[str, float]
     })  # fmt: skip
 
 
-def by_paper(configuration: Configuration, counts: Sequence[int], contention: Contention) -> float:
-    """Updates per second by (6) to (9); a server's cores are not in them, so applying counts as computing."""
-    wanted = min(configuration.worker_rate, configuration.servers * configuration.server_rate)
-    server = configuration.servers * configuration.server_rate
-    each = float(bandwidth(np.array(float(sum(counts))), wanted, server, contention))
-    seconds = [configuration.pace[kind] + configuration.apply + 2 * configuration.size / each for kind in KINDS]
-    return sum(count / second for count, second in zip(counts, seconds, strict=True))
-
-
 Measured = tuple[Configuration, str, float]
 """Configuration, workers as they are written, updates per second."""
 SpeedOf = Callable[[Configuration, Sequence[int]], float]
@@ -201,21 +192,20 @@ def _divided() -> tuple[list[Measured], list[Measured]]:
 
 def coefficients() -> Coefficients:
     """Of the queue, as the three fleets tell them."""
-    return _fit(_divided()[0])[0]
+    return _fit(_divided()[0])
 
 
 def report() -> None:
     """Fit on three fleets, predict the others, print how wrong that was."""
     named = {each.name: each for each in CONFIGURATIONS}
     fitted, unseen = _divided()
-    known, contention = _fit(fitted)
-    print(f"Fitted on {len(fitted)} fleets: {known}, {contention}; {len(unseen)} unseen fleets.\n")
+    known = _fit(fitted)
+    print(f"Fitted on {len(fitted)} fleets: {known}; {len(unseen)} unseen fleets.\n")
     models: dict[str, SpeedOf] = {
         "queue": lambda c, n: by_queue(c, n, known),
         "queue, one server after another": lambda c, n: by_queue(c, n, known, together=False),
         "queue of an untimed pool": lambda c, n: by_queue(c, n, replace(known, randomness=USUAL_RANDOMNESS)),
         "queue, arrivals at random": lambda c, n: by_queue(c, n, replace(known, randomness=1.0)),
-        "(8), (9)": lambda c, n: by_paper(c, n, contention),
     }
 
     def wrong(model: SpeedOf, group: Sequence[Measured]) -> str:
@@ -230,17 +220,12 @@ def report() -> None:
     print(table(["configuration", "unseen fleets", *(f"{name}: median, p90" for name in models)], lines))
 
 
-def _fit(fitted: Sequence[Measured]) -> tuple[Coefficients, Contention]:
-    def queue(x: np.ndarray) -> list[float]:
+def _fit(fitted: Sequence[Measured]) -> Coefficients:
+    def off(x: np.ndarray) -> list[float]:
         return [np.log(by_queue(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
 
-    def paper(x: np.ndarray) -> list[float]:
-        pull = [0.01 * (x[0] - 0.8), 0.01 * (x[1] + 1.92)]  # towards the published ones, where runs say nothing
-        return [np.log(by_paper(c, _counts(w), Contention(alpha=x[0], beta=x[1])) / s) for c, w, s in fitted] + pull
-
-    x = least_squares(queue, [0.95, 0.005, 0.3], bounds=([0.5, 0.0, 0.0], [1.05, 0.1, 1.0])).x
-    y = least_squares(paper, [0.8, -0.5]).x
-    return Coefficients(*map(float, x)), Contention(alpha=float(y[0]), beta=float(y[1]))
+    found = least_squares(off, [0.95, 0.005, 0.3], bounds=([0.5, 0.0, 0.0], [1.05, 0.1, 1.0])).x
+    return Coefficients(*map(float, found))
 
 
 def _counts(workers: str) -> list[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.spot.records.fleets import Contention, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.records.fleets import FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.spot.spot_files import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,6 @@ def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPoo
         worker_bytes_per_second=142e6,
         pcie_bytes_per_second=10e9,
         server=ParameterServers(bytes_per_second=1200e6, dollars_per_hour=float(draw.choice([0, 0.3]))),
-        contention=Contention(alpha=0.8, beta=-1.92),
         loss=LossCurve(
             gamma1=876.5,
             gamma2=-0.2,

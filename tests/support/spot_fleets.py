@@ -40,7 +40,7 @@ def plan(loss: float = 0.8, seconds: float = 2400.0, **pool_fields: object) -> F
     pool = pool.model_copy(
         update={"as_of": TODAY.isoformat(), "server": server, "start_seconds": 60.0, **pool_fields}
     )
-    return provision(FleetWish(pool, "paper", loss, seconds), "0", "2026-11-22T00:00:00+00:00")
+    return provision(FleetWish(pool, loss, seconds), "0", "2026-11-22T00:00:00+00:00")
 
 
 def with_on_demand(of: FleetPlan, dearer: float = 3.0) -> FleetPlan:

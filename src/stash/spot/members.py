@@ -10,6 +10,9 @@ import enum
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+DESERTED_SECONDS = 1800.0
+"""Without any member, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
+
 
 class MemberState(enum.Enum):
     """What is known of one member."""

@@ -23,23 +23,20 @@ from stash.predict.draws import Array
 from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.choose.fleet_costs import (
     HOUR,
-    MAX_FLEETS,
     FleetWish,
     all_fleets,
     checked,
     costed,
-    neighbours,
     on_demand,
     on_spot,
     rented_on_demand,
-    weigh,
 )
 from stash.spot.choose.provision import provision
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.records.runs import LearnedCurve
-from stash.spot.risk.fleet_risk import RUNS, RiskOptions, factors, keeps_confidence, with_risk
+from stash.spot.risk.fleet_risk import RUNS, RiskOptions, factors, keeps_limits, with_risk
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
@@ -135,7 +132,7 @@ def _wish(
         )
     if vcpus is not None:
         pool = pool.model_copy(update={"most_vcpus": vcpus})
-    return FleetWish(pool, "queue", loss, deadline, confidence, budget)
+    return FleetWish(pool, loss, deadline, confidence, budget)
 
 
 # Plans with revocations
@@ -153,8 +150,8 @@ def plan_with_revocations(plan: FleetPlan, options_of: RiskOptionsOf) -> FleetPl
         return plan
     first = _with_risk(plan, options_of)
     tried, cut_short = _tried(plan, options_of)
-    good = sorted((each for each in tried if keeps_confidence(each)), key=_mean)
-    best = next(filter(keeps_confidence, (_with_risk(each, options_of) for each in good)), first)
+    good = sorted((each for each in tried if keeps_limits(each)), key=_mean)
+    best = next(filter(keeps_limits, (_with_risk(each, options_of) for each in good)), first)
     update: dict[str, object] = {}
     if _same(best, plan):
         best = first
@@ -211,7 +208,7 @@ def _tried(plan: FleetPlan, options_of: RiskOptionsOf) -> tuple[list[FleetPlan],
             except UserError:
                 continue  # of its types something is not known; of those in the plan's own fleet all is
             tried.append(found)
-            if keeps_confidence(found):
+            if keeps_limits(found):
                 least = min(least, _mean(found))
     return tried, unseen if unseen < least else None
 
@@ -224,7 +221,7 @@ def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator
     assert plan.chosen is not None
     plain = FleetWish.of(plan)
     own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    weighed = all_fleets(plain) if plain.fleet_count <= MAX_FLEETS else weigh(plain, neighbours(plain, own))
+    weighed = all_fleets(plain)
     counts = weighed.counts
     found: list[tuple[float, int, FleetPlan]] = []
     for names in choices:
@@ -258,7 +255,7 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.chosen is not None
     assert found.risk is not None
     chance = f"in time with probability {found.risk.p_deadline.value:.2f}"
-    if keeps_confidence(found):
+    if keeps_limits(found):
         more = _mean(found) - least
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
         why = f"{costs} in the mean with revocations, {chance}"

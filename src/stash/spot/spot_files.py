@@ -19,7 +19,6 @@ from stash.core.records.base import Number, Record
 from stash.core.units import parse_bytes, parse_interruptions, parse_rate
 from stash.core.user_files import fitted, load_rows, quantity, text_of, yaml_text
 from stash.spot.records.fleets import (
-    FLEET_MODEL_SUFFIX,
     FLEET_SCHEMA,
     FleetModel,
     FleetPlan,
@@ -42,11 +41,6 @@ save_curve, load_curve = CURVES.save, CURVES.load
 save_spot_log, load_spot_log, is_spot_log = SPOT_LOGS.save, SPOT_LOGS.load, SPOT_LOGS.is_one
 is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN)
 """Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
-
-
-def model_name(runs: Path) -> str:
-    """What the model of these runs is called by default."""
-    return f"{runs.stem}{FLEET_MODEL_SUFFIX}"
 
 
 def _band(given: Any) -> Any:

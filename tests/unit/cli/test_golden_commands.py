@@ -55,7 +55,7 @@ FIT = """servers,workers,updates_per_second
 1,v100=4,44.1
 1,k80=6,27.2
 """
-PLAN = "spot plan --pool pool.yaml --model paper"
+PLAN = "spot plan --pool pool.yaml"
 COMMANDS = {
     **{f"show-{name}": f"show {name}" for name in ARTEFACTS if name.endswith(".json") and name != "trace.json"},
     **{
@@ -114,7 +114,7 @@ COMMANDS = {
     "unknown-option": "show one.stash.json --jsn",
 }
 CHANGING = (
-    (re.compile(r"\d+\.\d+ s by the"), "… s by the"),
+    (re.compile(r"(?<=weighed in )\d+\.\d+ s"), "… s"),
     (re.compile(r'"(search_seconds|created|elapsed_seconds|price_age_days)": [^,\n}]+'), r'"\1": "…"'),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC|\+00:00)?"), "DATE"),
     (re.compile(r'run="[0-9a-f]{24}"'), 'run="ID"'),  # of all fields of the record, those that come later too

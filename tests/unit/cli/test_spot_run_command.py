@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "a_rehearsed_job.py").write_text(JOB)
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(made)
-        words = ("plan", "--pool", str(PUBLISHED), "--model", "paper", "--loss", "0.8", "-o", "job.plan.json")
+        words = ("plan", "--pool", str(PUBLISHED), "--loss", "0.8", "-o", "job.plan.json")
         assert run(patched, "spot", *words, "--deadline", "2400s") == 0
         words = (*words[:-1], "none.plan.json", "--deadline", "100s")
         assert run(patched, "spot", *words) == 1  # no fleet keeps it

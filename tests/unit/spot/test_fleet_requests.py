@@ -117,6 +117,18 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
     assert orders["job"] == "job.py:job"
     assert [worker["type"] for worker in orders["workers"]][:2] == ["p3.2xlarge", "p3.2xlarge"]
     assert orders["workers"][0] == {"name": "worker1", "type": "p3.2xlarge", "samples": 1024}
+    assert orders["at_once"] == 9  # workers use 142 MB/s of its 1,200
+
+
+@pytest.mark.parametrize(("spare", "senders"), [(0.0, 1), (50e6, 3), (1e9, 9)])
+def test_as_many_workers_send_as_fill_the_server_and_its_memory_has_buffers_for(
+    tmp_path: Path, spare: float, senders: int
+) -> None:
+    memory = {"needs_bytes": 8e9, "memory_bytes": 8e9 + spare}
+    of = request(tmp_path, plan(server=plan().pool.server.model_copy(update=memory)))
+    assert of.at_once == senders  # each more takes two buffers of 11.5 MB
+    assert of.server_bytes is not None
+    assert of.server_bytes <= 8e9 + spare
 
 
 def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
@@ -129,6 +141,8 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     assert task["num_nodes"] == 2
     with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--checkpoint-url s3://"):
         rent_request.request(_with_servers(2), job, "gcp/us-central1", folder, shelves, TODAY)
+    with pytest.raises(UserError, match=r"--checkpoint-url 'mine': write it like s3://my-bucket/run1"):
+        rent_request.request(plan(), job, "gcp/us-central1", folder, shelves, TODAY, "mine")
 
 
 def _with_servers(count: int) -> FleetPlan:
@@ -183,10 +197,18 @@ def test_a_cap_below_the_first_hour_is_refused_unless_the_whole_is_cheaper(tmp_p
     of = request(tmp_path)
     assert of.plan.chosen is not None
     rent_request.within_cap(of, 100.0)
-    with pytest.raises(UserError, match=r"--max-dollars 0.5 does not last for the first hour, which costs \$"):
-        rent_request.within_cap(of, 0.5)
     short = of.plan.model_copy(update={"chosen": of.plan.chosen.model_copy(update={"dollars": 0.4})})
-    rent_request.within_cap(FleetRequest(**{**vars(of), "plan": short}), 0.5)
+    brief = FleetRequest(**{**vars(of), "plan": short})
+    # 2 x 1.0098 + 0.3974 + 4 x 0.7524 + 0.22 = 5.647 an hour; ending takes 6 min of all, the server 15 more: 0.62.
+    with pytest.raises(UserError, match=r"--max-dollars 1 does not last for the training and for ending .* \$1\.06"):
+        rent_request.within_cap(brief, 1.0)
+    rent_request.within_cap(brief, 1.07)
+
+
+def test_plans_of_one_folder_have_runs_of_their_own(tmp_path: Path) -> None:
+    names = ("job.plan.json", "job.v1.plan.json", "job.v2.plan.json", "p.json")
+    folders = [rent_request.run_folder(tmp_path / name, tmp_path).path.name for name in names]
+    assert folders == ["job.run", "job.v1.run", "job.v2.run", "p.run"]
 
 
 def test_prices_of_today_are_not_old(tmp_path: Path) -> None:

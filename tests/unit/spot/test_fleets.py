@@ -29,11 +29,11 @@ def test_the_published_pool_is_in_base_units() -> None:
     [
         ("as_of: 2023-09-07", "as_of: lately", ":3: as_of: 'lately' is not a date"),
         ("11.5MB", "11.5 elephants", ":5: exchange_bytes: unknown size unit 'elephants'"),
-        ("quota: 2", "qouta: 2", ":12: types[0].qouta: there is no such field; did you mean quota?"),
-        ("quota: 2", "quota: -2", ":12: types[0].quota: should be greater than or equal to 0"),
+        ("quota: 2", "qouta: 2", ":11: types[0].qouta: there is no such field; did you mean quota?"),
+        ("quota: 2", "quota: -2", ":11: types[0].quota: should be greater than or equal to 0"),
         ("g4dn.4xlarge", "p3.2xlarge", "there are two called 'p3.2xlarge'"),
         ("loss: {", "loss: {gamma6: 1, ", "loss.gamma6: there is no such field"),
-        ("contention: {alpha", "contention: [alpha", "it is not valid YAML"),
+        ("server: {bytes", "server: [bytes", "it is not valid YAML"),
         ("source:", "sauce:", "did you mean source?"),
     ],
 )

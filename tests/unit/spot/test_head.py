@@ -173,6 +173,23 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing
     assert "no worker was left that could" in events[-1]["saved"]["said"]
 
 
+def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever rented it may be gone, and its machine costs money for as long as it runs."""
+
+    class Deserted(_Fleet):
+        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+            return [change for change in super().changes(seconds) if change[0] == "server1"]
+
+    monkeypatch.setattr(module, "DESERTED_SECONDS", 0.1)
+    fleet: Any = Deserted(tmp_path, disk=0)
+    TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
+    last = EventLog(tmp_path / EVENTS).news()[-1]
+    assert (last["what"], last["reason"]) == ("ended", "no worker was there for 0 min")
+    assert "saved" in fleet.asked
+
+
 def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def __init__(self, orders: object) -> None: ...

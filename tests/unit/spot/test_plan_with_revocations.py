@@ -12,7 +12,7 @@ from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed, rented_
 from stash.spot.choose.provision import provision
 from stash.spot.planning import RiskOptionsOf, plan_with_revocations
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.risk.fleet_risk import RiskOptions, keeps_confidence, with_risk
+from stash.spot.risk.fleet_risk import RiskOptions, keeps_limits, kept, with_risk
 from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
 
 BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
@@ -21,7 +21,7 @@ BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e
 def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
-    return provision(FleetWish(pool, "paper", 0.8, deadline, budget_dollars=budget), "0", "now")
+    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget), "0", "now")
 
 
 def everywhere(law: ChosenLaw) -> RiskOptionsOf:
@@ -35,8 +35,8 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
     assert found.chosen is not None
     assert found.risk is not None
     assert found.chosen.workers != plan.chosen.workers
-    assert not keeps_confidence(with_risk(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
-    assert keeps_confidence(found)
+    assert not keeps_limits(with_risk(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
+    assert keeps_limits(found)
     assert found.risk.weighed > 1
     # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
     assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
@@ -55,7 +55,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     plan = tight(deadline=2150)
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.risk is not None
-    wish = FleetWish(plan.pool, plan.model, plan.loss, plan.deadline_seconds)
+    wish = FleetWish(plan.pool, plan.loss, plan.deadline_seconds)
     every = all_fleets(wish)
     cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
     assert len(cheaper) >= found.risk.weighed - 1
@@ -65,7 +65,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
             plan.model_copy(update={"chosen": fleet}), RiskOptions(dict.fromkeys(fleet.workers, BRISK)), 1000
         )
         assert other.risk is not None
-        assert not keeps_confidence(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+        assert not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
 
 
 def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
@@ -75,6 +75,19 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> No
     assert found.chosen == plan.chosen
     assert found.risk is not None
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
+
+
+def test_a_budget_counts_with_revocations_too() -> None:
+    plain = tight()
+    assert plain.chosen is not None
+    plan = tight(budget=plain.chosen.dollars * 1.0005)
+    assert plan.chosen == plain.chosen
+    found = plan_with_revocations(plan, everywhere(BRISK))
+    assert found.risk is not None
+    assert found.risk.dollars.value > plan.budget_dollars  # type: ignore[operator]
+    assert not kept(found)
+    rare = plan_with_revocations(tight(budget=1.5 * plain.chosen.dollars), everywhere(RARE))
+    assert kept(rare)
 
 
 def test_an_unknown_type_is_not_rented_instead() -> None:
@@ -107,7 +120,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
         for kind in plan.pool.types
     )
     pool = plan.pool.model_copy(update={"types": kinds})
-    return provision(FleetWish(pool, plan.model, plan.loss, plan.deadline_seconds), "0", "now")
+    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds), "0", "now")
 
 
 def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
@@ -121,7 +134,7 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
     assert found.risk.on_demand_dollars is not None
     assert found.risk.dollars.value < found.risk.on_demand_dollars
-    assert keeps_confidence(found)
+    assert keeps_limits(found)
     fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
     assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
 

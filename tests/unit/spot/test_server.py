@@ -309,3 +309,11 @@ def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
     assert done.exit_code != 0
     assert isinstance(done.exception, UserError)
     assert "a server has 4.00 GB, and each of 1 server needs 5.00 GB" in str(done.exception)
+
+
+def test_a_server_makes_the_folder_of_its_checkpoints(tmp_path: Path) -> None:
+    folder = tmp_path / "bucket/run1/checkpoints"
+    shard = ParameterShard(JOB, 0, 1)
+    assert shard.resume(folder) is None
+    shard.save(folder)
+    assert ParameterShard(JOB, 0, 1).resume(folder) is not None

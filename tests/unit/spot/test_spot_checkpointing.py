@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.spot.closed_forms import expected_seconds, in_time_exactly
 from stash.spot.risk.lifetimes import Gang, Memoryless, WeibullLife
 from stash.spot.risk.restarting import (
     CheckpointedJob,
     daly,
     drawn_seconds,
     exact,
-    expected_seconds,
-    in_time_exactly,
     interval,
     numerical,
     young,

@@ -1,4 +1,4 @@
-"""Models fitted to fleets: a network that is known is found again, published runs are predicted unseen."""
+"""Queues fitted to fleets: a network that is known is found again, published runs are predicted unseen."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def model() -> FleetModel:
 def test_a_known_network_is_found_again(model: FleetModel) -> None:
     assert model.queue.server_seconds == pytest.approx(TRUE.server_seconds, rel=0.1)
     asked = [run(1, v100=3, k80=3), run(2, v100=4, k80=4), run(1, v100=6)]
-    predicted = [predict(model, each.servers, each.workers, "queue").updates_per_second for each in asked]
+    predicted = [predict(model, each.servers, each.workers).updates_per_second for each in asked]
     assert predicted == pytest.approx(queue_speeds(TRUE, SINGLES, asked), rel=0.03)
-    assert model.preferred == "queue"
 
 
 def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel) -> None:
@@ -63,14 +62,6 @@ def test_runs_that_determine_nothing_are_refused() -> None:
         fit([run(1, 5, k80=1), run(1, 9, v100=2)], "", "", "")
 
 
-def test_two_sizes_leave_the_papers_model_unfitted() -> None:
-    found = fit([run(1, 5, k80=1), run(1, 9.5, k80=2), run(1, 14, k80=3)], "", "", "")
-    assert found.paper is None
-    assert found.preferred == "queue"
-    with pytest.raises(UserError, match="it needs fleets of 3 sizes, and the runs have 2 and 3"):
-        predict(found, 1, {"k80": 2}, "paper")
-
-
 def test_one_fleet_cannot_tell_how_wrong_it_is() -> None:
     found = predict(fit([run(1, 5, k80=1), run(1, 9.5, k80=2)], "", "", ""), 1, {"k80": 2})
     assert found.low is None
@@ -88,17 +79,12 @@ def test_published_fleets_are_predicted_from_three_others() -> None:
     known = [each for each in runs if each.size == 1 or each.workers.get("p100") in (2, 4, 8)]
     unseen = [each for each in runs if each not in known]
     model = fit(known, "", "", "")
-    errors = {
-        name: [
-            abs(predict(model, 1, each.workers, name).updates_per_second / each.updates_per_second - 1)
-            for each in unseen
-        ]
-        for name in ("queue", "paper")
-    }
+    errors = [
+        abs(predict(model, 1, each.workers).updates_per_second / each.updates_per_second - 1) for each in unseen
+    ]
     assert len(unseen) == 11
-    assert np.median(errors["queue"]) < 0.07
-    assert np.quantile(errors["queue"], 0.9) < 0.12
-    assert np.median(errors["queue"]) < np.median(errors["paper"])
+    assert np.median(errors) < 0.07
+    assert np.quantile(errors, 0.9) < 0.12
 
 
 @pytest.mark.slow
@@ -114,11 +100,11 @@ def test_with_more_servers_than_any_fleet_was_timed_with_the_low_end_has_the_fir
         [each for each in runs if each.size == 1 or (each.servers == 1 and each.size in (2, 4, 8))], "", "", ""
     )
     unseen = [each for each in runs if each.servers == 2 and each.size > 1]
-    found = [predict(model, 2, each.workers, "queue") for each in unseen]
+    found = [predict(model, 2, each.workers) for each in unseen]
     assert all("as if all work stayed with the first" in " ".join(each.beyond) for each in found)
     inside = [
         each.low < measured.updates_per_second < each.high for each, measured in zip(found, unseen, strict=True)
     ]
     assert sum(inside) >= 6  # three of seven without
     both = fit([each for each in runs if each.size < 8], "", "", "")
-    assert "stayed with the first" not in " ".join(predict(both, 2, {"p100": 8}, "queue").beyond)
+    assert "stayed with the first" not in " ".join(predict(both, 2, {"p100": 8}).beyond)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from hypothesis import strategies as st
 from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
 from stash.spot.choose.provision import provision
-from stash.spot.policies.hindsight import hindsight
 from stash.spot.policies.policies import POLICIES, Played, PolicyName, SpotMarket, SyncJob, play, ticks
 from stash.spot.policies.simulating import revocable, simulate, together
 from stash.spot.records.fleets import FleetPlan
@@ -74,15 +71,10 @@ def test_a_change_over_is_paid_each_time_and_brings_nothing() -> None:
     work=st.floats(0.2, 4.5),
     change=st.sampled_from([0.0, 60.0, 300.0]),
 )
-def test_no_policy_beats_hindsight_and_with_slack_none_is_late(there: list[bool], work: float, change: float) -> None:
+def test_with_slack_no_policy_is_late(there: list[bool], work: float, change: float) -> None:
     job = SyncJob(work * HOUR, 6 * HOUR, change, on_demand_dollars=3)
-    seen = market(there, HOUR / 4)
-    best = hindsight(job, seen, START)
-    assert not best.late[0]
     for policy in ("greedy", "uniform", "on-demand"):
-        found = play(policy, job, seen, START)
-        assert not found.late[0], policy
-        assert found.dollars[0] >= best.dollars[0] * (1 - 1e-9), policy
+        assert not play(policy, job, market(there, HOUR / 4), START).late[0], policy
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,61 +117,11 @@ def test_work_since_the_last_checkpoint_is_lost_and_writing_takes_time() -> None
 def test_prices_are_those_of_the_tick() -> None:
     seen = SpotMarket(HOUR, np.ones(6, dtype=bool), np.array([1.0, 5.0, 1, 1, 1, 1]))
     assert play("spot", JOB, seen, START).dollars == pytest.approx([6])
-    assert hindsight(JOB, seen, START).dollars == pytest.approx([2])
 
 
 def test_a_deadline_between_two_ticks_has_both() -> None:
     assert ticks(JOB, HOUR) == 6
     assert ticks(JOB, 5000.0) == 5
-
-
-@pytest.mark.parametrize(
-    ("pattern", "change", "dollars"),
-    [("....##", 0, 2), (".....#", 0, 5), ("......", 0, 8), ("#.####", HOUR / 2, 2.5)],
-)
-def test_hindsight_worked_by_hand(pattern: str, change: float, dollars: float) -> None:
-    found = hindsight(replace(JOB, change_seconds=change), market([each == "#" for each in pattern]), START)
-    assert found.dollars == pytest.approx([dollars])
-
-
-def by_force(job: SyncJob, seen: SpotMarket) -> float:
-    """Dollars of the cheapest of all courses, every tick idle, on spot or on demand; infinite if none is in time."""
-    best = math.inf
-    for course in product((0, 1, 2), repeat=len(seen.there)):
-        if any(held == 1 and not there for held, there in zip(course, seen.there, strict=True)):
-            continue
-        left, before, change, paid = job.work_seconds, 0, 0.0, 0.0
-        for tick, held in enumerate(course):
-            change = change if held == before else job.change_seconds
-            before = held
-            if held and left > 1e-9 * job.work_seconds:
-                seconds = min(seen.gap_seconds, job.deadline_seconds - tick * seen.gap_seconds, change + left)
-                left -= max(seconds - change, 0.0)
-                change = max(change - seconds, 0.0)
-                paid += seconds * (seen.dollars[tick] if held == 1 else job.on_demand_dollars) / HOUR
-        if left <= 1e-9 * job.work_seconds:
-            best = min(best, paid)
-    return best
-
-
-def test_hindsight_is_the_cheapest_of_all_courses() -> None:
-    draw = np.random.default_rng(4)
-    for _ in range(25):
-        count = int(draw.integers(3, 7))
-        deadline = HOUR * (count - draw.choice([0.0, 0.3]))
-        change = HOUR * draw.choice([0, 0.1, 0.5, 1.3, 2.0])  # more than a tick too
-        job = SyncJob(deadline * draw.uniform(0.1, 1), deadline, change, on_demand_dollars=3)
-        seen = SpotMarket(HOUR, draw.random(count) < 0.6, draw.uniform(0.5, 3.5, count))
-        found, best = hindsight(job, seen, START), by_force(job, seen)
-        assert bool(found.late[0]) == math.isinf(best)
-        assert math.isinf(best) or found.dollars[0] == pytest.approx(best, rel=1e-9)
-
-
-def test_hindsight_takes_a_run_of_hundreds_of_ticks() -> None:
-    seen = market(np.tile([True] * 20 + [False] * 10, 16).tolist(), 600)
-    found = hindsight(SyncJob(180 * 600, 400 * 600, 120, 4), seen, np.array([0]))
-    assert found.dollars == pytest.approx([30 + 10 / 30])  # 180 ticks of $1 an hour, and ten change-overs
-    assert found.on_demand_hours.tolist() == [0]
 
 
 def a_plan(start: float = 60.0, on_demand: float | None = 3.0, deadline: float = 4200) -> FleetPlan:
@@ -190,7 +132,7 @@ def a_plan(start: float = 60.0, on_demand: float | None = 3.0, deadline: float =
         )
         for kind in pool.types
     )
-    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": start}), "paper", 0.7, deadline)
+    wish = FleetWish(pool.model_copy(update={"types": kinds, "start_seconds": start}), 0.7, deadline)
     return provision(wish, "0", "now")
 
 

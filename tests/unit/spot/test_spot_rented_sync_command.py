@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from commands import run
 from gang_fleets import BUCKET, gang_plan
+from spot_fleets import JOB
 
 from stash.spot.rented.rent_controller import FleetOutcome
 
@@ -48,6 +49,35 @@ def test_without_yes_every_task_its_price_and_what_to_type_are_printed(
     assert not (folder / "job.run").exists()
 
 
+def test_what_to_type_to_rent_for_a_job_names_its_bucket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "job.py").write_text(JOB)
+    monkeypatch.setattr("stash.spot.rented.rent_request.version", lambda package: "2.40.0")
+    assert run(monkeypatch, "spot", "run", "job.plan.json", "job.py:job", *PLACE) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Nothing was rented. To rent it: stash spot run job.plan.json job.py:job --infra aws/us-east-1 "
+        "--checkpoint-url s3://mine/run1 --max-dollars DOLLARS --yes"
+    )
+
+
+def test_what_will_not_go_on_from_earlier_checkpoints_says_so_before_it_costs_money(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "job.py").write_text(JOB)
+    monkeypatch.setattr("stash.spot.rented.rent_request.version", lambda package: "2.40.0")
+    words = ("spot", "run", "job.plan.json", "job.py:job")
+    kept = folder / "job.run/trained/checkpoints"
+    kept.mkdir(parents=True)
+    assert run(monkeypatch, *words, *PLACE[:2]) == 0
+    assert "starts from nothing" not in capsys.readouterr().out
+    (kept / "shard0-00000003.ckpt").touch()
+    assert run(monkeypatch, *words, *PLACE[:2]) == 0
+    assert capsys.readouterr().out.startswith("# A new server starts from nothing, without ")
+    assert run(monkeypatch, *words, *PLACE) == 0  # in the bucket are others
+    assert "starts from nothing" not in capsys.readouterr().out
+
+
 def test_money_behind_the_script_is_told_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +100,7 @@ def test_money_behind_the_script_is_told_of(
         ((*PLACE, "--json", *SCRIPT), "--json is of a rehearsal"),
         ((*PLACE, "--loss", "1", *SCRIPT), "--loss means nothing with --sync"),
         ((*PLACE, "--output", "x", *SCRIPT), "--output means nothing with --sync"),
-        ((*PLACE, "--max-dollars", "0.5", *SCRIPT), "--max-dollars 0.5 does not last for the first hour"),
+        ((*PLACE, "--max-dollars", "0.5", *SCRIPT), "--max-dollars 0.5 does not last for the"),
         ((*PLACE, "--yes", *SCRIPT), "say what it may cost at most with --max-dollars DOLLARS"),
         ((*PLACE, "--max-dollars", "25", "--yes", *SCRIPT), "there is no program 'sky' on PATH"),
         ((*PLACE, "--sync", "gone.py"), "there is no script gone.py"),

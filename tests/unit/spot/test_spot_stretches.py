@@ -86,7 +86,7 @@ def pool(**server: float) -> FleetPool:
 
 
 def test_a_lone_workers_predicted_speed_is_its_own_and_bounded_ones_are_as_slow_as_the_slowest() -> None:
-    assert predicted_speed(pool(), "queue", {"a": 1}) == pytest.approx(2.0)
-    assert predicted_speed(pool(), "queue", {}) == 0.0
-    both, bounded = (predicted_speed(pool(), "queue", {"a": 1, "b": 1}, each) for each in (False, True))
+    assert predicted_speed(pool(), {"a": 1}) == pytest.approx(2.0)
+    assert predicted_speed(pool(), {}) == 0.0
+    both, bounded = (predicted_speed(pool(), {"a": 1, "b": 1}, each) for each in (False, True))
     assert bounded < both < 3.0

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "bad.py").write_text("raise ValueError('no data')\n")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(made)
-        words = ("plan", "--pool", str(PUBLISHED), "--model", "paper", "--loss", "0.8", "--deadline")
+        words = ("plan", "--pool", str(PUBLISHED), "--loss", "0.8", "--deadline")
         assert run(patched, "spot", *words, "2400s", "-o", "job.plan.json") == 0
         assert run(patched, "spot", *words, "100s", "-o", "none.plan.json") == 1  # no fleet keeps it
     plan = json.loads((made / "job.plan.json").read_text())

@@ -19,8 +19,11 @@ from stash.spot.choose.fleet_costs import rented_on_demand
 from stash.spot.rented import tasks
 from stash.spot.rented.job_tasks import FleetRequest
 from stash.spot.rented.replace_machines import FleetPolicy
+from stash.spot.rented.workers import SpotWorkers
+from stash.spot.replacement.outlook import RentDecision
 from stash.study import study_folder
 from stash.study.backend import open_leases, spent
+from stash.study.programs import Called
 from stash.study.study_folder import CellFolder
 
 FIRST = sum(plan().chosen.workers.values())
@@ -355,6 +358,77 @@ def test_workers_that_fail_before_they_train_end_it(tmp_path: Path) -> None:
     assert nothing_is_left(of, world)
 
 
+def test_what_is_taken_on_is_not_planned_again_as_if_nothing_had_been_trained(tmp_path: Path) -> None:
+    known: list[int] = []
+
+    class Listening(FleetPolicy):
+        def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+            known.append(self.progress.updates)
+            return super().decide(workers, seconds_left, dollars_left)
+
+    of, world = request(tmp_path), FakeFleet()
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 15_000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    world.stops, world.dead = (lambda words: None), False
+    assert run(of, world, policy=Listening(of)).reached
+    assert known[0] > 15_000
+
+
+def test_a_training_that_cannot_be_reached_when_it_is_taken_on_is_not_ended(tmp_path: Path) -> None:
+    class Deaf(FakeFleet):
+        reached = True
+
+        def _ssh(self, words: Sequence[str]) -> Called:
+            return super()._ssh(words) if self.reached else Called(255, "ssh: connect to host: timed out")
+
+    of, world, notes = request(tmp_path), Deaf(), []
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 5000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    before = sorted(world.left)
+    world.stops, world.dead, world.reached = (lambda words: None), False, False
+    with pytest.raises(JobError, match=f"{of.server} does not answer by ssh"):
+        run(of, world, notes=notes)
+    assert sorted(world.left) == before
+    assert f"{of.server} runs on; `sky down --yes {of.server}` ends it" in notes
+    assert len(notes) == len(before)
+    world.reached = True
+    assert run(of, world).reached
+    assert nothing_is_left(of, world)
+
+
+def test_workers_that_fail_after_a_takeover_do_not_end_what_trains(tmp_path: Path) -> None:
+    of, notes = request(tmp_path, plan(seconds=2100.0)), []
+    world = FakeFleet(updates=60_000)
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > 5000
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    first = set(world.jobs)
+    world.stops, world.dead = (lambda words: None), False
+    world.fails = lambda name: None if name in first else "ValueError: mine"
+    for updates, name in ((9000, "worker1"), (12_000, "worker2")):
+        world.script[updates] = lambda world, name=name: world.preempt(name)
+    assert run(of, world, notes=notes).reached
+    assert sum("failed: ValueError: mine" in line for line in notes) >= 2
+    assert nothing_is_left(of, world)
+
+
 def test_what_the_head_fails_of_is_told_as_the_user_s_where_it_is(tmp_path: Path) -> None:
     def fail(world: FakeFleet) -> None:
         world.say("failed", why="job.py cannot be pickled: a lambda; name a function instead", exit_code=2)
@@ -384,6 +458,20 @@ def test_at_the_cap_it_saves_and_ends_before_more_is_spent(tmp_path: Path) -> No
     assert order.index("scp") > stop
     assert all(n > stop for n, words in enumerate(world.commands) if words[:2] == ("sky", "down"))
     assert nothing_is_left(of, world)
+
+
+def test_what_ending_will_cost_is_not_there_to_be_spent(tmp_path: Path) -> None:
+    offered: list[float] = []
+
+    class Listening(FleetPolicy):
+        def decide(self, workers: SpotWorkers, seconds_left: float, dollars_left: float) -> RentDecision:
+            offered.append(workers.backend.dollars + dollars_left)
+            return super().decide(workers, seconds_left, dollars_left)
+
+    of = request(tmp_path)
+    run(of, FakeFleet(script={5000: lambda world: world.preempt("worker1")}), cap=10.0, policy=Listening(of))
+    assert offered
+    assert max(offered) <= 10.0 - 0.22 * 900 / 3600  # while all is fetched the server stays
 
 
 def test_what_is_deaf_to_its_end_is_told_again_and_named_if_it_stays(tmp_path: Path) -> None:

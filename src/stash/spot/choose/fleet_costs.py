@@ -3,7 +3,7 @@
     C = (T + start) · (Σ n · p + servers)   with   T = j · Texp,   T + start ≤ Tobj,   0 ≤ n ≤ Lim   (1), (11)–(14)
 
 A confidence p tightens the deadline: where ln T errs by σ, T · exp(z_p · σ) has to be in time. Also every fleet
-within quotas, and the same machines on demand, which cost another price and are never revoked. Knows no search.
+within quotas, and the same machines on demand, which cost another price and are never revoked.
 """
 
 from __future__ import annotations
@@ -21,17 +21,8 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.predict.draws import Array
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import (
-    FleetPace,
-    asynchronous,
-    compute_seconds,
-    exact,
-    lattice,
-    of_pool,
-    seconds_of,
-    states,
-)
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetPool, SpeedModel, WorkerType
+from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
+from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetPool, WorkerType
 
 HOUR = 3600.0
 LONGEST = 1e9
@@ -45,7 +36,6 @@ class FleetWish:
     """What is wanted, of which machines."""
 
     pool: FleetPool
-    model: SpeedModel
     loss: float
     deadline_seconds: float
     confidence: float | None = None
@@ -54,9 +44,7 @@ class FleetWish:
     @staticmethod
     def of(plan: FleetPlan) -> FleetWish:
         """What a plan was made for."""
-        return FleetWish(
-            plan.pool, plan.model, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars
-        )
+        return FleetWish(plan.pool, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
 
     @cached_property
     def prices(self) -> Array:
@@ -119,24 +107,9 @@ def checked(wish: FleetWish) -> FleetWish:
             f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
             "uncertainty: {speed: 0.05, updates: 0.1}"
         )
-    if wish.model == "paper" and (pool.loss.levels or pool.loss.exponent != 1 or pool.loss.workers_exponent != 0.5):
-        raise UserError(
-            "--model paper knows equation (3) as it is, without levels or other exponents; use --model queue"
-        )
-    if wish.model == "paper" and pool.contention is None:
-        raise UserError("--model paper needs contention: {alpha: …, beta: …} in the pool; or use --model queue")
     if pool.most_vcpus is not None and (none := next((kind for kind in pool.types if kind.vcpus is None), None)):
         raise UserError(f"a quota of vCPUs needs those of every type, and {none.name} says none; add vcpus to it")
-    if wish.model == "paper":
-        for kind, seconds in zip(pool.types, compute_seconds(pool), strict=True):
-            if seconds <= 0:
-                raise UserError(
-                    f"types: {kind.name} takes {kind.single_seconds:.3g} s for an iteration, and its exchange alone "
-                    f"{kind.single_seconds - seconds:.3g} s: one of samples_per_second, exchange_bytes, "
-                    "worker_bytes_per_second and pcie_bytes_per_second is wrong"
-                )
-    else:
-        of_pool(pool)
+    of_pool(pool)
     return wish
 
 
@@ -158,7 +131,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     """Time, cost and feasibility of fleets, ``counts`` [fleet, type]; ``seconds`` of iterations as long if known."""
     pool, size = wish.pool, counts.sum(axis=1)
     if seconds is None:
-        seconds = seconds_of(pool, wish.model, counts)
+        seconds = seconds_of(pool, counts)
     progress = asynchronous(counts, seconds, wish.samples)
     updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
     training = updates / progress.updates_per_second
@@ -212,19 +185,6 @@ def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
     return "takes more machines or vCPUs than the quotas allow"
 
 
-def judged(name: str, text: str, wish: FleetWish, counts: Array | None, evaluations: int = 0) -> Baseline:
-    """What another way of choosing would rent, weighed as the plan is."""
-    if counts is None:
-        return Baseline(name=name, text=text, fleet=None, why="finds nothing in time", evaluations=evaluations)
-    found = weigh(wish, counts[None, :])
-    if not math.isfinite(found.seconds[0]):
-        why = "its fleet leaves the range of the loss model"
-        return Baseline(name=name, text=text, fleet=None, why=why, evaluations=evaluations)
-    fleet, fits = costed(wish, counts), bool(found.feasible[0])
-    why = "" if fits else too_much(wish, fleet)
-    return Baseline(name=name, text=text, fleet=fleet, why=why, feasible=fits, evaluations=evaluations)
-
-
 # On demand
 
 
@@ -262,16 +222,5 @@ MAX_FLEETS = 300_000
 
 def all_fleets(wish: FleetWish) -> WeighedFleets:
     """All within the quotas but the empty one; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
-    if wish.model == "queue":
-        found = exact(wish.quotas, of_pool(wish.pool))
-        return weigh(wish, found.counts[1:], found.seconds[1:])
-    return weigh(wish, lattice(wish.quotas)[1:])
-
-
-def neighbours(wish: FleetWish, counts: Array) -> Array:
-    """Fleets one machine more, fewer or other than this one, within the quotas: [fleet, type]."""
-    one = np.eye(len(counts))
-    more, fewer = one[counts < np.array(wish.quotas)], one[counts > 0]
-    other = (more[None, :, :] - fewer[:, None, :]).reshape(-1, len(counts))
-    found: Array = counts + np.concatenate([more, -fewer, other])
-    return np.unique(found[found.any(axis=1) & (found != counts).any(axis=1)], axis=0)
+    found = exact(wish.quotas, of_pool(wish.pool))
+    return weigh(wish, found.counts[1:], found.seconds[1:])

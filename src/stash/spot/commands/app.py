@@ -16,14 +16,14 @@ from stash.core.errors import UnitError, UserError
 from stash.core.printable import print_note
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, CheckpointOptions
+from stash.spot.commands.spot_options import CheckpointOptions, only_queue
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
     from stash.spot.policies.policies import PolicyName
-    from stash.spot.records.fleets import FleetPlan, SpeedModel
+    from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.risks import Obtainable, SpotPrices
 
 
@@ -51,11 +51,12 @@ def fit(options: FitOptions) -> None:
     from stash.report.output import printed
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
-    from stash.spot.spot_files import model_name, read_runs
+    from stash.spot.records.fleets import FLEET_MODEL_SUFFIX
+    from stash.spot.spot_files import read_runs
 
     runs, json = options.runs, options.json
     timed = read_runs(runs)
-    target = output_file(options.output or Path(model_name(runs)), runs.stem, ".fleet.json")
+    target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
@@ -70,9 +71,7 @@ class PredictOptions(Options):
     model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
     fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=..., was=("--workers",))
     servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
-    which: SpeedModel | None = option(
-        "NAME", f"{MODEL_HELP}; else the one that erred less.", parsers.one_of(MODELS), "--model"
-    )
+    which: str | None = only_queue()
     bounded: bool = flag("Stale-synchronous: all as fast as the slowest.")
     json: bool = json_flag()
 
@@ -88,7 +87,7 @@ def predict(options: PredictOptions) -> None:
     from stash.spot.spot_files import read_model, workers_of
 
     fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
-    found = predicted(read_model(options.model), options.servers, fleet, options.which, options.bounded)
+    found = predicted(read_model(options.model), options.servers, fleet, options.bounded)
     printed(document(found) if options.json else page_of_speed(found))
 
 
@@ -230,7 +229,7 @@ class SimulateOptions(CheckpointOptions):
         many=True, default=...,
     )  # fmt: skip
     policy: tuple[PolicyName, ...] = option(
-        "NAME,…", "greedy, uniform, on-demand, spot, omniscient.", _policies, default="greedy,uniform,on-demand,spot"
+        "NAME,…", "greedy, uniform, on-demand, spot.", _policies, default="greedy,uniform,on-demand,spot"
     )
     runs: int = option("N", "Runs, each from a tick of its own.", parsers.whole(2, _MAX_RUNS), default="10000")
     seed: int = option("N", "Of the ticks; the same for all policies.", parsers.whole(0), default="17")

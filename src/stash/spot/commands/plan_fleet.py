@@ -11,11 +11,11 @@ import typer
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import print_note
-from stash.spot.commands.spot_options import MODEL_HELP, MODELS, RevocationOptions, dangers_of
+from stash.spot.commands.spot_options import RevocationOptions, dangers_of, only_queue
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.records.fleets import FleetPlan, FleetPool, SpeedModel
+    from stash.spot.records.fleets import FleetPlan, FleetPool
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 
@@ -61,7 +61,7 @@ class _FleetOptions(Options):
     on_demand: tuple[str, ...] = option(
         "TYPE", "Not to be rented as spot machines; repeatable.", panel=_MAY, many=True
     )
-    model: SpeedModel = option("NAME", MODEL_HELP, parsers.one_of(MODELS), default="queue")
+    model: str | None = only_queue()
     confidence: float | None = option(
         "P", "How probable it has to be that it is in time.", parsers.probability, panel=_WISH
     )
@@ -73,14 +73,10 @@ class _FleetOptions(Options):
 
     def check(self) -> None:
         if self.pool is None:
-            if self.model != "queue":
-                raise UserError("--model paper needs alpha1 and beta1 of equation (9), which only a --pool has")
             return
         said_twice = self.given("profile", "cloud", "region", "server", "servers", "start", "instances")
         if said_twice:
             raise UserError(f"{said_twice[0]} and --pool: a pool says that itself; leave one of them out")
-        if self.model == "paper" and self.fleet is not None:
-            raise UserError("--fleet tells of a queue, and --model paper knows none; leave one of them out")
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -98,7 +94,7 @@ def plan(options: FleetPlanOptions) -> None:
 
     stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35 --cloud aws --quota g4dn.4xlarge=5
 
-    stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8 --model paper
+    stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8
     """
     from stash.core.output_files import output_file, write_output
     from stash.report.output import printed
@@ -143,9 +139,8 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
             f"{pool}: a server has {has}, and each of {offers.server.needed}; "
             "give it more memory (memory_bytes), or more servers (count)"
         )
-    if options.model == "queue":
-        offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
-    wish = FleetWish(offers, options.model, options.loss, options.deadline, options.confidence, options.max_dollars)
+    offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
+    wish = FleetWish(offers, options.loss, options.deadline, options.confidence, options.max_dollars)
     return provision(wish, __version__, now())
 
 

@@ -23,7 +23,6 @@ from stash.ui.options import Options, argument, declarations, flag, json_flag, o
 
 if TYPE_CHECKING:
     from stash.spot.rented.rent_controller import FleetOutcome, RentPolicy
-    from stash.spot.rented.replace_machines import TrainingProgress
     from stash.spot.rented.tasks import RentRequest
 
 _SYNC = "--sync"
@@ -145,25 +144,53 @@ class RunOptions(Options):
         return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
 
 
-def run_rented(options: RunOptions) -> None:
-    """Print every YAML and command, and with ``yes`` run them until the loss is reached or the money is spent."""
+def run_rented(options: RunOptions, script: Sequence[str] = ()) -> None:
+    """Print every YAML and command, and with ``yes`` run them until the job is done, or the script that is given, or
+    the money is spent.
+    """
     from stash import catalog
+    from stash.core.units import format_seconds
     from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import FleetPolicy
+    from stash.spot.rented.replace_machines import FleetPolicy, GangPolicy
     from stash.spot.spot_files import read_plan
 
-    plan, job, infra, max_dollars = options.plan, options.job, options.infra, options.max_dollars
+    plan, job, infra, bucket = options.plan, options.job, options.infra, options.checkpoint_url
     if infra is None:
-        raise UserError("name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes)")
-    folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    request = rent_request.request(
-        read_plan(plan), job, infra, folder, catalog.load(), date.today(), options.checkpoint_url
-    )
-    again = ["stash", "spot", "run", str(plan), job, "--infra", infra]
-    if agreed(request, max_dollars, again, [], options.yes):
-        assert max_dollars is not None
-        policy = FleetPolicy(request)
-        _finish(run_controller(policy, request, max_dollars), policy.progress)
+        raise UserError(
+            "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to rehearse it "
+            "here, add --on testbed or --on local"
+        )
+    folder, chosen = rent_request.run_folder(plan, Path.cwd().resolve()), read_plan(plan)
+    known, today = catalog.load(), date.today()
+    again = ["stash", "spot", "run", str(plan), *(() if script else (job,)), "--infra", infra]
+    again += options.retyped("checkpoint_url", "checkpoint_every", "min_nodes")
+    policy: FleetPolicy | GangPolicy
+    if script:
+        interval, why = checkpoint_interval(chosen, options.checkpoint_every)
+        policy = GangPolicy(
+            rent_request.gang(chosen, script, infra, folder, known, today, bucket, options.min_nodes, interval)
+        )
+        say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")
+    else:
+        policy = FleetPolicy(rent_request.request(chosen, job, infra, folder, known, today, bucket))
+        earlier = folder.path / "trained" / "checkpoints"
+        if bucket is None and any(earlier.glob("*.ckpt")):
+            say(
+                f"# A new server starts from nothing, without {earlier} of an earlier run; to go on there, copy that "
+                "folder into a bucket and add --checkpoint-url, like --checkpoint-url s3://my-bucket"
+            )
+    if not agreed(policy.request, options.max_dollars, again, ["--sync", *script] if script else [], options.yes):
+        return
+    assert options.max_dollars is not None
+    outcome = run_controller(policy, policy.request, options.max_dollars)
+    if isinstance(policy, GangPolicy):
+        say(f"{outcome.reason}, ${outcome.dollars:.2f} at most. The checkpoints are in {bucket}.")
+        _judge(outcome, "What happened is", "The script has not ended by itself")
+    else:
+        loss = "not known" if policy.progress.loss is None else f"{policy.progress.loss:.4g}"
+        updates = f"{policy.progress.updates:,} updates"
+        say(f"{outcome.reason}: loss {loss} after {updates}, ${outcome.dollars:.2f} at most.")
+        _judge(outcome, "The model and its checkpoints are", "The loss was not reached")
 
 
 def agreed(request: RentRequest, max_dollars: float | None, again: list[str], then: list[str], yes: bool) -> bool:
@@ -243,51 +270,14 @@ def say(text: str) -> None:
     print(printable_line(masked_text(text), 600), flush=True)
 
 
-def _finish(outcome: FleetOutcome, progress: TrainingProgress) -> None:
-    loss = "not known" if progress.loss is None else f"{progress.loss:.4g}"
-    say(f"{outcome.reason}: loss {loss} after {progress.updates:,} updates, ${outcome.dollars:.2f} at most.")
+def _judge(outcome: FleetOutcome, what: str, otherwise: str) -> None:
+    """Say where what was fetched is. Raises StashError where something may still run, and ends with 1 where the
+    training is not complete.
+    """
     if outcome.fetched is not None:
-        say(f"The model and its checkpoints are in {shlex.quote(outcome.fetched)}.")
-    judged(outcome, "The loss was not reached")
-
-
-def judged(outcome: FleetOutcome, otherwise: str) -> None:
-    """Raise StashError where something may still run, and end with 1 where the training is not complete."""
+        say(f"{what} in {shlex.quote(outcome.fetched)}.")
     if outcome.left:
         raise StashError("\n".join(outcome.left))
     if not outcome.reached:
         print(f"{otherwise}; the sentences above say why.", file=sys.stderr)
         raise typer.Exit(1)
-
-
-def run_rented_sync(options: RunOptions, script: Sequence[str]) -> None:
-    """Print every YAML and command, and with ``yes`` run them until the script ends or the money is spent."""
-    from stash import catalog
-    from stash.core.units import format_seconds
-    from stash.spot.rented import rent_request
-    from stash.spot.rented.replace_machines import GangPolicy
-    from stash.spot.spot_files import read_plan
-
-    plan, infra, max_dollars, bucket = options.plan, options.infra, options.max_dollars, options.checkpoint_url
-    least = options.min_nodes
-    if infra is None:
-        raise UserError(
-            "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to rehearse it "
-            "here, add --on testbed or --on local"
-        )
-    folder = rent_request.run_folder(plan, Path.cwd().resolve())
-    chosen = read_plan(plan)
-    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
-    request = rent_request.gang(chosen, script, infra, folder, catalog.load(), date.today(), bucket, least, interval)
-    again = ["stash", "spot", "run", str(plan), "--infra", infra, "--checkpoint-url", str(bucket)]
-    again += options.retyped("checkpoint_every")
-    again += [] if least == 1 else ["--min-nodes", str(least)]
-    say(f"# A checkpoint every {format_seconds(interval)}, {why}; one more at a notice, if there is time.")
-    if not agreed(request, max_dollars, again, ["--sync", *script], options.yes):
-        return
-    assert max_dollars is not None
-    outcome = run_controller(GangPolicy(request), request, max_dollars)
-    say(f"{outcome.reason}, ${outcome.dollars:.2f} at most. The checkpoints are in {bucket}.")
-    if outcome.fetched is not None:
-        say(f"What happened is in {shlex.quote(outcome.fetched)}.")
-    judged(outcome, "The script has not ended by itself")

@@ -15,8 +15,8 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import print_note, printable_line
-from stash.spot.commands.rented_fleet import RunOptions, run_rented, run_rented_sync
-from stash.spot.commands.spot_options import checkpoint_interval
+from stash.spot.commands.rented_fleet import RunOptions, run_rented
+from stash.spot.commands.spot_options import EVERY_SECONDS, checkpoint_interval
 from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _SECONDS = 60.0
 """How long a rehearsal trains, unless that is given."""
-_EVERY = 20.0
-"""Seconds between checkpoints of a rehearsal, unless they are given."""
 
 
 def run(options: RunOptions, context: typer.Context) -> None:
@@ -49,12 +47,10 @@ def run(options: RunOptions, context: typer.Context) -> None:
 
     stash spot run job.plan.json --infra aws/us-east-1 --checkpoint-url s3://mine/run1 --sync train.py --epochs 3
     """
-    rented = options.on == "cloud"
-    if options.sync:
-        script = context.obj
-        run_rented_sync(options, script) if rented else _rehearse_script(options, script)
-    elif rented:
-        run_rented(options)
+    if options.on == "cloud":
+        run_rented(options, context.obj if options.sync else ())
+    elif options.sync:
+        _rehearse_script(options, context.obj)
     else:
         _rehearse(options)
 
@@ -71,7 +67,7 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.train.actors import require_ray
 
     job, kept, json = options.job, options.checkpoint_dir, options.json
-    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or _EVERY
+    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or EVERY_SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
@@ -14,7 +14,7 @@ from stash.ui.options import Options, option
 
 if TYPE_CHECKING:
     from stash.spot.planning import RiskOptionsOf
-    from stash.spot.records.fleets import FleetPlan, SpeedModel
+    from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.risks import Obtainable
     from stash.spot.risk.fleet_risk import RiskOptions
     from stash.spot.risk.lifetimes import ChosenLaw
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PANEL = "Revocations"
+
+
+def only_queue() -> Any:
+    """``--model`` of earlier releases, which had equations (8) and (9) too."""
+    return option("NAME", "", parsers.one_of(("queue",)), "--model", instead="nothing: all speeds are the queue's")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +190,8 @@ def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
     return law_of(lives)
 
 
-_EVERY = 20.0
-"""Seconds between checkpoints, where neither the user nor the plan says."""
-MODELS: Mapping[str, SpeedModel] = {"queue": "queue", "paper": "paper"}
-MODEL_HELP = "queue (workers wait at the servers) or paper (equations 8 and 9 of spotDNN)"
+EVERY_SECONDS = 20.0
+"""Between checkpoints, where neither the user nor the plan says."""
 
 
 def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, str]:
@@ -198,4 +201,7 @@ def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, st
     risk = plan.risk
     if risk is not None and risk.checkpoint is not None:
         return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
-    return _EVERY, "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given"
+    return (
+        EVERY_SECONDS,
+        "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given",
+    )

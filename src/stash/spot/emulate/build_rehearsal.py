@@ -6,7 +6,6 @@ whatever in the plan does so in the rehearsal. The only measurement is one gradi
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -156,7 +155,7 @@ class RehearsedFleet:
         """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
         if self.emulated is None:
             return None
-        return predicted_speed(plan.pool, plan.model, workers, bound is not None) / self.emulated.slower
+        return predicted_speed(plan.pool, workers, bound is not None) / self.emulated.slower
 
 
 def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> RehearsedFleet:
@@ -169,7 +168,7 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float
     fleet = None
     if on_testbed:
         if slower is None:
-            speed = predicted_speed(plan.pool, plan.model, plan.chosen.workers)
+            speed = predicted_speed(plan.pool, plan.chosen.workers)
             cores = len(os.sched_getaffinity(0))
             slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
         fleet = emulated(plan.pool, size, slower)
@@ -184,8 +183,7 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float
     )
     if on_testbed and 1 + len(servers) + len(workers) > MAX_NODES:
         raise UserError(f"the plan has {len(workers)} workers; a testbed has {MAX_NODES} hosts at most")
-    server = plan.pool.server.bytes_per_second
-    return RehearsedFleet(servers, workers, fleet, size, math.ceil(server / plan.pool.worker_bytes_per_second))
+    return RehearsedFleet(servers, workers, fleet, size, plan.pool.senders)
 
 
 def machines(plan: FleetPlan) -> list[WorkerType]:

@@ -204,7 +204,7 @@ def spot_log(
         plan=str(path),
         job=job,
         on=cast(SpotGround, on),
-        model=plan.model,
+        model="queue",
         slower=1.0 if chosen.emulated is None else chosen.emulated.slower,
         bound=orders.bound,
         servers=len(orders.servers),

@@ -1,9 +1,8 @@
-"""Both speed models fitted to fleets that were timed, and what they predict of others, with an interval.
+"""The queue of workers fitted to fleets that were timed, and what it predicts of others, with an interval.
 
 Speeds alone tell of the servers how long an update keeps one busy, how randomly workers arrive, and how much of it
-more servers share; and of the paper's equations (7) to (9) four coefficients. Runs of a single worker give each
-type's iteration. What speeds cannot separate (receiving, applying, sending) stays one station. The model that errs
-less on fleets held out is preferred; the interval is Student's, of how far it was off those: it holds no more.
+more servers share. Runs of a single worker give each type's iteration. What speeds cannot separate (receiving,
+applying, sending) stays one station. The interval is Student's, of how far it was off fleets that were held out.
 """
 
 from __future__ import annotations
@@ -20,26 +19,12 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import mean_interval
 from stash.predict.draws import Array
-from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, contending, exact, fleet_seconds, states
-from stash.spot.records.fleets import (
-    Contention,
-    FittedQueue,
-    FittedSharing,
-    FleetModel,
-    FleetRun,
-    FleetSpeed,
-    HeldOut,
-    SingleWorker,
-    SpeedModel,
-)
+from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
+from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 
-PUBLISHED = Contention(alpha=0.8, beta=-1.92)
-"""α₁ and β₁ as spotDNN shipped them (icloud-ecnu/spotDNN, 2023-09-07): where a fit of few runs begins."""
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""
 _HEADROOM = 2.0
-_SIZES = 3
-"""Of fleets, that (9) needs."""
 _MAX_LATTICE = MAX_STATES // 20
 _MARGIN = 1.1
 """How many times beyond what was measured is still the same place."""
@@ -67,7 +52,7 @@ class SingleSpeeds:
 
 
 def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> FleetModel:
-    """Both models, and each fleet of two workers and more as they predict it from all others; raises UserError."""
+    """The model, and each fleet of two workers and more as it is predicted from all others; raises UserError."""
     together = [run for run in runs if run.size > 1]
     timed: dict[tuple[str, int], list[float]] = {}
     for run in runs:
@@ -86,26 +71,18 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
             "every run has one worker alone, which tells nothing of how they share a server; add a run of several, "
             "like 1,v100=2+k80=1,12.5"
         )
-    queue, paper = _fit_queue(together, singles), _fit_paper(together, singles)
+    queue = _fit_queue(together, singles)
     judged = tuple(_judged(together, number, singles, queue) for number in range(len(together)))
-    logs: dict[SpeedModel, list[float]] = {
-        "queue": [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None],
-        "paper": [np.log(each.paper / each.run.updates_per_second) for each in judged if each.paper is not None],
-    }
-    error = {model: float(np.median(np.abs(np.expm1(found)))) if found else None for model, found in logs.items()}
-    queue_error, paper_error = error["queue"], error["paper"]
+    logs = [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None]
     return FleetModel(
         stash_version=version,
         created=created,
         source=source,
         lone=single_workers,
         queue=queue,
-        paper=paper,
-        spread={model: float(np.sqrt(np.mean(np.square(found)))) if found else None for model, found in logs.items()},
-        error=error,
-        preferred="paper"
-        if queue_error is not None and paper_error is not None and paper_error < queue_error
-        else "queue",
+        spread={"queue": float(np.sqrt(np.mean(np.square(logs)))) if logs else None, "paper": None},
+        error={"queue": float(np.median(np.abs(np.expm1(logs)))) if logs else None, "paper": None},
+        preferred="queue",
         judged=judged,
         runs=tuple(runs),
     )
@@ -115,13 +92,8 @@ def _judged(together: Sequence[FleetRun], number: int, singles: SingleSpeeds, st
     run = together[number]
     rest = [other for other in together if (other.servers, other.workers) != (run.servers, run.workers)]
     if not rest:
-        return HeldOut(run=run, queue=None, paper=None)
-    paper = _fit_paper(rest, singles)
-    return HeldOut(
-        run=run,
-        queue=float(queue_speeds(_fit_queue(rest, singles, start), singles, [run])[0]),
-        paper=None if paper is None else float(paper_speeds(paper, singles, [run])[0]),
-    )
+        return HeldOut(run=run, queue=None)
+    return HeldOut(run=run, queue=float(queue_speeds(_fit_queue(rest, singles, start), singles, [run])[0]))
 
 
 # The queue
@@ -186,48 +158,6 @@ def _fit_queue(runs: Sequence[FleetRun], singles: SingleSpeeds, start: FittedQue
     return made(min(found, key=lambda each: each[1])[0])
 
 
-# The paper's equations
-
-
-def paper_speeds(paper: FittedSharing, singles: SingleSpeeds, runs: Sequence[FleetRun]) -> Array:
-    """Updates a second by (2) and (6) to (9): what sharing adds to a single worker's iteration.
-
-    An exchange takes Breq / Bwk − 1 times longer by (8).
-    """
-    speeds = []
-    for run in runs:
-        asked = paper.demand * run.size / run.servers
-        shared = float(contending(np.array(float(run.size)), paper.contention))
-        longer = 1 / (shared / asked + 1 - shared) - 1 if asked > 1 else 0.0
-        times = [singles.of(kind, run.servers) + longer * paper.exchange_seconds for kind in run.workers]
-        speeds.append(sum(count / time for count, time in zip(run.workers.values(), times, strict=True)))
-    return np.array(speeds)
-
-
-def _fit_paper(runs: Sequence[FleetRun], singles: SingleSpeeds) -> FittedSharing | None:
-    if len({run.size for run in runs}) < _SIZES:
-        return None
-    measured = np.log([run.updates_per_second for run in runs])
-    most = min(singles.of(kind, run.servers) for run in runs for kind in run.workers)
-    usual = np.array([-1.0, 0.0, PUBLISHED.alpha, PUBLISHED.beta])
-
-    def made(given: Array) -> FittedSharing:
-        share, demand, alpha, beta = (float(value) for value in given)
-        return FittedSharing(
-            exchange_seconds=most * float(np.exp(share)),
-            demand=float(np.exp(demand)),
-            contention=Contention(alpha=alpha, beta=beta),
-        )
-
-    def residuals(given: Array) -> Array:
-        missed = np.log(paper_speeds(made(given), singles, runs)) - measured
-        return np.concatenate([missed, _PULL * (given - usual)])
-
-    bounds = ([-9.0, -5.0, 0.0, -20.0], [0.0, 5.0, 20.0, 1.0])
-    starts = [usual, np.array([-0.3, 0.5, 0.5, -0.5]), np.array([-2.0, -0.5, 1.0, -1.0])]
-    return made(min((_solve(residuals, each, bounds) for each in starts), key=lambda each: each[1])[0])
-
-
 def _solve(
     residuals: Callable[[Array], Array], start: Array, bounds: tuple[list[float], list[float]]
 ) -> tuple[Array, float]:
@@ -241,35 +171,19 @@ def _solve(
 # Prediction
 
 
-def predict(
-    model: FleetModel,
-    servers: int,
-    workers: Mapping[str, int],
-    which: SpeedModel | None = None,
-    bounded: bool = False,
-) -> FleetSpeed:
-    """Updates a second of ``workers``, by ``which`` model or the preferred one; raises UserError.
+def predict(model: FleetModel, servers: int, workers: Mapping[str, int], bounded: bool = False) -> FleetSpeed:
+    """Updates a second of ``workers``; raises UserError.
 
     ``bounded``: no worker may be more than some number of steps ahead (stale-synchronous), so all are as slow as the
     slowest, and load the servers no more than that.
     """
-    name = which or model.preferred
-    if name == "paper" and model.paper is None:
-        sizes = sorted({run.size for run in model.runs if run.size > 1})
-        raise UserError(
-            f"the paper's model was not fitted: it needs fleets of 3 sizes, and the runs have "
-            f"{listed([str(size) for size in sizes])}; use --model queue, or fit more runs"
-        )
     singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in model.lone})
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
     slowest = max(workers, key=lambda kind: singles.of(kind, servers))
     paced = FleetRun(servers=servers, workers={slowest: asked.size}, updates_per_second=1) if bounded else asked
-    if name == "paper" and model.paper is not None:
-        speed = float(paper_speeds(model.paper, singles, [paced])[0])
-    else:
-        speed = float(queue_speeds(model.queue, singles, [paced])[0])
-    spread, low, high = model.spread[name], None, None
-    left_out = sum(1 for each in model.judged if (each.queue if name == "queue" else each.paper) is not None)
+    speed = float(queue_speeds(model.queue, singles, [paced])[0])
+    spread, low, high = model.spread["queue"], None, None
+    left_out = sum(each.queue is not None for each in model.judged)
     if spread is not None and left_out > 1:
         arm = float(stdtrit(left_out, 0.975)) * spread
         low, high = speed * math.exp(-arm), speed * math.exp(arm)
@@ -277,13 +191,13 @@ def predict(
         alone = model.queue.model_copy(update={"unsplit": 1.0})
         low *= min(1.0, float(queue_speeds(alone, singles, [paced])[0]) / speed)
     return FleetSpeed(
-        model=name,
+        model="queue",
         servers=servers,
         workers=dict(workers),
         updates_per_second=speed,
         low=low,
         high=high,
-        beyond=tuple(_beyond(model, name, asked, speed, bounded)),
+        beyond=tuple(_beyond(model, asked, speed, bounded)),
     )
 
 
@@ -293,7 +207,7 @@ def _unshared(model: FleetModel, servers: int) -> bool:
     return servers > 1 and len(timed) == 1 and servers not in timed
 
 
-def _beyond(model: FleetModel, name: SpeedModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
+def _beyond(model: FleetModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
     if _unshared(model, asked.servers):
         yield (
             f"no fleet was timed with {asked.servers} servers: the low end is as if all work stayed with the first, "
@@ -314,7 +228,8 @@ def _beyond(model: FleetModel, name: SpeedModel, asked: FleetRun, speed: float, 
             )
     if bounded:
         yield "bounded staleness was not timed: that all go as fast as the slowest is a rule, not a measurement"
-    if model.spread[name] is None:
+    error = model.error["queue"]
+    if error is None:
         yield "too few runs to leave one out: how wrong the model is, is unknown"
-    elif (model.error[name] or 0.0) > _POOR:
-        yield f"of fleets it had not seen the model is {model.error[name]:.0%} off (median)"
+    elif error > _POOR:
+        yield f"of fleets it had not seen the model is {error:.0%} off (median)"

@@ -8,6 +8,7 @@ Also what memory a server needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -28,7 +29,6 @@ from stash.predict.memory import job_footprint
 from stash.predict.passes import Base
 from stash.spot.model.convergence import spread_at
 from stash.spot.model.market import FleetMarket, Priced, left_out, old
-from stash.spot.model.queueing import largest_batch
 from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.spot.records.runs import LearnedCurve
 
@@ -155,14 +155,17 @@ def _alone(base: Base, priced: Priced) -> _Single:
 
 
 def _room(base: Base, name: str, memory: float | None) -> int | None:
-    """(10): samples of a pass that a GPU has room for, by the profile's peak; ``None`` if those that it had fit."""
+    """Samples of a pass that a GPU has room for, by the profile's peak, as a power of two: equation (10). ``None`` if
+    those that it had fit.
+    """
     line = job_footprint(base, ranks=1)
     if line is None or memory is None or base.passes is None or line.fits(line.at(base.passes.batch), memory):
         return None
-    room = largest_batch(float(line.largest_batch(memory)), 1.0, 0.0)
+    room = line.largest_batch(memory)
     if room < 1:
         raise UserError(f"not even one sample fits into a GPU of {name}; drop it from --quota")
-    return room
+    found: int = 2 ** math.floor(math.log2(room))
+    return found
 
 
 def _pcie(priced: Priced) -> float:

@@ -1,9 +1,8 @@
-"""How fast a fleet goes: workers and servers as a closed queueing network, or the paper's model of a shared link.
+"""How fast a fleet goes: workers and servers as a closed queueing network.
 
 A worker thinks (computes, moves gradients over PCIe and its own link), then queues at a server's stations:
 receive, apply, send. Of several servers it asks all at once, and waits for one of them, as all have the same
-queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once;
-Schweitzer's approximation (1979) serves fleets too large for that.
+queue. Exact mean-value analysis (Reiser and Lavenberg, JACM 1980) gives every fleet within given counts at once.
 
     W_s(n) = D_s · (1 + Q_s(n − e) − (1 − ρ) · U_s(n − e)),   T_k = Z_k + Σ W_s, X_k = n_k / T_k, Q_s = Σ X_k · W_s
 
@@ -24,14 +23,13 @@ import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.records.fleets import Contention, FleetPool, SpeedModel
+from stash.spot.records.fleets import FleetPool
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""
 USUAL_RANDOMNESS = 0.3
 """The median of four fits to published fleets, 0.2 to 0.6 (``bench.spot.speeds``); emulated ones have 0."""
 _STEPS_OF_NEWTON = 40
-_STEPS_OF_SCHWEITZER = 10_000
 _CLOSE = 1e-12
 
 
@@ -132,26 +130,6 @@ def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
     return Fleets(counts, seconds)
 
 
-def schweitzer(counts: Array, network: ClosedNetwork) -> Array:
-    """T, [fleet, type], of fleets of any size: an arrival finds the whole queue less its own share of it."""
-    shape = (len(counts), len(network.demands))
-    queue, busy = np.zeros(shape), np.zeros(shape)
-    many = np.maximum(counts, 1.0)
-    seconds = np.zeros_like(counts)
-    share = np.zeros((*counts.shape, shape[1]))
-    for _ in range(_STEPS_OF_SCHWEITZER):
-        others = queue[:, None, :] - share / many[..., None]
-        used = busy[:, None, :] - (counts / many / np.maximum(seconds, 1e-300))[..., None] * network.demands
-        used = np.maximum(used, 0.0) if seconds.any() else np.zeros_like(others)
-        waits = _waits(network, others, used)
-        found, queue, busy = _settled(network, counts, network.think + waits @ network.copies, waits)
-        share = (counts / found)[..., None] * waits
-        if np.allclose(found, seconds, rtol=_CLOSE, atol=0):
-            break
-        seconds = found
-    return seconds
-
-
 def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
     waits: Array = network.demands * (1 + queue - (1 - network.randomness) * busy)
     return waits
@@ -181,76 +159,24 @@ def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array
 
 
 def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
-    """T, [type], in one fleet: exact where that is affordable, else by Schweitzer."""
-    if states([int(count) for count in counts]) <= MAX_STATES // 10:
-        here: Array = exact([int(count) for count in counts], network).seconds[-1]
-        return here
-    found: Array = schweitzer(counts[None, :].astype(float), network)[0]
+    """T, [type], in one fleet; raises UserError for one that is too large."""
+    limits = [int(count) for count in counts]
+    if states(limits) > MAX_STATES:
+        raise UserError(
+            f"a fleet of {sum(limits)} workers of {len(limits)} types has too many parts to be predicted; ask about "
+            "fewer workers, or fewer types"
+        )
+    found: Array = exact(limits, network).seconds[-1]
     return found
 
 
-def seconds_of(pool: FleetPool, model: SpeedModel, counts: Array) -> Array:
-    """T by either model of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
-    if model == "paper":
-        return iteration_seconds(pool, counts.sum(axis=1))
+def seconds_of(pool: FleetPool, counts: Array) -> Array:
+    """T of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
     network = of_pool(pool)
     return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
 
 
-# The paper's contention: equations (6) to (10) of spotDNN (Shang et al., IWQoS 2023). Where the original slips,
-# decision 17 says how it is resolved here. A slow worker loads the server as much as a fast one.
-
-
-def contending(workers: Array, contention: Contention) -> Array:
-    """(9) P = min(α₁ · √N + β₁, 1): the share of its exchange in which a worker has to share; never below 0."""
-    share: Array = np.clip(contention.alpha * np.sqrt(workers) + contention.beta, 0.0, 1.0)
-    return share
-
-
-def bandwidth(workers: Array, wanted: float, server: float, contention: Contention) -> Array:
-    """(8) Bwk = P · Bps / N + (1 − P) · Breq if Breq > Bps / N, else Breq: bytes/s of each of ``workers``.
-
-    ``server`` is what all servers carry together.
-    """
-    shared = contending(workers, contention)
-    fair = server / workers
-    return np.where(wanted > fair, shared * fair + (1 - shared) * wanted, wanted)
-
-
-def exchange_seconds(size: float, gpus: Array, network: Array, pcie: float) -> Array:
-    """(7) Tcomm = 2 · S / Bwk + 2 · g · S / Bpcie."""
-    return 2 * size / network + 2 * gpus * size / pcie
-
-
-def compute_seconds(pool: FleetPool) -> Array:
-    """Tcomp of every type, from its speed alone with the server: (6) backwards, so both parts of (7) come off.
-
-    The original adds the PCIe part back, and counts it twice. Not positive where a type is faster alone than its
-    exchange, which the speed and the rates then contradict.
-    """
-    gpus, wanted = np.array([kind.gpus for kind in pool.types]), np.array(pool.worker_bytes_per_second)
-    alone = np.array([kind.single_seconds for kind in pool.types])
-    return alone - exchange_seconds(pool.exchange_bytes, gpus, wanted, pool.pcie_bytes_per_second)
-
-
-def iteration_seconds(pool: FleetPool, workers: Array) -> Array:
-    """(6) T = Tcomm + Tcomp of every type in fleets of so many ``workers``: ``[fleet, type]``."""
-    assert pool.contention is not None
-    network = bandwidth(
-        workers, pool.worker_bytes_per_second, pool.server.count * pool.server.bytes_per_second, pool.contention
-    )
-    gpus = np.array([kind.gpus for kind in pool.types], dtype=float)
-    exchange = exchange_seconds(pool.exchange_bytes, gpus[None, :], network[:, None], pool.pcie_bytes_per_second)
-    return compute_seconds(pool)[None, :] + exchange
-
-
-def largest_batch(memory_bytes: float, alpha: float, beta: float) -> int:
-    """(10) b = 2^⌊log₂(α₂ · mem + β₂)⌋: samples that a GPU's memory has room for; 0 where not even one fits."""
-    room = alpha * memory_bytes + beta
-    return 2 ** math.floor(math.log2(room)) if room >= 1 else 0
-
-
-# Progress: equations (1), (2), (4) and (5)
+# Progress: equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023)
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,19 @@ from itertools import pairwise
 import numpy as np
 
 from stash.spot.model.queueing import seconds_of
-from stash.spot.records.fleets import FleetPool, SpeedModel
+from stash.spot.records.fleets import FleetPool
 from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
 MIN_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""
 
 
-def predicted_speed(pool: FleetPool, model: SpeedModel, workers: Mapping[str, int], bounded: bool = False) -> float:
+def predicted_speed(pool: FleetPool, workers: Mapping[str, int], bounded: bool = False) -> float:
     """Updates per second of a fleet of the pool's types; 0 of no workers. Bounded: all as fast as the slowest."""
     counts = np.array([[float(workers.get(kind.name, 0)) for kind in pool.types]])
     if not counts.any():
         return 0.0
-    seconds = seconds_of(pool, model, counts)
+    seconds = seconds_of(pool, counts)
     if bounded:
         return float(counts.sum() / seconds[counts > 0].max())
     return float((counts / seconds).sum())

@@ -22,9 +22,7 @@ def document(model: FleetModel | FleetSpeed | LearnedCurve) -> dict[str, Any]:
     return {"schema": SCHEMA, **model.model_dump()}
 
 
-# A fitted model: each type's pace, the servers', and how wrong both models were.
-
-_NAMES = {"queue": "queue at the servers errs", "paper": "equations (8), (9) err"}
+# A fitted model: each type's pace, the servers', and how wrong it was.
 
 
 def page_of_model(model: FleetModel, source: str) -> Page:
@@ -35,20 +33,16 @@ def page_of_model(model: FleetModel, source: str) -> Page:
             f"{fleet(each.run.workers)}, {counted(each.run.servers, 'server')}",
             f"{each.run.updates_per_second:.3g}/s",
             _against(each.queue, each.run.updates_per_second),
-            _against(each.paper, each.run.updates_per_second),
         )
         for each in model.judged
     )
     return Page(
         title=f"Fleets of {source}",
         source=source,
-        verdict=(_summary(model),),
+        verdict=(_summary(model), _servers(model)),
         grids=(
             Grid("", ("servers", "an iteration"), singles, frozenset({0}), first="worker alone"),
-            Grid(
-                "", ("median error", "what was fitted"), _models(model), frozenset({0, 2}), first="model", prose=True
-            ),
-            Grid("", ("measured", "queue", "paper"), judged, frozenset({0}), first="predicted from all others"),
+            Grid("", ("measured", "predicted"), judged, frozenset({0}), first="from all others"),
         ),
     )
 
@@ -56,41 +50,20 @@ def page_of_model(model: FleetModel, source: str) -> Page:
 def _summary(model: FleetModel) -> str:
     together = sum(run.size > 1 for run in model.runs)
     read = f"{counted(len(model.runs), 'run')}, {together} of several workers."
-    error = model.error[model.preferred]
+    error = model.error["queue"]
     if error is None:
         return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
-    other = model.error["paper" if model.preferred == "queue" else "queue"]
-    rival = "" if other is None else f", the other model {other:.1%}"
+    return f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
+
+
+def _servers(model: FleetModel) -> str:
+    queue = model.queue
+    several = len({run.servers for run in model.runs}) > 1
+    shared = f", {queue.unsplit:.0%} of it however many servers" if several else ""
     return (
-        f"{read} Of fleets it had not seen, the {_NAMES[model.preferred]} by {error:.1%} (median){rival}: "
-        f"`stash spot predict` uses the {model.preferred} model."
+        f"An update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
+        f"{queue.randomness:.0%} random."
     )
-
-
-def _models(model: FleetModel) -> tuple[tuple[str, ...], ...]:
-    queue, paper = model.queue, model.paper
-    shared = (
-        f", {queue.unsplit:.0%} of it however many servers" if len({run.servers for run in model.runs}) > 1 else ""
-    )
-    rows = [
-        (
-            "queue",
-            _error(model.error["queue"]),
-            f"an update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
-            f"{queue.randomness:.0%} random",
-        )
-    ]
-    if paper is None:
-        return (*rows, ("paper", "unknown", "needs fleets of three sizes"))
-    about = (
-        f"2 S / Breq {format_seconds(paper.exchange_seconds)}, Breq / Bps {paper.demand:.3g}, "
-        f"alpha1 {paper.contention.alpha:.3g}, beta1 {paper.contention.beta:.3g}"
-    )
-    return (*rows, ("paper", _error(model.error["paper"]), about))
-
-
-def _error(error: float | None) -> str:
-    return "unknown" if error is None else f"{error:.1%}"
 
 
 def _against(predicted: float | None, seen: float) -> str:
@@ -104,7 +77,7 @@ def page_of_speed(found: FleetSpeed) -> Page:
         spread = f"95 % between {found.low:.3g} and {found.high:.3g}"
     return Page(
         title=f"{fleet(found.workers)}, {counted(found.servers, 'server')}",
-        verdict=(f"{found.updates_per_second:.3g} updates/s ({spread}), by the {found.model} model",),
+        verdict=(f"{found.updates_per_second:.3g} updates/s ({spread})",),
         warnings=found.beyond,
     )
 

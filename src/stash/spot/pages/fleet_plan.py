@@ -53,7 +53,7 @@ def page(plan: FleetPlan, source: str) -> Page:
     return Page(
         title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
         source=source,
-        subtitle=(f"from {source} of {plan.pool.as_of}", f"by the {plan.model} model"),
+        subtitle=(f"from {source} of {plan.pool.as_of}",),
         verdict=tuple(filter(None, (verdict, advice))),
         numbers=tuple(_numbers(plan)),
         grids=(grid,) if rows else (),
@@ -163,7 +163,7 @@ def _share(value: float) -> str:
 
 
 def _proof(plan: FleetPlan) -> str:
-    took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s by the {plan.model} model"
+    took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s"
     if plan.chosen is None:
         return f"{took}."
     ventured = 1 if plan.risk is None else plan.risk.weighed
@@ -192,11 +192,9 @@ def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
     if plan.risk is not None:
         found.append(("with revocations", own, plan.risk.dollars, "compute", True))
     for each in plan.baselines:
-        if each.fleet is not None and each.name != "exhaustive":
-            series = "contention" if each.name == "on-demand" else "plain"
+        if each.fleet is not None:
             what = fleet(each.fleet.workers, each.fleet.on_demand)
-            label = each.name.replace("homogeneous", "only the")
-            found.append((label, what, Interval(value=each.fleet.dollars), series, bool(each.feasible)))
+            found.append((each.name, what, Interval(value=each.fleet.dollars), "contention", bool(each.feasible)))
     rows = [
         LaneRow(
             label,

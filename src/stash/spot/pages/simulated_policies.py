@@ -22,7 +22,7 @@ from stash.ui.charts.builders import (
     ruler,
     worded_ruler,
 )
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend
+from stash.ui.charts.chart import Chart, Grid, Legend
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
@@ -31,23 +31,18 @@ SERIES = {
     "on-demand": "contention",
     "greedy": "interconnect",
     "uniform": "prep",
-    "omniscient": "fetch",
 }
 """Colours of policies; a gang held on spot or on demand has those of the policies that hold nothing else."""
 
 
 def page(found: SpotSimulation, source: str) -> Page:
     """What every policy came to, and one run of each."""
-    short = "".join(f"; {each.name} the first {each.runs}" for each in found.policies if each.runs < found.runs)
-    runs = (
-        f"{found.runs:,} runs from random ticks, the same for all policies{short}. A late run is paid until the "
-        "deadline."
-    )
+    runs = f"{found.runs:,} runs from random ticks, the same for all policies. A late run is paid until the deadline."
     notes = tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes)
     few = (
         f"The traces hold {found.independent:.1f} independent runs: this is one stretch of time, and how another one "
         "goes is unknown."
-        if found.independent is not None and found.independent < MIN_INDEPENDENT
+        if found.independent < MIN_INDEPENDENT
         else ""
     )
     head = ("cost, mean", "on-demand", "late", "revoked", "how")
@@ -71,8 +66,7 @@ def page(found: SpotSimulation, source: str) -> Page:
 def _numbers(found: SpotSimulation) -> Iterator[tuple[str, str]]:
     yield "obtainable", f"{found.obtainable:.0%} of the time"
     yield "runs", f"{found.runs:,}"
-    if found.independent is not None:
-        yield "independent runs", f"{found.independent:.1f}"
+    yield "independent runs", f"{found.independent:.1f}"
 
 
 def _mode(found: SpotSimulation) -> str:
@@ -86,31 +80,26 @@ def _mode(found: SpotSimulation) -> str:
 
 
 def _row(each: PolicyOutcome) -> tuple[str, ...]:
-    hours = "unknown" if each.on_demand_hours is None else f"{each.on_demand_hours.value:.2f} h"
-    gone = "" if each.revocations is None else f"{each.revocations:.1f}"
     late, share = f"{each.late:.1%}", each.late_interval
-    if share is not None and share.low is not None and share.high is not None:
+    if share.low is not None and share.high is not None:
         late += f" ({share.low:.0%}-{share.high:.0%})"
-    cost = "unknown" if each.dollars is None else f"${each.dollars.value:.2f}"
-    if each.dollars is not None and each.dollars.half_width is not None:
+    cost = f"${each.dollars.value:.2f}"
+    if each.dollars.half_width is not None:
         cost += f" ± {each.dollars.half_width:.2f}"
-    return each.name, cost, hours, late, gone, each.text
+    return each.name, cost, f"{each.on_demand_hours.value:.2f} h", late, f"{each.revocations:.1f}", each.text
 
 
-def costs_of_policies(found: SpotSimulation) -> Chart | Blank:
+def costs_of_policies(found: SpotSimulation) -> Chart:
     """A row for each policy: what it costs in the mean, and how often it is late."""
     name, title = "policy-costs", "What each policy costs"
     rows, table = [], []
     for each in found.policies:
         cost = each.dollars
-        if cost is not None:
-            text = f"{dollars(cost.value)} · late in {each.late:.1%}"
-            piece = BarPiece(0.0, cost.value, SERIES[each.name], f"{each.name}: {text}")
-            rows.append(LaneRow(each.name, text, (piece,), cost.low, cost.high))
-            ends = "unknown" if cost.low is None or cost.high is None else f"{cost.low:.2f} to {cost.high:.2f}"
-            table.append((each.name, f"{cost.value:.2f}", ends, f"{each.late:.2%}"))
-    if not rows:
-        return Blank(name, title, "no policy could do a run")
+        text = f"{dollars(cost.value)} · late in {each.late:.1%}"
+        piece = BarPiece(0.0, cost.value, SERIES[each.name], f"{each.name}: {text}")
+        rows.append(LaneRow(each.name, text, (piece,), cost.low, cost.high))
+        ends = "unknown" if cost.low is None or cost.high is None else f"{cost.low:.2f} to {cost.high:.2f}"
+        table.append((each.name, f"{cost.value:.2f}", ends, f"{each.late:.2%}"))
     return lane_chart(
         name,
         title,
@@ -122,11 +111,9 @@ def costs_of_policies(found: SpotSimulation) -> Chart | Blank:
     )
 
 
-def timeline(found: SpotSimulation) -> Chart | Blank:
+def timeline(found: SpotSimulation) -> Chart:
     """One run: when all machines could be had, what every policy held, and its revocations."""
     name, title = "revocations", "One run, policy by policy"
-    if not found.courses or found.deadline_seconds is None:
-        return Blank(name, title, "no run was kept")
     scale = span_scale(found.deadline_seconds)
     there = tuple(BarPiece(begin, end, "plain", "all could be had") for begin, end in found.there)
     rows, table = [LaneRow("obtainable", pieces=there)], []
@@ -161,11 +148,9 @@ def timeline(found: SpotSimulation) -> Chart | Blank:
     )
 
 
-def progress(found: SpotSimulation) -> Chart | Blank:
+def progress(found: SpotSimulation) -> Chart:
     """The same run: the share of its work that every policy has done, revocations taken off."""
     name, title, deadline = "progress", "How far every policy is", found.deadline_seconds
-    if not found.courses or deadline is None:
-        return Blank(name, title, "no run was kept")
     scale = span_scale(deadline)
     curves = [PlotCurve("plain", (PlotPoint(0.0, 0.0), PlotPoint(deadline, 1.0)), line=True, dots=False)]
     for each in found.courses:
@@ -211,15 +196,14 @@ def document(found: SpotSimulation) -> dict[str, Any]:
 
 
 def _policy(each: PolicyOutcome) -> dict[str, Any]:
-    dollars, hours = each.dollars, each.on_demand_hours
     return {
-        "dollars": None if dollars is None else dollars.value,
-        "dollars_low": None if dollars is None else dollars.low,
-        "dollars_high": None if dollars is None else dollars.high,
-        "on_demand_hours": None if hours is None else hours.value,
+        "dollars": each.dollars.value,
+        "dollars_low": each.dollars.low,
+        "dollars_high": each.dollars.high,
+        "on_demand_hours": each.on_demand_hours.value,
         "late": each.late,
-        "late_low": None if each.late_interval is None else each.late_interval.low,
-        "late_high": None if each.late_interval is None else each.late_interval.high,
+        "late_low": each.late_interval.low,
+        "late_high": each.late_interval.high,
         "revocations": each.revocations,
         "runs": each.runs,
     }

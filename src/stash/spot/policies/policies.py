@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from stash.predict.draws import Array
 
-PolicyName = Literal["greedy", "uniform", "on-demand", "spot", "omniscient"]
+PolicyName = Literal["greedy", "uniform", "on-demand", "spot"]
 POLICIES: dict[PolicyName, str] = {
     "greedy": "spot, and idle without; on-demand to the end once that is the last moment",
     "uniform": "as much done as time has passed: on-demand once behind, left only for spot when ahead",
     "on-demand": "on-demand from the start",
     "spot": "spot alone, whatever it takes",
-    "omniscient": "the cheapest that is possible if the future were known",
 }
 IDLE, SPOT, ON_DEMAND = 0, 1, 2
 _SAME = 1e-9
@@ -100,10 +99,7 @@ def ticks(job: SyncJob, gap: float) -> int:
 
 
 def play(policy: PolicyName, job: SyncJob, market: SpotMarket, starts: Integers) -> Played:
-    """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each.
-
-    ``omniscient`` is no policy that could be played tick by tick: ``hindsight`` has it.
-    """
+    """Run ``policy`` from each of ``starts``, ticks of ``market``, which has a whole run after each."""
     dollars, hours, revocations = np.zeros((3, len(starts)))
     left = np.full(len(starts), job.work_seconds)
     for tick in course(policy, job, market, starts):

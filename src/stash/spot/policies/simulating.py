@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stash.core.errors import UserError
-from stash.core.intervals import Interval
 from stash.core.units import counted
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, LONGEST, on_spot
-from stash.spot.policies.hindsight import hindsight
 from stash.spot.policies.policies import (
     IDLE,
     POLICIES,
@@ -43,9 +41,6 @@ from stash.spot.records.risks import (
 from stash.spot.risk.lifetimes import ChosenLaw, Gang, law_of, runs_of
 from stash.spot.risk.restarting import interval, mean_of, share_of
 
-HINDSIGHTS = 25
-"""Runs of the omniscient policy, of which each takes a search of its own: the first of all."""
-DEFAULT_POLICIES: tuple[PolicyName, ...] = ("greedy", "uniform", "on-demand", "spot")
 _CONFIDENCE = 0.9
 
 
@@ -79,7 +74,7 @@ def gang(plan: FleetPlan, checkpoint: CheckpointInterval | None = None) -> SyncJ
 def simulate(
     plan: FleetPlan,
     traces: Sequence[Obtainable],
-    names: Sequence[PolicyName] = DEFAULT_POLICIES,
+    names: Sequence[PolicyName] = tuple(POLICIES),
     runs: int = 10_000,
     seed: int = 17,
     write_seconds: float | None = None,
@@ -102,10 +97,7 @@ def simulate(
         checkpoint = interval(write_seconds, Gang(((law.law, 1),)), plan.pool.start_seconds, notice_seconds)
     job = gang(plan, checkpoint)
     starts = np.random.default_rng(seed).choice(possible, runs)
-    played = {
-        name: hindsight(job, market, starts[:HINDSIGHTS]) if name == "omniscient" else play(name, job, market, starts)
-        for name in names
-    }
+    played = {name: play(name, job, market, starts) for name in names}
     fixed = played.get("on-demand") or play("on-demand", job, market, starts)
     outcomes = tuple(_outcome(name, each, independent) for name, each in played.items())
     shown = _typical(played, starts)
@@ -120,7 +112,7 @@ def simulate(
         policies=outcomes,
         advice=_advice(
             outcomes,
-            _mean(_outcome("on-demand", fixed, 0).dollars),
+            float(fixed.dollars.mean()),
             plan.confidence or _CONFIDENCE,
             sum(plan.chosen.workers.values()),
         ),
@@ -128,7 +120,7 @@ def simulate(
         checkpoint=checkpoint,
         independent=independent,
         deadline_seconds=job.deadline_seconds,
-        courses=tuple(_course(name, job, market, shown) for name in names if name != "omniscient"),
+        courses=tuple(_course(name, job, market, shown) for name in names),
         there=tuple(zip(ends[::2].tolist(), ends[1::2].tolist(), strict=True)),
         notes=notes,
     )
@@ -144,16 +136,15 @@ def _gang_law(traces: Sequence[Obtainable], size: int) -> ChosenLaw:
 
 
 def _outcome(name: PolicyName, found: Played, independent: float) -> PolicyOutcome:
-    known = np.isfinite(found.dollars)
     return PolicyOutcome(
         name=name,
         text=POLICIES[name],
-        dollars=mean_of(found.dollars[known], independent) if known.any() else None,
-        on_demand_hours=mean_of(found.on_demand_hours[known], independent) if known.any() else None,
+        dollars=mean_of(found.dollars, independent),
+        on_demand_hours=mean_of(found.on_demand_hours, independent),
         late=float(found.late.mean()),
         runs=len(found.late),
         late_interval=share_of(found.late, independent),
-        revocations=None if name == "omniscient" else float(found.revocations.mean()),
+        revocations=float(found.revocations.mean()),
     )
 
 
@@ -189,7 +180,7 @@ def _course(name: PolicyName, job: SyncJob, market: SpotMarket, start: Integers)
 
 def _advice(outcomes: Sequence[PolicyOutcome], fixed: float, confidence: float, workers: int) -> str:
     """Which policy to take, or why none with spot machines."""
-    able = [each for each in outcomes if each.name not in ("on-demand", "omniscient")]
+    able = [each for each in outcomes if each.name != "on-demand"]
     in_time = [each for each in able if 1 - each.late >= confidence]
     if not able:
         return f"on-demand costs ${fixed:.2f}; name a policy with spot machines to compare, like greedy or uniform"
@@ -199,17 +190,13 @@ def _advice(outcomes: Sequence[PolicyOutcome], fixed: float, confidence: float, 
             f"refuse spot: even {best.name} is late in {best.late:.0%} of runs, and {1 - confidence:.0%} is what "
             f"--confidence allows; rent {counted(workers, 'machine')} on demand for ${fixed:.2f}"
         )
-    best = min(in_time, key=lambda each: _mean(each.dollars))
-    cost = _mean(best.dollars)
+    best = min(in_time, key=lambda each: each.dollars.value)
+    cost = best.dollars.value
     if cost >= fixed:
         return f"refuse spot: {best.name} costs ${cost:.2f} in the mean, and on-demand ${fixed:.2f}"
     late = f"late in {best.late:.1%} of runs"
     how = "alone" if best.name == "spot" else f"with {best.name}"
     return f"take spot {how}: ${cost:.2f} in the mean, on-demand ${fixed:.2f}; {late}"
-
-
-def _mean(dollars: Interval | None) -> float:
-    return math.inf if dollars is None else dollars.value
 
 
 # Traces and prices as the market of one gang

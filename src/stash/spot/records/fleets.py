@@ -7,8 +7,9 @@ long an iteration takes and how loss falls is ``spot/model``'s business. Seconds
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +21,7 @@ from stash.spot.records.risks import FleetRisk, InterruptionBand
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
 SpeedModel = Literal["queue", "paper"]
-"""How workers get into each other's way: at a server's queue, or by equations (8) and (9)."""
+"""How workers get into each other's way: at a server's queue; ``paper``, equations (8) and (9), is of older files."""
 RentalMarket = Literal["spot", "on-demand"]
 MAX_WORKERS = 100_000
 
@@ -95,13 +96,6 @@ class ParameterServers(Record):
         """What memory each of them needs, as words; where that is known."""
         needs = format_bytes(self.needs_bytes or 0.0)
         return f"{counted(self.count, 'server')} needs {needs} for parameters, optimizer, exchange and checkpoint"
-
-
-class Contention(Record):
-    """α₁ and β₁ of equation (9)."""
-
-    alpha: Number
-    beta: Number
 
 
 class SizeFactor(Record):
@@ -193,8 +187,6 @@ class FleetPool(Record):
     """Breq: what a single worker uses while it communicates."""
     pcie_bytes_per_second: Number = Field(gt=0)
     server: ParameterServers
-    contention: Contention | None = None
-    """Of the paper's model alone."""
     loss: LossCurve
     start_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """From the request to the first update; paid."""
@@ -210,6 +202,11 @@ class FleetPool(Record):
     """Where the prices are of; ``None`` if unstated."""
     randomness: Annotated[Number, Field(ge=0, le=1)] | None = None
     """How workers arrive at the servers, as ``FittedQueue`` has it; ``None``: they were not timed."""
+
+    @property
+    def senders(self) -> int:
+        """Workers that it takes to fill a server's link, each with what it uses while it communicates."""
+        return math.ceil(self.server.bytes_per_second / self.worker_bytes_per_second)
 
     @model_validator(mode="after")
     def _names_differ(self) -> FleetPool:
@@ -256,22 +253,13 @@ class FittedQueue(Record):
     """Share of that work that more servers do not divide; 0 where only one number of servers was measured."""
 
 
-class FittedSharing(Record):
-    """Equations (7) to (9), with what speeds alone can tell of them."""
-
-    exchange_seconds: Annotated[Number, Field(ge=0)]
-    """2 · S / Breq, of a single worker."""
-    demand: Number = Field(gt=0)
-    """Breq / Bps."""
-    contention: Contention
-
-
 class HeldOut(Record):
-    """One measured fleet as models fitted to all others predict it."""
+    """One measured fleet as a queue fitted to all others predicts it."""
 
     run: FleetRun
     queue: Number | None
-    paper: Number | None
+    paper: Number | None = None
+    """Of older files, as ``FleetModel.paper``."""
 
 
 class FleetModel(Record):
@@ -283,8 +271,8 @@ class FleetModel(Record):
     source: Sentence
     lone: tuple[SingleWorker, ...]
     queue: FittedQueue
-    paper: FittedSharing | None
-    """``None`` with fewer fleets than it has coefficients to fit: three sizes."""
+    paper: dict[str, Any] | None = None
+    """Equations (7) to (9), which older files have too; nothing reads them."""
     spread: dict[SpeedModel, Number | None]
     """Standard deviation of ln(measured / predicted), out of sample; ``None`` if none could be left out."""
     error: dict[SpeedModel, Number | None]

@@ -98,6 +98,7 @@ class FleetRisk(Record):
 
     mode: TrainingMode
     how: Literal["closed form", "Monte Carlo", "replay"]
+    """The first of older files alone."""
     p_deadline: Interval
     """With what the pool says of its own uncertainty."""
     dollars: Interval
@@ -123,17 +124,17 @@ class PolicyOutcome(Record):
 
     name: PlainName
     text: Sentence
-    dollars: Interval | None
-    """Mean; ``None`` if no run could be done."""
-    on_demand_hours: Interval | None
+    dollars: Interval
+    """Mean."""
+    on_demand_hours: Interval
     """Of the gang."""
     late: float
     """Share of runs."""
     runs: Count
-    late_interval: Interval | None = None
+    late_interval: Interval
     """The same share; its ends are unknown where the traces hold less than two whole runs one after the other."""
-    revocations: Number | None = None
-    """Mean of a run, of the whole gang; ``None`` for who knew them beforehand."""
+    revocations: Number
+    """Mean of a run, of the whole gang."""
 
 
 class HeldSpan(Record):
@@ -171,9 +172,9 @@ class SpotSimulation(Record):
     mode: TrainingMode = "asynchronous"
     checkpoint: CheckpointInterval | None = None
     """Of a synchronous job."""
-    independent: Number | None = None
-    """Whole runs that the traces hold one after the other; ``None`` in older files."""
-    deadline_seconds: Number | None = None
+    independent: Number
+    """Whole runs that the traces hold one after the other."""
+    deadline_seconds: Number
     courses: tuple[PolicyCourse, ...] = ()
     """One run as every policy did it: one with as many revocations as most have."""
     there: tuple[tuple[Number, Number], ...] = ()

@@ -61,6 +61,25 @@ class FleetRequest(RentRequest):
     def setup(self) -> str:
         return own_wheel().install(self.folder.work, f"ray=={self.ray}", extra="spot")
 
+    @property
+    def at_once(self) -> int:
+        """Workers that a server lets send at a time: as fill its link, as far as its memory has buffers for more."""
+        pool, server = self.plan.pool, self.plan.pool.server
+        if server.memory_bytes is None or server.needs_bytes is None:
+            return pool.senders
+        spare = (server.memory_bytes - server.needs_bytes) / self._two_buffers
+        return max(1, min(pool.senders, 1 + int(spare)))
+
+    @property
+    def server_bytes(self) -> float | None:
+        needs = super().server_bytes
+        return None if needs is None else needs + (self.at_once - 1) * self._two_buffers
+
+    @property
+    def _two_buffers(self) -> float:
+        """Bytes that one more sender takes: ``trays_of`` of ``spot/train/server``."""
+        return 2 * self.plan.pool.exchange_bytes / self.servers
+
     def server_task(self) -> Submission:
         what = "servers, and the head of the training"
         return self.server_submission(what, self._server_run(), _TOKEN_MODE, self.checkpoints, self.servers)
@@ -81,6 +100,7 @@ class FleetRequest(RentRequest):
                 for number, kind in enumerate(first_workers(self), start=1)
             ],
             "loss": self.plan.loss,
+            "at_once": self.at_once,
             "address": f"HEAD_ADDRESS:{PORT}",
             "interface": "HEAD_ADDRESS",
             "model": f"HOME_FOLDER/{HERE}/model.pt",

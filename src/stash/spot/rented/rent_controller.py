@@ -50,6 +50,14 @@ _EVENTS, _JOBS, _CLUSTERS = "events", "jobs", "clusters"
 """Names of what runs in the background: what follows the head, and two looks at clouds."""
 
 
+def ending_dollars(hourly: float, server: float) -> float:
+    """What all that is rented, of so many $/h, costs from the look that has it end: saved, fetched and taken down.
+
+    The servers stay until what they have left is fetched, which may take as long as it is waited for.
+    """
+    return (hourly * (CHECK_SECONDS + ENDING_SECONDS) + server * _FETCH_SECONDS) / HOUR
+
+
 class RentPolicy(Protocol):
     """Knows what a training needs; decides what is rented when some of it goes."""
 
@@ -103,6 +111,8 @@ class RentController:
     _followed: float = -math.inf
     _unread: set[str] = field(default_factory=set)
     """Looks that are under way or were not taken yet."""
+    _blind: float = -math.inf
+    """Until when nothing is decided: how far a training is that was taken on shows its next look."""
     _again: float | None = None
     """When to decide again, though nothing has happened."""
     _ended: str | None = None
@@ -144,7 +154,10 @@ class RentController:
         return self.backend.programs.now()
 
     def _take_on(self, open_leases: Sequence[OpenLease]) -> None:
-        """What an earlier controller left: gone on with if its server is there, ended if not."""
+        """What an earlier controller left: gone on with if its server is there, ended if not.
+
+        Raises JobError, and leaves all of it as it is, where training had begun and its server does not answer.
+        """
         for lease in open_leases:
             self.backend.adopt(lease)
         server = next((lease for lease in open_leases if lease.name == self.request.server), None)
@@ -152,6 +165,9 @@ class RentController:
             seen = self.backend.call(server.check, ENDING_SECONDS)
             if seen.code != 0 or not is_gone(server.check, seen.output, server.name):
                 self._head = self._address(until=self._now + _SSH_SECONDS)
+                if self._head is None and len(open_leases) > 1:  # workers come once the head is up
+                    self._leave(open_leases)
+                    raise JobError(f"{server.name} does not answer by ssh; try the same command again")
         if self._head is None:
             self._release_all()
             return
@@ -159,8 +175,15 @@ class RentController:
         for lease in open_leases:
             if lease.name != self.request.server:
                 self.workers.adopt(lease.name, self._head)
-        self.workers.changed = True
+        self.workers.changed, self._blind = True, self._now + CHECK_SECONDS
         self.say(f"{self.request.server} still runs; taken on")
+
+    def _leave(self, leases: Sequence[OpenLease]) -> None:
+        """Name what runs on, with what ends it."""
+        for lease in leases:
+            del self.backend.leases[lease.name]
+            ends = " and ".join(" ".join(words) for words in lease.release)
+            self.backend.left.append(f"{lease.name} runs on; `{ends}` ends it")
 
     def _rent_server(self) -> str:
         submission = self.request.server_task()
@@ -200,8 +223,8 @@ class RentController:
         while True:
             follow_requests()
             self._read_log()
-            again = self._again is not None and self._now >= self._again
-            if (self.workers.changed or again) and self._ended is None and not self._beyond_cap():
+            due = self.workers.changed or (self._again is not None and self._now >= self._again)
+            if due and self._now >= self._blind and self._ended is None and not self._beyond_cap():
                 self._decide()
             self.workers.look()
             self._look()
@@ -260,7 +283,7 @@ class RentController:
         assert self._head is not None
         self.workers.changed, self._again = False, None
         seconds_left = self._began + self.request.plan.deadline_seconds - self._now
-        found = self.policy.decide(self.workers, seconds_left, max(0.0, self.cap - self.backend.dollars))
+        found = self.policy.decide(self.workers, seconds_left, max(0.0, self._dollars_left))
         self.say(found.why)
         if found.look_again_seconds is not None:
             self._again = self._now + found.look_again_seconds
@@ -314,13 +337,13 @@ class RentController:
         return None
 
     def _beyond_cap(self) -> bool:
-        """Whether what is rented would pass the cap if it were asked to end at the next look only.
+        return self._dollars_left <= 0
 
-        The server stays until what it has left is fetched, which may take as long as it is waited for.
-        """
-        committed = self.backend.dollars_per_hour * (CHECK_SECONDS + ENDING_SECONDS) / HOUR
-        committed += self.request.server_dollars * _FETCH_SECONDS / HOUR
-        return self.backend.dollars + committed >= self.cap
+    @property
+    def _dollars_left(self) -> float:
+        """What training may still cost, below 0 where ending would pass the cap."""
+        ending = ending_dollars(self.backend.dollars_per_hour, self.request.server_dollars)
+        return self.cap - self.backend.dollars - ending
 
     def _save_and_fetch(self) -> None:
         """Have the head save and end, end the workers once it has, and fetch what there is."""

@@ -18,9 +18,11 @@ from stash.catalog.facts import OLD_DAYS, Instance, age
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.units import counted
+from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.rented.job_tasks import FleetRequest, GangRequest
-from stash.spot.rented.tasks import RentRequest, dollars_at_most, first_workers
+from stash.spot.rented.rent_controller import ending_dollars
+from stash.spot.rented.tasks import RentRequest, at_most, dollars_at_most, first_workers
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.study.study_folder import StudyFolder
 
@@ -32,7 +34,8 @@ _BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\
 def run_folder(plan: Path, work: Path) -> StudyFolder:
     """The run's folder: ``job.run`` for ``job.plan.json``, in the same folder."""
     whole = plan.resolve()
-    return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.run"), work, "stash spot run")
+    name = whole.name.removesuffix(".json").removesuffix(".plan")
+    return StudyFolder(whole.with_name(f"{name}.run"), work, "stash spot run")
 
 
 def request(
@@ -45,11 +48,15 @@ def request(
     checkpoints: str | None = None,
 ) -> FleetRequest:
     """All that does not change while machines come and go; raises UserError."""
-    common = _common(plan, infra, folder, catalog, today)
+    common = _common(plan, infra, folder, catalog, today, checkpoints)
     if plan.pool.server.count > 1 and checkpoints is None:
         raise UserError(
             f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
             "bucket, like --checkpoint-url s3://my-bucket"
+        )
+    if (count := FleetWish.of(plan).fleet_count) > MAX_FLEETS:
+        raise UserError(
+            f"the plan's quotas allow {count:,} fleets, of which none can be chosen again; plan with fewer"
         )
     check_optimizer(load_job(job))  # it has to be importable here, too
     path, _, name = job.rpartition(":")
@@ -61,7 +68,7 @@ def request(
             "pip install 'stash-ddl[spot]'"
         ) from None
     inside = _inside(path, folder.work, EXAMPLE)
-    return FleetRequest(**common, job=f"{inside}:{name}", ray=ray, checkpoints=checkpoints)
+    return FleetRequest(**common, job=f"{inside}:{name}", ray=ray)
 
 
 def gang(
@@ -76,26 +83,16 @@ def gang(
     every: float,
 ) -> GangRequest:
     """The same of a synchronous script, ``every`` seconds between its checkpoints; raises UserError."""
-    common = _common(plan, infra, folder, catalog, today)
+    common = _common(plan, infra, folder, catalog, today, checkpoints)
     if checkpoints is None:
         raise UserError(
             "with --sync every node has to find the checkpoints that another has saved; name a bucket for them, like "
             "--checkpoint-url s3://my-bucket/run1"
         )
-    if not _BUCKET.fullmatch(checkpoints):
-        raise UserError(
-            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
-        )
     if not Path(script[0]).is_file():
         raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
     inside = _inside(script[0], folder.work, f"--sync {Path(script[0]).name} …")
-    request = GangRequest(
-        **common,
-        script=(str(inside), *script[1:]),
-        checkpoints=checkpoints,
-        least=least,
-        every=every,
-    )
+    request = GangRequest(**common, script=(str(inside), *script[1:]), least=least, every=every)
     if least > request.most:
         raise UserError(
             f"--min-nodes {least}: the plan has {counted(request.most, 'worker')}; ask for no more than that"
@@ -103,8 +100,14 @@ def gang(
     return request
 
 
-def _common(plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, today: date) -> dict[str, Any]:
+def _common(
+    plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, today: date, checkpoints: str | None
+) -> dict[str, Any]:
     """What the requests of all kinds of jobs have in common."""
+    if checkpoints is not None and not _BUCKET.fullmatch(checkpoints):
+        raise UserError(
+            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
+        )
     cloud, _, named = infra.partition("/")
     region: str | None = named
     if cloud in KUBERNETES:
@@ -127,18 +130,22 @@ def _common(plan: FleetPlan, infra: str, folder: StudyFolder, catalog: Catalog, 
         "cloud": cloud,
         "region": region,
         "instances": instances,
+        "checkpoints": checkpoints,
     }
 
 
 def within_cap(request: RentRequest, cap: float) -> None:
     """Raise UserError for a cap that ends the training before it has well begun."""
     chosen = request.plan.chosen
+    assert chosen is not None
     hour = request.server_dollars + sum(dollars_at_most(kind) for kind in first_workers(request))
-    needed = hour if chosen is None else min(hour, chosen.dollars)
+    whole = at_most(chosen.dollars)
+    needed = min(hour, whole) + ending_dollars(hour, request.server_dollars)
     if cap < needed:
         raise UserError(
-            f"--max-dollars {cap:g} does not last for the first hour, which costs ${hour:.2f} at most; allow "
-            f"that, or plan a smaller fleet with `stash spot plan … --max-dollars {cap:g}`"
+            f"--max-dollars {cap:g} does not last for the {'first hour' if hour < whole else 'training'} and for "
+            f"ending it, which cost ${needed:.2f} at most; allow that, or plan a smaller fleet with "
+            f"`stash spot plan … --max-dollars {cap:g}`"
         )
 
 

@@ -28,6 +28,7 @@ import yaml
 from stash.catalog.facts import Instance
 from stash.catalog.machines import resources, where
 from stash.core.errors import UserError
+from stash.plan.launch import AUTOSTOP
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.study.backend import ProgramWords, Submission
 from stash.study.programs import JSON
@@ -76,7 +77,6 @@ class RentRequest(ABC):
     """Of the types that the catalog knows."""
     checkpoints: str | None = None
     """A bucket; ``None``: the servers' own disk."""
-    idle_minutes: int = 10
 
     @property
     @abstractmethod
@@ -116,6 +116,11 @@ class RentRequest(ABC):
         return at_most(self.plan.pool.server.dollars_per_hour) * self.servers
 
     @property
+    def server_bytes(self) -> float | None:
+        """Memory that a server's machine has to have; ``None`` if that is unknown."""
+        return self.plan.pool.server.needs_bytes
+
+    @property
     def setup(self) -> str:
         """The line of shell that installs what every machine needs, the job's ``requirements.txt`` included."""
         return own_wheel().install(self.folder.work)
@@ -128,14 +133,14 @@ class RentRequest(ABC):
         if pool.instance is not None and self.region is not None:
             machine = {"instance_type": pool.instance.partition("+")[0]}
         else:
-            memory = {} if pool.needs_bytes is None else {"memory": f"{math.ceil(pool.needs_bytes / 2**30)}+"}
+            memory = {} if self.server_bytes is None else {"memory": f"{math.ceil(self.server_bytes / 2**30)}+"}
             machine = {"cpus": f"{pool.cores}+", **memory}
         rented = {
             **where(self.cloud, self.region),
             **machine,
             "use_spot": False,
             "max_hourly_cost": at_most(pool.dollars_per_hour),
-            "autostop": {"idle_minutes": self.idle_minutes, "down": True},
+            "autostop": AUTOSTOP,
         }
         task = {"name": self.server} | ({} if nodes is None else {"num_nodes": nodes})
         return Submission(

@@ -221,7 +221,7 @@ class SpotWorkers:
             )
         last = printable_line((printed.strip().splitlines() or ["it printed nothing"])[-1], 200)
         self._failures += 1
-        if self._failures >= _FAILURES and not self.joins:
+        if self._failures >= _FAILURES and not any(each.joined for each in self.members.values()):
             raise JobError(
                 f"workers fail before they train: {last}; `sky jobs logs --name {worker.submission.lease}`"
             )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +23,19 @@ from scipy.special import ndtri
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish
 from stash.spot.model.convergence import updates_to
-from stash.spot.model.queueing import (
-    FleetPace,
-    asynchronous,
-    exact,
-    iteration_seconds,
-    lattice,
-    of_pool,
-    schweitzer,
-    states,
-)
+from stash.spot.model.queueing import FleetPace, asynchronous, exact, lattice, of_pool
 from stash.spot.records.fleets import FleetPlan, FleetPool
 
 Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int_]
-MAX_CANDIDATES = 20_000
-"""Fleets that are weighed at most: a fraction of a second."""
 _NEVER = 1e9
 """Seconds until a type that is planned on demand is asked for on spot: longer than any training."""
-_MAX_TYPES = 8
-"""Types that more machines are taken of, the cheapest for what they do first; a replacement is no new plan."""
+_TELLING = 0.05
+"""Share of all updates by the curve after which what was observed tells how wrong the curve is."""
 
 
 @dataclass(frozen=True, eq=False)
 class MachineOffers:
-    """How one more machine of each type could be had: [type] each."""
+    """How one more machine of each type could be had now: [type] each."""
 
     kept: Array
     """Machines that stay, of either kind."""
@@ -58,9 +46,22 @@ class MachineOffers:
     on_demand: Array
     """$/h; infinite where unstated, or where it was refused lately."""
 
-    def of(self, types: Integers) -> MachineOffers:
-        """The offers of these types alone."""
-        return MachineOffers(self.kept[types], self.spot[types], self.cooling[types], self.on_demand[types])
+    @property
+    def fixed(self) -> Bools:
+        """Whether it is rented on demand: where spot machines cool down, or cost no less."""
+        found: Bools = np.isfinite(self.on_demand) & ((self.cooling > 0) | (self.on_demand <= self.spot))
+        return found
+
+    @property
+    def prices(self) -> Array:
+        """$/h, as it is rented."""
+        return np.where(self.fixed, self.on_demand, self.spot)
+
+    @property
+    def dearer(self) -> Bools:
+        """Whether it is rented on demand although a spot machine costs less."""
+        found: Bools = self.fixed & (self.on_demand > self.spot)
+        return found
 
 
 def offers_of(
@@ -76,90 +77,11 @@ def offers_of(
     )
 
 
-def candidates(pool: FleetPool, offers: MachineOffers) -> tuple[Integers, Array]:
-    """(types that more is taken of, how many more: [fleet, such type]); the first fleet adds nothing."""
+def additions(pool: FleetPool, offers: MachineOffers) -> Array:
+    """All that could be added now within the quotas: [fleet, type]; the first adds nothing."""
     room = np.maximum(np.array([float(kind.quota) for kind in pool.types]) - offers.kept, 0.0)
-    hot, fixed = offers.cooling > 0, np.isfinite(offers.on_demand)
-    if (
-        not fixed.any()
-    ):  # then waiting for a type to cool down is no choice: nothing would do instead if it was refused again
-        room[hot] = 0
-    price = np.where(
-        hot & fixed, offers.on_demand, np.where(hot, offers.spot, np.minimum(offers.spot, offers.on_demand))
-    )
-    worth = price * np.array([kind.single_seconds for kind in pool.types])
-    few = np.argsort(np.where(room > 0, worth, math.inf), kind="stable")[:_MAX_TYPES]
-    limits = room[few].astype(int)
-    while states(limits.tolist()) > MAX_CANDIDATES:
-        limits = np.minimum(limits, limits.max() - max(1, limits.max() // 8))
-    return few, lattice(limits.tolist())
-
-
-@dataclass(frozen=True, eq=False)
-class Additions:
-    """One way to have what each fleet has more than its survivors."""
-
-    extra: Array
-    """[fleet, type]."""
-    on_demand: Bools
-    """How: [type]."""
-    prices: Array
-    """$/h: [type]."""
-    waits: Array
-    """Seconds until a machine is asked for: [type]."""
-    possible: Bools
-    """[fleet]."""
-    dearer: Bools
-    """Whether any is on demand where a spot machine would cost less: [fleet]."""
-
-    @property
-    def delay(self) -> Array:
-        """Seconds until the last of them is asked for: [fleet]."""
-        found: Array = np.max(np.where(self.extra > 0, self.waits, 0.0), axis=1)
-        return found
-
-
-def on_spot(offers: MachineOffers, extra: Array) -> Additions:
-    """All on spot, those of a type that cools down once it has."""
-    none = np.zeros(len(extra), dtype=bool)
-    return Additions(extra, np.zeros(extra.shape[1], dtype=bool), offers.spot, offers.cooling, ~none, none)
-
-
-def at_once(offers: MachineOffers, extra: Array) -> Additions:
-    """On demand where spot machines cool down, or cost no less."""
-    hot = offers.cooling > 0
-    fixed = np.isfinite(offers.on_demand) & (hot | (offers.on_demand <= offers.spot))
-    return _paid(offers, extra, fixed, hot & ~fixed)
-
-
-def on_demand_only(offers: MachineOffers, extra: Array) -> Additions:
-    """What is left if no spot machine is to be had."""
-    fixed = np.isfinite(offers.on_demand)
-    return _paid(offers, extra, fixed, ~fixed)
-
-
-def _paid(offers: MachineOffers, extra: Array, fixed: Bools, never: Bools) -> Additions:
-    dearer = fixed & (offers.on_demand > offers.spot)
-    return Additions(
-        extra=extra,
-        on_demand=fixed,
-        prices=np.where(fixed, offers.on_demand, offers.spot),
-        waits=np.zeros(extra.shape[1]),
-        possible=~_has(extra, never),
-        dearer=_has(extra, dearer),
-    )
-
-
-def _has(extra: Array, types: Bools) -> Bools:
-    """Whether there is any of these types, in each fleet."""
-    found: Bools = np.any(extra[:, types] > 0, axis=1)
-    return found
-
-
-_MAX_STATES = 50_000
-"""Fleets that exact analysis holds within that time; more are weighed by Schweitzer's approximation."""
-_TELLING = 0.05
-"""Share of all updates by the curve after which what was observed tells how wrong the curve is."""
+    room[(offers.cooling > 0) & ~offers.fixed] = 0
+    return lattice(room.astype(int).tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,99 +139,58 @@ class RentDecision:
     """Until when machines on demand would be in time, if no spot machine were to come; ``None``: they are not now."""
 
 
-@dataclass(frozen=True, eq=False)
-class FleetAnswers:
-    """What could be done, an entry each."""
-
-    training: Array
-    """Seconds until the loss is reached; infinite: never."""
-    dollars: Array
-    """From now on."""
-    in_time: Bools
-    affordable: Bools
-    """And possible at all."""
-    waits: Bools
-    """Whether some of it is asked for later."""
-    dearer: Bools
-    """Whether some of it is on demand where a spot machine would cost less."""
-    size: Array
-    """Machines that are added."""
-
-
 class FleetOutlook:
     """What survivors, the first of ``counts`` [fleet, type], can reach, and what they could with more."""
 
     def __init__(self, plan: FleetPlan, seen: FleetSituation, counts: Array) -> None:
-        wish = FleetWish(plan.pool, plan.model, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
-        present = counts.sum(axis=1) > 0
-        safe = np.where(present[:, None], counts, 1.0)  # an empty fleet has no pace; it is left out below
-        pace = asynchronous(safe, _iterations(wish, safe) / _corrections(wish, seen), wish.samples)
-        rate = np.where(present, pace.updates_per_second, 0.0)
-        left = _left(plan, seen, pace, safe.sum(axis=1))
-        whole = np.full_like(left, math.inf)
-        np.divide(left, rate, out=whole, where=rate > 0)
-        self._whole = np.where(left > 0, whole, 0.0)
+        wish = FleetWish(plan.pool, plan.loss, max(seen.seconds_left, 0.0), plan.confidence)
+        self._whole, present = np.full(len(counts), math.inf), counts.any(axis=1)
+        if present.any():
+            some = counts[present]
+            pace = asynchronous(some, _iterations(plan.pool, some) / _corrections(plan.pool, seen), wish.samples)
+            self._whole[present] = _left(plan, seen, pace, some.sum(axis=1)) / pace.updates_per_second
+        self.trains = bool(np.isfinite(self._whole[0]))
+        """Whether the survivors reach the loss by themselves, in whatever time."""
         caution = 1.0  # by how much the time left is taken shorter for the confidence of the plan
         if wish.confidence is not None and wish.deviation is not None:
             caution = math.exp(-float(ndtri(wish.confidence)) * wish.deviation)
-        self._join, self._limit = seen.join_seconds, seen.seconds_left * caution
-        self._money = math.inf if seen.dollars_left is None else seen.dollars_left
+        self._join, self.limit = seen.join_seconds, seen.seconds_left * caution
+        self.money = math.inf if seen.dollars_left is None else seen.dollars_left
         self._hourly = wish.server_price + _hourly(plan, seen)
-        self._room = np.ones(len(counts), dtype=bool)
-        if plan.pool.most_vcpus is not None:
-            self._room[1:] = (counts @ wish.vcpus <= plan.pool.most_vcpus)[1:]
+        self.fits = wish.within_vcpus(counts)
+        self.fits[0] = True  # who is there stays
 
-    def last_moment(self, instead: Additions) -> float | None:
-        """The last moment to ask for ``instead`` and be in time within the money; ``None``: it is too late now.
-
-        T = t(F) + J · (1 − t(F) / t(S)), where t is what a fleet takes by itself from now on. Dollars grow with J
-        too, or fall where what is added costs more than its work saves.
-        """
-        alone = self._whole[0]
-        helps = instead.possible & self._room & (self._whole < min(alone, self._limit))
-        if not helps.any():
-            return None
-        whole, added = self._whole[helps], (instead.extra @ instead.prices)[helps]
-        hourly = self._hourly + added
-        slope = 1 - whole / alone
-        by_time = (self._limit - whole) / slope
-        at_once, growth = whole * hourly + added * self._join, slope * hourly - added
-        money = self._money * HOUR
-        by_money = np.where(at_once + growth * by_time <= money, math.inf, -math.inf)
-        np.divide(money - at_once, growth, out=by_money, where=growth > 0)
-        latest = float(np.minimum(by_time, by_money).max()) - self._join
-        return latest if latest >= 0 else None
-
-    def answers(self, had: Additions, last: float | None) -> FleetAnswers:
-        """``last``: the last moment for what would be done were no spot machine to come.
-
-        Waiting for a type to cool down is possible while somebody trains, and as long as the wait and one more
-        change-over, after which it is known whether its machines come, do not pass that moment.
-        """
-        added, delay = had.extra.any(axis=1), had.delay
-        waits = delay > 0
-        training = self._seconds(np.where(added, self._join + delay, 0.0))
-        hourly = self._hourly + had.extra @ had.prices
-        dollars = np.full_like(training, math.inf)
-        np.multiply(training, hourly / HOUR, out=dollars, where=np.isfinite(training))
-        dollars -= had.extra @ (had.prices * had.waits) / HOUR
-        affordable = np.isfinite(training) & had.possible & self._room & (dollars <= self._money)
-        if last is None or not math.isfinite(self._whole[0]):
-            affordable &= ~waits
-        else:
-            affordable &= ~waits | ((delay + self._join <= last) & (delay < training))
-        in_time = training <= self._limit
-        return FleetAnswers(training, dollars, in_time, affordable, waits, had.dearer, had.extra.sum(axis=1))
-
-    def _seconds(self, join: Array) -> Array:
-        """T, of each fleet that is complete after ``join`` seconds."""
+    def training(self, join: Array) -> Array:
+        """T: seconds of each fleet that is complete after ``join`` seconds; infinite: it never reaches the loss."""
         alone = self._whole[0]  # what the survivors would take
         first = np.minimum(join, alone)
         undone = 1 - first / alone if alone > 0 else np.zeros_like(first)
         rest = np.zeros_like(first)
         np.multiply(undone, self._whole, out=rest, where=undone > 0)
-        training: Array = first + rest
-        return training
+        found: Array = first + rest
+        return found
+
+    def dollars(self, training: Array, added: Array) -> Array:
+        """From now on, with so many $/h besides those of the survivors and the servers."""
+        found = np.full_like(training, math.inf)
+        np.multiply(training, (self._hourly + added) / HOUR, out=found, where=np.isfinite(training))
+        return found
+
+    def last_moment(self, extra: Array, prices: Array) -> float | None:
+        """The last moment to ask for what is added on demand and be in time; ``None``: it is too late now.
+
+        T = t(F) + J · (1 − t(F) / t(S)), where t is what a fleet takes by itself from now on. The money is what it
+        would take if it was asked for now.
+        """
+        alone, known = self._whole[0], np.isfinite(prices)
+        paid = self.dollars(self.training(np.full(len(extra), self._join)), extra @ np.where(known, prices, 0.0))
+        helps = ~np.any(extra[:, ~known] > 0, axis=1) & self.fits & (paid <= self.money)
+        helps &= self._whole < min(alone, self.limit)
+        if not helps.any():
+            return None
+        whole = self._whole[helps]
+        latest = float(((self.limit - whole) / (1 - whole / alone)).max()) - self._join
+        return latest if latest >= 0 else None
 
 
 def _hourly(plan: FleetPlan, seen: FleetSituation) -> float:
@@ -321,36 +202,24 @@ def _hourly(plan: FleetPlan, seen: FleetSituation) -> float:
     )
 
 
-def _iterations(wish: FleetWish, counts: Array) -> Array:
-    """Tᵢ, [fleet, type], of many fleets at once, whatever the pool's size."""
-    if wish.model == "paper":
-        return iteration_seconds(wish.pool, counts.sum(axis=1))
-    network, most = of_pool(wish.pool), counts.max(axis=0).astype(int)
-    here = most > 0
-    network = replace(network, think=network.think[here])
-    found = np.ones_like(counts)  # of types that no fleet has, anything: they do nothing
-    if states(most[here].tolist()) > _MAX_STATES:
-        found[:, here] = schweitzer(counts[:, here], network)
-    else:
-        found[:, here] = exact(most[here].tolist(), network).of(counts[:, here])
-    return found
+def _iterations(pool: FleetPool, counts: Array) -> Array:
+    """Tᵢ, [fleet, type]."""
+    return exact(counts.max(axis=0).astype(int).tolist(), of_pool(pool)).of(counts)
 
 
-def _corrections(wish: FleetWish, seen: FleetSituation) -> Array:
+def _corrections(pool: FleetPool, seen: FleetSituation) -> Array:
     """Observed over predicted speed of each type; of types that were not seen, what the others have in common."""
-    counts = np.array([[float(seen.workers.get(kind.name, 0)) for kind in wish.pool.types]])
-    if not counts.any() or not seen.speeds:
-        return np.ones(len(wish.pool.types))
-    predicted = 1 / _iterations(wish, counts)[0]
+    counts = np.array([[float(seen.workers.get(kind.name, 0)) for kind in pool.types]])
+    predicted = 1 / _iterations(pool, counts)[0]
     known = {
         number: seen.speeds[kind.name] / predicted[number]
-        for number, kind in enumerate(wish.pool.types)
+        for number, kind in enumerate(pool.types)
         if seen.speeds.get(kind.name, 0.0) > 0 and counts[0, number] > 0
     }
     if not known:
-        return np.ones(len(wish.pool.types))
+        return np.ones(len(pool.types))
     usual = math.exp(sum(map(math.log, known.values())) / len(known))
-    return np.array([known.get(number, usual) for number in range(len(wish.pool.types))])
+    return np.array([known.get(number, usual) for number in range(len(pool.types))])
 
 
 def _left(plan: FleetPlan, seen: FleetSituation, pace: FleetPace, size: Array) -> Array:

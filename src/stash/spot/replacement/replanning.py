@@ -15,24 +15,23 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from stash.core.units import counted
+from stash.predict.draws import Array
+from stash.spot.choose.fleet_costs import HOUR
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.replacement.outlook import (
     Bools,
-    FleetAnswers,
     FleetOutlook,
     FleetSituation,
     GangSituation,
+    MachineOffers,
     RentDecision,
-    at_once,
-    candidates,
+    additions,
     offers_of,
-    on_demand_only,
-    on_spot,
 )
 
 _HARDLY_LATER = 1.05
@@ -60,62 +59,81 @@ class Replanning(RentDecision):
 def replan(plan: FleetPlan, seen: FleetSituation) -> Replanning:
     """What to add to the survivors.
 
-    The cheapest spot machines that can be had now and are in time. If none are, the cheapest mix that is: with
-    machines on demand, or, while somebody trains, with spot ones that are asked for once their type has cooled down,
-    if machines on demand would still be in time were those refused: R ≥ C + 2d then, the safety net of Wu et al.
+    The cheapest spot machines that can be had now and are in time. If none are, the cheapest mix that is, with
+    machines on demand; their types are waited for on spot instead, while somebody trains and where that costs less,
+    if machines on demand would still be in time were they refused: R ≥ C + 2d then, the safety net of Wu et al.
     ("Can't Be Late", NSDI 2024). If nothing is in time, the soonest that the money allows, which has to be twice as
     soon to have machines on demand.
     """
     began = time.perf_counter()
     offers = offers_of(plan.pool, seen.workers, seen.cooling, seen.refused)
-    few, extra = candidates(plan.pool, offers)
-    counts = np.tile(offers.kept, (len(extra), 1))  # [fleet, type]
-    counts[:, few] += extra
-    outlook = FleetOutlook(plan, seen, counts)
-    last = outlook.last_moment(on_demand_only(offers.of(few), extra))
-    ways = (on_spot(offers.of(few), extra), at_once(offers.of(few), extra))
-    each = [outlook.answers(way, last) for way in ways]
-    columns = {
-        name.name: np.concatenate([getattr(part, name.name) for part in each]) for name in fields(FleetAnswers)
-    }
-    answers = FleetAnswers(**columns)
-    at = _best(answers)
-    had, types = ways[at // len(extra)], [plan.pool.types[number].name for number in few]
-    row = had.extra[at % len(extra)]
+    extra = additions(plan.pool, offers)
+    outlook = FleetOutlook(plan, seen, offers.kept + extra)
+    training = outlook.training(np.where(extra.any(axis=1), seen.join_seconds, 0.0))
+    dollars = outlook.dollars(training, extra @ offers.prices)
+    affordable = np.isfinite(training) & outlook.fits & (dollars <= outlook.money)
+    in_time = training <= outlook.limit
+    dear = np.any(extra[:, offers.dearer] > 0, axis=1)
+    last = outlook.last_moment(extra, offers.on_demand)
+    at = _best(training, dollars, extra.sum(axis=1), affordable, in_time, dear)
+    row, seconds, paid = extra[at], float(training[at]), float(dollars[at])
+    hot = offers.dearer & (row > 0)
+    waited = _waiting(outlook, offers, row, at, last, seen.join_seconds) if dear[at] and in_time[at] else None
+    if waited is not None and waited[1] <= paid:
+        seconds, paid = waited
+    else:
+        hot = np.zeros_like(hot)
 
     def those(which: Bools) -> dict[str, int]:
-        return {name: int(more) for name, more, wanted in zip(types, row, which, strict=True) if more > 0 and wanted}
+        named = zip(plan.pool.types, row, which, strict=True)
+        return {kind.name: int(more) for kind, more, wanted in named if more > 0 and wanted}
 
-    waits = had.waits > 0
-    spot, dear, later = those(~had.on_demand & ~waits), those(had.on_demand), those(waits)
-    finite = bool(np.isfinite(answers.training[at]))
-    in_time, affordable = bool(answers.in_time[at]), bool(answers.affordable[at])
+    spot, on_demand, later = those(~offers.fixed), those(offers.fixed & ~hot), those(hot)
+    finite = math.isfinite(seconds)
     cooling = [left for each in (seen.cooling, seen.refused) for left in each.values() if left > 0]
+    why = _why(_rented(spot, on_demand), later, bool(in_time[at]), bool(affordable[at]), finite, bool(dear[at]))
     return Replanning(
         add=spot,
-        why=_why(_rented(spot, dear), later, in_time, affordable, finite, bool(answers.dearer[at])),
-        in_time=in_time,
-        affordable=affordable,
-        seconds=float(answers.training[at]) if finite else None,
-        dollars=float(answers.dollars[at]) if finite else None,
+        add_on_demand=on_demand,
+        later=later,
+        why=why,
+        in_time=bool(in_time[at]),
+        affordable=bool(affordable[at]),
+        seconds=seconds if finite else None,
+        dollars=paid if finite else None,
         look_again_seconds=min(cooling, default=None),
+        last_moment_seconds=last,
         candidates=len(extra),
         decided_seconds=time.perf_counter() - began,
-        add_on_demand=dear,
-        later=later,
-        last_moment_seconds=last,
     )
 
 
-def _best(of: FleetAnswers) -> int:
-    """Which answer ``replan`` gives; the first one, which adds nothing, if there is no money for any."""
-    kept, late = of.affordable & of.in_time, of.affordable & ~of.waits
-    felt = np.where(of.dearer, _MUCH_SOONER, 1.0) * of.training
-    soonest = float(np.min(felt, where=late, initial=math.inf))
-    for allowed in (kept & ~of.waits & ~of.dearer, kept, late & (felt <= soonest * _HARDLY_LATER)):
+def _best(training: Array, dollars: Array, size: Array, affordable: Bools, in_time: Bools, dear: Bools) -> int:
+    """Which fleet ``replan`` takes; the first one, which adds nothing, if there is no money for any."""
+    felt = np.where(dear, _MUCH_SOONER, 1.0) * training
+    soonest = float(np.min(felt, where=affordable, initial=math.inf))
+    kept = affordable & in_time
+    for allowed in (kept & ~dear, kept, affordable & (felt <= soonest * _HARDLY_LATER)):
         if allowed.any():
-            return int(np.lexsort((of.size, np.where(allowed, of.dollars, math.inf)))[0])
+            return int(np.lexsort((size, np.where(allowed, dollars, math.inf)))[0])
     return 0
+
+
+def _waiting(
+    outlook: FleetOutlook, offers: MachineOffers, row: Array, at: int, last: float | None, join: float
+) -> tuple[float, float] | None:
+    """(seconds, dollars) if what is on demand in fleet ``at`` were asked for on spot once its types have cooled down;
+    ``None`` where that is not safe: it is known one change-over after the wait whether they come.
+    """
+    hot = offers.dearer & (row > 0)
+    wait = float(offers.cooling[hot].max())
+    if last is None or not outlook.trains or wait + join > last:
+        return None
+    training = outlook.training(np.full(len(outlook.fits), join + wait))
+    added = row @ np.where(hot, offers.spot, offers.prices)
+    seconds, paid = float(training[at]), float(outlook.dollars(training, added)[at])
+    paid -= wait * float(row[hot] @ offers.spot[hot]) / HOUR  # which is not paid before it is asked for
+    return (seconds, paid) if wait < seconds <= outlook.limit and paid <= outlook.money else None
 
 
 def _why(now: str, later: Mapping[str, int], in_time: bool, affordable: bool, finite: bool, dearer: bool) -> str:

@@ -1,7 +1,7 @@
 """What revocations do to a plan: how probably it is in time, what it costs in the mean, and whether to refuse spot.
 
-Closed form where there is one (a memoryless gang), a replay where a record says what could be had, Monte Carlo with
-common random numbers else. What the pool says of its own uncertainty counts in all of them. Prices are the plan's.
+A replay where a record says what could be had, Monte Carlo with common random numbers else. What the pool says of its
+own uncertainty counts in both. Prices are the plan's.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
 
 from stash.core.errors import UserError
-from stash.core.intervals import Interval
 from stash.core.units import counted
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import FleetWish, on_spot
@@ -26,7 +26,6 @@ from stash.spot.risk.restarting import (
     MIN_INDEPENDENT,
     CheckpointedJob,
     drawn_seconds,
-    in_time_exactly,
     interval,
     mean_of,
     share_of,
@@ -36,7 +35,7 @@ CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where no confidence is asked for."""
 RUNS, SEED = 10_000, 17
 _NODES = 25
-"""Draws of the uncertainty, evenly spread, that every closed form and every tick of a record is asked with."""
+"""Draws of the uncertainty, evenly spread, that every gang and every tick of a record is asked with."""
 _FINELY = 1_000
 """Parts of the work between which nothing is lost, for checkpoints that are written after the notice."""
 
@@ -67,22 +66,20 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS) -> FleetP
     gang = Gang(
         tuple((options.law(name), count) for name, count in workers.items()), options.shocks * len(options.laws)
     )
-    exactly, checkpoint, independent = None, None, None
+    checkpoint, independent = None, None
     if sync and gang.rate != 0:
-        checkpoint, found, exactly = _synchronous(plan, options, gang, runs)
-        how = "Monte Carlo" if exactly is None else "closed form"
+        checkpoint, found = _synchronous(plan, options, gang, runs)
     elif options.records:
         found, independent = _replayed(plan, options)
-        how = "replay"
     else:
-        found, how = _asynchronous(plan, options, runs), "Monte Carlo"
+        found = _asynchronous(plan, options, runs)
+    how: Literal["Monte Carlo", "replay"] = "Monte Carlo" if independent is None else "replay"
     independent = len(found.seconds) if independent is None else independent
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in workers.items())
     hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
     dollars = mean_of(np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR, independent)
-    in_time = share_of(np.isfinite(found.seconds), independent)
-    p_deadline = in_time if exactly is None else Interval(value=exactly)
+    p_deadline = share_of(np.isfinite(found.seconds), independent)
     fixed = _on_demand(plan)
     risk = FleetRisk(
         mode="synchronous" if sync else "asynchronous",
@@ -160,8 +157,8 @@ def _replayed(plan: FleetPlan, options: RiskOptions) -> tuple[FleetRuns, float]:
 
 def _synchronous(
     plan: FleetPlan, options: RiskOptions, gang: Gang, runs: int
-) -> tuple[CheckpointInterval, FleetRuns, float | None]:
-    """(interval, runs, P(deadline) where there is a closed form)."""
+) -> tuple[CheckpointInterval, FleetRuns]:
+    """How often the gang saves, and runs of it."""
     assert plan.chosen is not None
     assert options.write_seconds is not None
     restart = plan.pool.start_seconds
@@ -169,12 +166,8 @@ def _synchronous(
     generator = np.random.default_rng(SEED)
     jobs = [_job((plan.chosen.seconds - restart) * factor, checkpoint, restart) for factor in factors(plan)]
     each = max(runs // len(jobs), 2)
-    found = FleetRuns.joined(
-        [FleetRuns(*drawn_seconds(job, gang, each, generator, plan.deadline_seconds)) for job in jobs]
-    )
-    if gang.rate is None:
-        return checkpoint, found, None
-    return checkpoint, found, float(np.mean([in_time_exactly(job, gang.rate, plan.deadline_seconds) for job in jobs]))
+    drawn = [FleetRuns(*drawn_seconds(job, gang, each, generator, plan.deadline_seconds)) for job in jobs]
+    return checkpoint, FleetRuns.joined(drawn)
 
 
 def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> CheckpointedJob:
@@ -194,15 +187,24 @@ def _on_demand(plan: FleetPlan) -> float | None:
     return None
 
 
-def keeps_confidence(plan: FleetPlan) -> bool:
-    """Whether its risk keeps the confidence that is asked for; without one, a tenth of the chance may be lost."""
+def keeps_limits(plan: FleetPlan) -> bool:
+    """Whether it is in time as often as is asked for with revocations, and in the mean within the budget.
+
+    Without a confidence a tenth of the chance may be lost.
+    """
     assert plan.risk is not None
-    return plan.risk.p_deadline.value >= _least_chance(plan)
+    return plan.risk.p_deadline.value >= _least_chance(plan) and not _too_dear(plan, plan.risk.dollars.value)
+
+
+def _too_dear(plan: FleetPlan, dollars: float) -> bool:
+    return plan.budget_dollars is not None and dollars > plan.budget_dollars * (1 + 1e-9)
 
 
 def kept(plan: FleetPlan) -> bool:
     """Whether the plan rents something that does what was asked, with revocations too where those are known."""
-    return plan.chosen is not None and (plan.risk is None or plan.confidence is None or keeps_confidence(plan))
+    if plan.chosen is None or plan.risk is None:
+        return plan.chosen is not None
+    return not _too_dear(plan, plan.risk.dollars.value) if plan.confidence is None else keeps_limits(plan)
 
 
 def _least_chance(plan: FleetPlan) -> float:
@@ -231,6 +233,11 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             else f"--confidence asks for {plan.confidence:g}"
         )
         return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
+    if _too_dear(plan, dollars):
+        return (
+            f"refuse spot: with revocations it costs ${dollars:.2f} in the mean, and --max-dollars allows "
+            f"${plan.budget_dollars:.2f}; {rest}"
+        )
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
     return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import MAX_FLEETS, FleetWish, all_fleets, weigh
-from stash.spot.model.queueing import states
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets
 from stash.spot.risk.lifetimes import NEVER, Bools, LifeLaw
 
 _MAX_MARKS = 4_000_000
@@ -33,18 +32,13 @@ class FleetSpeeds:
 
     whole: tuple[int, ...]
     """Machines of each type."""
-    table: Array | None
-    """Of every part: [machines of the first type, of the second, …]; ``None`` where there are too many."""
-    shares: Array
-    """One machine's share of the whole fleet's speed if it were alone: [type], for what has no table."""
-    full: float
+    table: Array
+    """Of every part: [machines of the first type, of the second, …]."""
 
     def of(self, counts: Array) -> Array:
         """Speed of parts, [type, …], in the last dimensions' shape."""
-        if self.table is not None:
-            found: Array = self.table[tuple(counts.astype(int))]
-            return found
-        return np.asarray(self.full * np.tensordot(self.shares, counts, axes=1))
+        found: Array = self.table[tuple(counts.astype(int))]
+        return found
 
 
 def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
@@ -52,16 +46,10 @@ def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
     part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
     whole = tuple(count for _, count in workers)
-    single = np.array([1 / kind.single_seconds for kind in kinds])
-    if states(part.quotas) <= MAX_FLEETS:
-        found = all_fleets(part)
-        training = found.updates / found.progress.updates_per_second
-        rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
-        table = np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])
-        return FleetSpeeds(whole, table, single, float(rates[-1]))
-    found = weigh(part, np.array([whole], dtype=float))
-    full = float(found.progress.updates_per_second[0] / found.updates[0])
-    return FleetSpeeds(whole, None, single / float(single @ np.array(whole)), full)
+    found = all_fleets(part)
+    training = found.updates / found.progress.updates_per_second
+    rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
+    return FleetSpeeds(whole, np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stash.core.errors import StashError
-from stash.spot.members import FleetMember, Members, MemberState
+from stash.spot.members import DESERTED_SECONDS, FleetMember, Members, MemberState
 
 STARTS = 3
 """Times that torchrun starts a script again, in one round."""
@@ -31,8 +31,6 @@ _SHUTDOWN_SECONDS = 60.0
 """For the others to end, once one script has."""
 _SAVING = 90.0
 """For a checkpoint, when all is to end."""
-_DESERTED = 1800.0
-"""Without any node, until the head ends too, and its machine with it."""
 ENDED = "the script ended"
 
 
@@ -228,8 +226,8 @@ class GroupMonitor:
         self._see_group(nodes, now)
         if self.phase is GroupPhase.STOPPING and now - self._since > _SAVING:
             self._end("interrupted")
-        elif now - self._last_seen > _DESERTED:
-            self._end(f"no node was there for {_DESERTED / 60:.0f} min")
+        elif now - self._last_seen > DESERTED_SECONDS:
+            self._end(f"no node was there for {DESERTED_SECONDS / 60:.0f} min")
 
     def _end(self, reason: str) -> None:
         self._close("ended", reason=reason)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
-from stash.spot.members import FleetMember, Members, MemberState
+from stash.spot.members import DESERTED_SECONDS, FleetMember, Members, MemberState
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace, read_orders
@@ -72,7 +72,8 @@ class TrainingHead:
         self._diverged: str | None = None
         """Why nothing comes of training on."""
         self._parent = os.getppid()
-        self._ordered = time.monotonic()
+        self._ordered = self._attended = time.monotonic()
+        """When it began, and when a worker was last there."""
         slowest = max((each.seconds for each in orders.workers), default=0.0)
         self._patience = 2 * _ARRIVAL_SECONDS + _FIRST_UPDATES * slowest
         """Until the first update, where workers are here and not yet to be rented."""
@@ -249,6 +250,10 @@ class TrainingHead:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
         if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
             raise JobError(f"no worker made an update within {self._patience:g} s")
+        if any(each.joined and not each.ended for each in self._workers.values()):
+            self._attended = time.monotonic()
+        elif not orders.replace and time.monotonic() - self._attended > DESERTED_SECONDS:
+            return f"no worker was there for {DESERTED_SECONDS / 60:.0f} min"
         if self._diverged is not None:
             return self._diverged
         if self._stop:
@@ -257,8 +262,6 @@ class TrainingHead:
             return "the process that started it is gone"
         if orders.loss is not None and loss is not None and loss <= orders.loss:
             return "loss reached"
-        if orders.updates is not None and self._count >= orders.updates:
-            return "updates made"
         if orders.seconds is not None and self._began is not None:
             return "time is up" if time.monotonic() - self._began >= orders.seconds else None
         return None

@@ -42,7 +42,6 @@ class TrainingOrders:
     bound: int | None = None
     seconds: float | None = None
     """Of training, at most."""
-    updates: int | None = None
     loss: float | None = None
     """To be reached by the running mean."""
     checkpoint_seconds: float = 30.0

@@ -169,6 +169,7 @@ class ParameterShard:
 
     def resume(self, folder: Path) -> saved_shards.StoredState | None:
         """Go on where the newest whole checkpoint was; raises UserError if it is of another model or fleet."""
+        folder.mkdir(parents=True, exist_ok=True)  # in a bucket there is none at first
         found = saved_shards.newest(folder, self.number)
         if found is None:
             return None
