@@ -93,9 +93,9 @@ def within(value: float, low: float | None, high: float | None) -> bool:
     return -math.inf < low <= value <= high < math.inf
 
 
-def student(count: int) -> float:
-    """Half-width of the 95 % interval of the mean of so many values, two at least, in their standard deviations."""
-    return float(stdtrit(count - 1, 1 - TAIL)) / math.sqrt(count)
+def student(count: int, deviation: float = 1.0) -> float:
+    """Half-width of the 95 % interval of the mean of so many values, two at least, of that standard deviation."""
+    return float(stdtrit(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -111,7 +111,7 @@ def median_interval(values: Sequence[float]) -> Interval:
         return Interval(value=middle)
     if count < _MIN_FOR_ORDER:
         logs = np.log(ordered)
-        arm, center = student(count) * float(logs.std(ddof=1)), float(logs.mean())
+        arm, center = student(count, float(logs.std(ddof=1))), float(logs.mean())
         low = min(float(ordered[0]), math.exp(center - arm))
         high = max(float(ordered[-1]), math.exp(center + arm))
         return Interval(value=middle, low=low, high=high, repetitions=count)
@@ -134,7 +134,7 @@ def overall_interval(rates: Sequence[float]) -> Interval:
     count, mean = len(paces), float(paces.mean())
     if count < 2:
         return Interval(value=1 / mean)
-    arm = student(count) * float(paces.std(ddof=1))
+    arm = student(count, float(paces.std(ddof=1)))
     if arm >= mean:
         return Interval(value=1 / mean, repetitions=count)
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
@@ -146,7 +146,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if count < 2:
         return Interval(value=mean)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    arm = student(count) * deviation
+    arm = student(count, deviation)
     return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=count)
 
 

@@ -115,7 +115,7 @@ def slow_share(matrix: Matrix) -> float:
     together = _together(rounds)
     rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
     low, high = _ends(together, _weights(together, relative), rows)
-    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - (student(rounds) * float(rows.std(ddof=1))) ** 2))
+    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student(rounds, float(rows.std(ddof=1))) ** 2))
 
 
 def _ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:

@@ -242,9 +242,9 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
         rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
         tables.setdefault(rows, []).append(likeness.hostname)
     grids = []
-    for rows, hosts in tables.items():
+    for alike, hosts in tables.items():
         title = f"{listed(list(dict.fromkeys(hosts)))} most like" if several else "most like"
-        grids.append(Grid(title, ("this machine has",), rows, frozenset({0, 1}), first="type", prose=True))
+        grids.append(Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True))
     return grids
 
 
