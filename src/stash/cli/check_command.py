@@ -11,6 +11,7 @@ import typer
 
 from stash.core.errors import UserError
 from stash.core.files import write_whole
+from stash.core.output_files import is_same
 from stash.core.printable import printable_line
 from stash.report.output import printed
 from stash.store.storing import profile_of, store_option
@@ -46,6 +47,10 @@ class CheckOptions(Options):
     junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
     json: bool = json_flag("Print the decisions as JSON; of a plan, its keys are a contract (docs/format.md).")
     store: str | None = store_option()
+
+    def check(self) -> None:
+        if self.junit is not None and any(is_same(self.junit, each) for each in (*self.files, *self.against)):
+            raise UserError(f"--junit {self.junit} is what is checked; choose another file")
 
 
 def check(options: CheckOptions) -> None:

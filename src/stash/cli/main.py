@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -110,33 +110,21 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _at_once(name: str, does: Callable[..., None], help: str) -> Any:
+    """An option that does something else in place of a command."""
+    return typer.Option(name, metavar="", callback=does, is_eager=True, expose_value=False, help=help)
+
+
+_TAB = "Let the Tab key of this shell (bash, zsh, fish) complete commands and options."
+
+
 @app.callback()
 def stash(
     ctx: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    install_completion: Annotated[
-        bool,
-        typer.Option(
-            "--install-completion",
-            metavar="",
-            callback=completion.install,
-            is_eager=True,
-            expose_value=False,
-            help="Let the Tab key of this shell (bash, zsh, fish) complete commands and options.",
-        ),
-    ] = False,
+    version: Annotated[bool, _at_once("--version", _version, "Print the version.")] = False,
+    install_completion: Annotated[bool, _at_once("--install-completion", completion.install, _TAB)] = False,
     show_completion: Annotated[
-        bool,
-        typer.Option(
-            "--show-completion",
-            metavar="",
-            callback=completion.show,
-            is_eager=True,
-            expose_value=False,
-            help="Print the script that does.",
-        ),
+        bool, _at_once("--show-completion", completion.show, "Print the script that does.")
     ] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""

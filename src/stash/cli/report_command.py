@@ -14,11 +14,12 @@ from stash.core.garbage import no_garbage
 from stash.core.output_files import is_same, output_file, write_output
 from stash.core.printable import printable_line
 from stash.core.units import counted
-from stash.report.output import PICTURES, WIDTH_MM
+from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, option, public_flag
 
 if TYPE_CHECKING:
+    from stash.analysis.findings.probe_reading import Reading
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.report.pages import ReadRun
@@ -151,12 +152,11 @@ def _write_page(options: ReportOptions) -> None:
     (kind,), output = options.formats, options.output
     printed = kind == "md" and output is None
     target = None if printed else output_file(output, _short(options.files[0]), f".{kind}")
-    text = _rendered(read_page(options.files, options.probe, options.store, (target or Path()).parent), kind)
+    page = read_page(options.files, options.probe, options.store, (target or Path()).parent)
     if target is None:
-        print(text, end="")
+        print(file_of(page, ".md"), end="")
         return
-    write_output(target, text, new=output is None, public=options.public)
-    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB)."))
+    _write(options, target, file_of(page, f".{kind}"), ".")
     if options.open:
         _open(target)
 
@@ -167,8 +167,12 @@ def _write_trace(options: ReportOptions) -> None:
 
     target = output_file(options.output, _short(options.files[0]), SUFFIX)
     text = render(profile_of(options.files[0], options.store)[0])
-    write_output(target, text, new=options.output is None, public=options.public)
-    print(printable_line(f"Wrote {target} ({len(text.encode()) / 1e3:.0f} kB); open it in https://ui.perfetto.dev."))
+    _write(options, target, text, "; open it in https://ui.perfetto.dev.")
+
+
+def _write(options: ReportOptions, target: Path, content: str | bytes, behind: str) -> None:
+    write_output(target, content, new=options.output is None, public=options.public)
+    print(printable_line(f"Wrote {target} ({target.stat().st_size / 1e3:.0f} kB){behind}"))
 
 
 def _write_folder(options: ReportOptions) -> None:
@@ -183,7 +187,7 @@ def _write_folder(options: ReportOptions) -> None:
     _make(folder)
     written = []
     for kind in options.formats:
-        pages = [(stem, _rendered(page, kind))] if kind in _PAGES else []
+        pages = [(stem, file_of(page, f".{kind}"))] if kind in _PAGES else []
         pictures = ((name, content(chart, kind, options.width or WIDTH_MM)) for name, chart in charts)
         for name, made in pages or pictures:
             target = folder / f"{name}.{kind}"
@@ -195,54 +199,38 @@ def _write_folder(options: ReportOptions) -> None:
         _open(folder / f"{stem}.html")
 
 
-def _rendered(page: Page, kind: str) -> str:
-    if kind == "md":
-        from stash.ui.markdown import render as render_markdown
-
-        return render_markdown(page)
-    from stash.ui.html import render
-
-    return render(page)
-
-
 def read_page(
     files: Sequence[str], probe: Path | None = None, store: str | None = None, folder: Path = Path()
 ) -> Page:
     """The report's page of these files, to be written into ``folder``; raises UserError."""
-    from stash.cli.saved_files import SavedFile, saved_file, saved_fix
+    from stash.cli.saved_files import SavedFile, saved_file
     from stash.core.artefact import load_probe
-    from stash.core.fix_records import Fix
+    from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.store.storing import found as run_of
+    from stash.report.pages import page_of_probe, page_of_runs
 
     if any(name.endswith(_STUDIES) for name in files):
         return _page_of_study(files, probe, folder)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
-    found = [saved_file(name, Path(name).name) or run_of(name, store).artefact for name in files]
+    found = [saved_file(name, Path(name).name, store) for name in files]
     links = None if probe is None else load_probe(probe)
     short = [_short(name) for name in files]
     names = short if len(set(short)) == len(short) else files  # without folders and endings, if they still differ
     parts, runs = [], []
-    for artefact, file, name in zip(found, files, names, strict=True):
-        if isinstance(artefact, Profile):
-            run = _read_run(artefact, file, name, links, str(probe))
+    for saved, file, name in zip(found, files, names, strict=True):
+        if isinstance(saved, SavedFile):
+            parts.append(saved.page())
+        elif isinstance(saved.artefact, Profile):
+            run = _read_run(saved.artefact, file, name, links, str(probe))
             runs.append(run)
             parts.append(_page_of_profile(run, Path(file).name))
-        elif isinstance(artefact, SavedFile):
-            parts.append(artefact.page())
-        elif isinstance(artefact, Fix):  # of a store, by its id
-            parts.append(saved_fix(artefact, Path(file).name).page())
-        else:
-            parts.append(_page_of_probe(artefact, Path(file).name))
+        elif isinstance(saved.artefact, Probe):
+            parts.append(page_of_probe(saved.artefact, _reading(saved.artefact), Path(file).name))
     if links is not None and not runs:
         raise UserError("--probe adds links to a profile, and none is given; leave it out")
-    if len(parts) == 1:
-        return parts[0]
-    from stash.report.pages import page_of_runs
-
-    return page_of_runs(runs, parts)
+    return parts[0] if len(parts) == 1 else page_of_runs(runs, parts)
 
 
 def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
@@ -268,21 +256,16 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
     from stash.advice.verdict import verdict
     from stash.report.pages import page_of_profile, probe_of
 
-    probed, reading = probe_of(run.profile), None
-    if probed is not None:
-        from stash.analysis.findings.probe_reading import read
-        from stash.catalog.layers import load as load_catalog
-
-        reading = read(probed, load_catalog())
+    probe = probe_of(run.profile)
+    reading = None if probe is None else _reading(probe)
     return page_of_profile(run, verdict(run.breakdown, run.profile), file, reading)
 
 
-def _page_of_probe(probe: Probe, file: str) -> Page:
+def _reading(probe: Probe) -> Reading:
     from stash.analysis.findings.probe_reading import read
     from stash.catalog.layers import load as load_catalog
-    from stash.report.pages import page_of_probe
 
-    return page_of_probe(probe, read(probe, load_catalog()), file)
+    return read(probe, load_catalog())
 
 
 def _short(name: str) -> str:

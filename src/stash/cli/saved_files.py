@@ -1,4 +1,4 @@
-"""Saved files that are neither a profile nor a probe: how each kind is recognised, read, and shown.
+"""Saved files, whatever they are: how each kind that is neither a profile nor a probe is recognised, read, and shown.
 
 A page's module is imported for its own kind of file alone.
 """
@@ -10,16 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stash.core.fix_records import FILE, Fix, is_fix
+from stash.core.fix_records import Fix
 from stash.monitor.records import is_record
 from stash.monitor.records import load as load_watched
 from stash.plan.records import is_plan, load_plan
 from stash.spot.spot_files import is_fleet_plan, is_spot_log, load_spot_log, read_plan
+from stash.store.storing import FoundRun, found
 from stash.ui.page import Page
 
 
 class SavedFile(NamedTuple):
-    """One of them, read."""
+    """One that is neither, read."""
 
     what: str
     """Its kind, as a sentence names it."""
@@ -28,8 +29,11 @@ class SavedFile(NamedTuple):
     """What ``--json`` prints."""
 
 
-def saved_file(file: str, name: str) -> SavedFile | None:
-    """Read ``file``, which its page calls ``name``; ``None`` of any other kind. Raises UserError if it is damaged."""
+def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
+    """Read ``file``, which its page calls ``name``, or what has that id in the store; raises UserError, StoreError.
+
+    A ``FoundRun`` is of a profile or a probe.
+    """
     path = Path(file)
     if is_record(file):
         from stash.monitor import page as of_watch
@@ -52,11 +56,10 @@ def saved_file(file: str, name: str) -> SavedFile | None:
 
         log = load_spot_log(file)
         return SavedFile("a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log))
-    return saved_fix(FILE.load(file), name) if is_fix(file) else None
+    run = found(file, store)
+    if isinstance(run.artefact, Fix):
+        from stash.fix import page as of_fix
 
-
-def saved_fix(record: Fix, name: str) -> SavedFile:
-    """A record of ``stash fix``, of a file or of a store."""
-    from stash.fix import page as of_fix
-
-    return SavedFile("a record of a fix", partial(of_fix.page, record, name), partial(of_fix.document, record))
+        pages = partial(of_fix.page, run.artefact, name), partial(of_fix.document, run.artefact)
+        return SavedFile("a record of a fix", *pages)
+    return run

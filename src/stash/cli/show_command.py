@@ -50,33 +50,24 @@ def show(options: ShowOptions) -> None:
         stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.analysis.disturbance import without_delays
-    from stash.cli.saved_files import SavedFile, saved_file, saved_fix
+    from stash.cli.saved_files import SavedFile, saved_file
     from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.report.output import printed
-    from stash.store.storing import found as run_of
 
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
-
-    def print_saved(saved: SavedFile) -> None:
-        asked = "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else ""
-        if asked:
-            raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
-        printed(saved.document() if json else saved.page())
-
     if output is not None and not redact:
         raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
-    saved = saved_file(file, file)
-    if saved is not None:
-        print_saved(saved)
-        return
     with no_garbage():
-        run = run_of(file, options.store)
-        if isinstance(run.artefact, Fix):  # of a store, by its id
-            print_saved(saved_fix(run.artefact, file))
+        saved = saved_file(file, file, options.store)
+        if isinstance(saved, SavedFile):
+            if asked := "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else "":
+                raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
+            printed(saved.document() if json else saved.page())
             return
-        found = _fit_to_share(run.artefact, run.place, output) if redact else run.artefact
+        assert not isinstance(saved.artefact, Fix)
+        found = _fit_to_share(saved.artefact, saved.place, output) if redact else saved.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
         if options.as_seen and isinstance(found, Probe):

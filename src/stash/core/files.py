@@ -110,9 +110,9 @@ def _replace_whole(file: Path, path: Path) -> None:
         file.unlink()
 
 
-def is_half(found: Path, of: str) -> bool:
-    """Whether ``found`` is what ``write_whole`` leaves of a file called ``of`` when it is killed."""
-    return re.fullmatch(rf"\.{re.escape(of)}\.[0-9a-f]{{8}}\.tmp", found.name) is not None
+def is_half(name: str, of: str = "") -> bool:
+    """Whether a file of that name is what ``write_whole`` leaves when it is killed, ``of`` that file or of any."""
+    return re.fullmatch(rf"\.{re.escape(of) or '.+'}\.[0-9a-f]{{8}}\.tmp", name) is not None
 
 
 def flush(path: Path) -> None:

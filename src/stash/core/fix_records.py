@@ -138,5 +138,3 @@ class Fix(Record):
 
 
 FILE: DocumentFile[Fix] = DocumentFile(documents.FIX, Fix, schema=SCHEMA, lists=("tried", "launches"))
-is_fix = FILE.is_one
-"""Whether a word names a record of ``stash fix``."""

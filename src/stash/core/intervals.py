@@ -16,6 +16,8 @@ from scipy.special import bdtr, stdtrit
 from stash.core.records.base import Record
 
 K = TypeVar("K")
+TAIL = 0.025
+"""Of a distribution, what lies on each side beyond its 95 % interval."""
 UNEVEN = 1.4
 """How many times slower than the fastest something must be to be called slow."""
 _MIN_FOR_ORDER = 6
@@ -91,7 +93,12 @@ def within(value: float, low: float | None, high: float | None) -> bool:
     return -math.inf < low <= value <= high < math.inf
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def student(count: int, deviation: float = 1.0) -> float:
+    """Half-width of the 95 % interval of the mean of so many values, two at least, of that standard deviation."""
+    return float(stdtrit(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
+
+
+def median_interval(values: Sequence[float]) -> Interval:
     """The median of positive ``values`` and its interval; needs one value at least.
 
     From 6 repetitions on, the interval is between two order statistics (the sign test's; no assumption about
@@ -104,20 +111,19 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
         return Interval(value=middle)
     if count < _MIN_FOR_ORDER:
         logs = np.log(ordered)
-        arm = float(stdtrit(count - 1, (1 + confidence) / 2) * logs.std(ddof=1)) / math.sqrt(count)
-        center = float(logs.mean())
+        arm, center = student(count, float(logs.std(ddof=1))), float(logs.mean())
         low = min(float(ordered[0]), math.exp(center - arm))
         high = max(float(ordered[-1]), math.exp(center + arm))
         return Interval(value=middle, low=low, high=high, repetitions=count)
     outside = 1
-    while bdtr(outside, count, 0.5) <= (1 - confidence) / 2:
+    while bdtr(outside, count, 0.5) <= TAIL:
         outside += 1
     return Interval(
         value=middle, low=float(ordered[outside - 1]), high=float(ordered[count - outside]), repetitions=count
     )
 
 
-def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interval:
+def overall_interval(rates: Sequence[float]) -> Interval:
     """The rate over all of several equal amounts, one positive rate each, and Student's interval of it.
 
     That is their harmonic mean. Where bytes are handed out in portions, as a throttle does ten times a second, a
@@ -128,19 +134,19 @@ def overall_interval(rates: Sequence[float], confidence: float = 0.95) -> Interv
     count, mean = len(paces), float(paces.mean())
     if count < 2:
         return Interval(value=1 / mean)
-    arm = float(stdtrit(count - 1, (1 + confidence) / 2) * paces.std(ddof=1)) / math.sqrt(count)
+    arm = student(count, float(paces.std(ddof=1)))
     if arm >= mean:
         return Interval(value=1 / mean, repetitions=count)
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def mean_interval(values: Sequence[float]) -> Interval:
     """The mean of ``values``, one at least, and Student's interval of it; its ends are unknown after one value."""
     count, mean = len(values), math.fsum(values) / len(values)
     if count < 2:
         return Interval(value=mean)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    arm = float(stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
+    arm = student(count, deviation)
     return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=count)
 
 

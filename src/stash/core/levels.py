@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from stash.core.intervals import Interval
+from stash.core.intervals import TAIL, Interval, student
 
 Matrix = NDArray[np.float64]
 
@@ -79,14 +79,14 @@ class _Noise(NamedTuple):
         return divided
 
 
-def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:
+def level(matrix: Matrix, column: int) -> Interval:
     """The mean of one rung over rounds, and the interval of the mean it has in the long run.
 
     The noise of n rounds is σ²((1 − w)·I + w·R), where R[i, j] = ρ^|i − j| is a slow part that all rungs share. It
     shows best in each round's mean over its k rungs, in which their own noise is k times smaller; from those ρ and w
     get their weights. Of a rung that varies less by itself than others, more is slow (``_own``). Under each of them
     the mean has Student's distribution (generalised least squares with Jeffreys' prior of σ); the interval holds
-    ``confidence`` of the weighted sum. Of rounds without memory it is about a third wider than Student's, as ten
+    95 % of the weighted sum. Of rounds without memory it is about a third wider than Student's, as ten
     rounds do not prove that there is none. Unknown after one round.
     """
     values, rounds = matrix[:, column], matrix.shape[0]
@@ -96,11 +96,11 @@ def level(matrix: Matrix, column: int, confidence: float = 0.95) -> Interval:
     together, relative = _together(rounds), matrix / matrix.mean(axis=0)
     share = _GRID[:, 1]
     alone = _noise(rounds, share / (share + (1 - share) * _own(relative)[column]))
-    low, high = _ends(alone, _weights(together, relative), values - mean, confidence)
+    low, high = _ends(alone, _weights(together, relative), values - mean)
     return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
 
 
-def slow_share(matrix: Matrix, confidence: float = 0.95) -> float:
+def slow_share(matrix: Matrix) -> float:
     """Half-width, as a share of any time, of what slow noise leaves open: a machine slow all along makes all longer.
 
     That is what the interval of the rounds' mean over rungs holds beyond Student's, in quadrature. A difference of
@@ -114,19 +114,18 @@ def slow_share(matrix: Matrix, confidence: float = 0.95) -> float:
         return 0.0
     together = _together(rounds)
     rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
-    low, high = _ends(together, _weights(together, relative), rows, confidence)
-    student = float(stdtrit(rounds - 1, (1 + confidence) / 2)) * float(rows.std(ddof=1)) / math.sqrt(rounds)
-    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student**2))
+    low, high = _ends(together, _weights(together, relative), rows)
+    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student(rounds, float(rows.std(ddof=1))) ** 2))
 
 
-def _ends(noise: _Noise, weights: Matrix, values: Matrix, confidence: float) -> tuple[float, float]:
+def _ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:
     """Of the interval of the mean of ``values``, averaged over the grid: a weighted sum of Student's distributions.
 
     Its quantiles are found by halving the range of the members' own.
     """
-    freedom, tail = len(values) - 1, (1 - confidence) / 2
+    freedom = len(values) - 1
     centre, squares = noise.fitted(values)
-    spread, at = np.sqrt(squares / freedom / noise.total), np.array([tail, 1 - tail])
+    spread, at = np.sqrt(squares / freedom / noise.total), np.array([TAIL, 1 - TAIL])
     ends = centre + spread * stdtrit(freedom, at)[:, None]
     low, high = ends.min(axis=1), ends.max(axis=1)
     scale = np.where(spread > 0, spread, math.ulp(1.0))

@@ -55,11 +55,8 @@ price = _above_zero(parse_price)
 """Dollars per hour in ``"$3.06/h"``."""
 count = _above_zero(parse_count)
 """A number of things in ``"1281167"``, ``"50M"``."""
-
-
-def duration_or_zero(text: str) -> float:
-    """Seconds in ``"6h"``, or in ``"0"``."""
-    return parse_seconds(text)
+duration_or_zero = parse_seconds
+"""Seconds in ``"6h"``, or in ``"0"``."""
 
 
 def seconds(text: str) -> float:
@@ -126,7 +123,7 @@ def whole(least: int, most: int = MAX_WHOLE) -> Callable[[str], int]:
             value = parse_count(text)
         except UnitError:
             raise UnitError(expected) from None
-        if value != int(value) or not least <= value <= most:
+        if not least <= value <= most or value != int(value):
             raise UnitError(expected)
         return int(value)
 

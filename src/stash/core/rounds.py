@@ -12,18 +12,20 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import ndtr, stdtr
 
-from stash.core.intervals import Interval
+from stash.core.intervals import Interval, student
 from stash.core.levels import Matrix, level, slow_share
 
 RESAMPLES = 2000
 SEED = 20230718
+FAR = 6.0
+"""Standard deviations, beyond which a block was disturbed."""
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
 
-def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+def estimate(matrix: Matrix) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
     All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
@@ -31,8 +33,8 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     what they would be longer or shorter on a machine slow all along.
     """
     matrix = _checked(matrix)
-    share, found = slow_share(matrix, confidence), [level(matrix, 0, confidence)]
-    for one in increments(matrix, confidence):
+    share, found = slow_share(matrix), [level(matrix, 0)]
+    for one in increments(matrix):
         if one.low is None or one.high is None or not share:
             found.append(one)
         else:  # that share of the value, in quadrature
@@ -41,7 +43,7 @@ def estimate(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     return found
 
 
-def whole_estimate(matrix: Matrix, confidence: float = 0.95, measured: Matrix | None = None) -> list[Interval]:
+def whole_estimate(matrix: Matrix, measured: Matrix | None = None) -> list[Interval]:
     """What ``estimate`` says of the rounds once they are calmed, and at last the last rung's own level.
 
     If a single block of several rungs was disturbed in all, it is unknown whether an accident of the machine hit it,
@@ -51,7 +53,7 @@ def whole_estimate(matrix: Matrix, confidence: float = 0.95, measured: Matrix | 
     of = matrix if measured is None else measured
 
     def estimates(rounds: Matrix) -> list[Interval]:
-        return [*estimate(rounds, confidence), level(rounds, -1, confidence)]
+        return [*estimate(rounds), level(rounds, -1)]
 
     found = estimates(calmed(matrix, measured))
     if of.shape[1] == 1 or int(_hit(of).sum()) != 1:  # what disturbs the only rung is its own in any case
@@ -66,7 +68,7 @@ def whole_estimate(matrix: Matrix, confidence: float = 0.95, measured: Matrix | 
     return joined
 
 
-def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
+def increments(matrix: Matrix) -> list[Interval]:
     """What each rung but the first adds to the one before, mean over rounds in seconds.
 
     One resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval. With n
@@ -80,11 +82,10 @@ def increments(matrix: Matrix, confidence: float = 0.95) -> list[Interval]:
     rounds, means = len(parts), parts.mean(axis=0)
     if rounds == 1 or not parts.size:
         return [Interval(value=float(value)) for value in means]
-    quantile = float(stdtrit(rounds - 1, (1 + confidence) / 2))
-    tail = float(ndtr(-math.sqrt(rounds / (rounds - 1)) * quantile))
+    tail = float(ndtr(-rounds / math.sqrt(rounds - 1) * student(rounds)))
     low, high = np.quantile(_weights(rounds) @ parts, [tail, 1 - tail], axis=0)
-    student = quantile * parts.std(axis=0, ddof=1) / math.sqrt(rounds)
-    low, high = np.minimum(low, means - student), np.maximum(high, means + student)
+    arms = student(rounds) * parts.std(axis=0, ddof=1)
+    low, high = np.minimum(low, means - arms), np.maximum(high, means + arms)
     ends = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
     return [Interval(value=value, low=least, high=most, repetitions=rounds) for value, least, most in ends]
 
@@ -105,15 +106,15 @@ def _checked(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+def calm_rounds(matrix: Matrix) -> NDArray[np.bool_]:
     """Which rounds nothing disturbed, as a mask; a round is disturbed or not as a whole, so that sums stay exact.
 
-    Disturbed is one in which some rung is farther from its median over rounds than ``sigmas`` robust standard
-    deviations *and* than the ``relative`` share of it. Under 5 rounds nothing is known well enough. More than half of
+    Disturbed is one in which some rung is farther from its median over rounds than ``FAR`` robust standard
+    deviations *and* than a tenth of it. Under 5 rounds nothing is known well enough. More than half of
     all are no accident but a way the machine behaves, and several that hit the same rung alone are a way that rung
     behaves: then all count as calm, and the interval shows it.
     """
-    hit = _hit(matrix, sigmas, relative)
+    hit = _hit(matrix)
     rounds, rungs = hit.shape
     disturbed = hit.any(axis=1)
     count = int(disturbed.sum())
@@ -121,7 +122,7 @@ def calm_rounds(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> 
     return np.ones(rounds, dtype=np.bool_) if 2 * count > rounds or of_one_rung else np.asarray(~disturbed)
 
 
-def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray[np.bool_]:
+def _hit(matrix: Matrix) -> NDArray[np.bool_]:
     """Which blocks something disturbed, ``[round, rung]``: none of fewer than 5 rounds."""
     matrix = _checked(matrix)
     if matrix.shape[0] < 5:
@@ -129,7 +130,7 @@ def _hit(matrix: Matrix, sigmas: float = 6.0, relative: float = 0.10) -> NDArray
     median = np.median(matrix, axis=0)
     distance = np.abs(matrix - median)
     sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
-    return np.asarray((distance > sigmas * sigma) & (distance > relative * np.abs(median)), dtype=np.bool_)
+    return np.asarray((distance > FAR * sigma) & (distance > 0.1 * np.abs(median)), dtype=np.bool_)
 
 
 def calmed(matrix: Matrix, measured: Matrix | None = None) -> Matrix:
@@ -147,20 +148,16 @@ def calmed(matrix: Matrix, measured: Matrix | None = None) -> Matrix:
     return np.where(calm[:, None], matrix, longer * matrix[calm].mean(axis=0))
 
 
-def rounds_needed(half_width: float, wanted: float, rounds: int, confidence: float = 0.95) -> int | None:
+def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:
     """How many rounds would bring a ``half_width`` after ``rounds`` (two at least) down to ``wanted``, by its spread.
 
     Half-widths are Student's quantile times the spread over √n. ``None`` where no number of rounds is worth
     naming: nothing is ``wanted``, or it takes more than a thousand times as many.
     """
-
-    def arm(count: int) -> float:
-        return float(stdtrit(count - 1, (1 + confidence) / 2)) / math.sqrt(count)
-
     if wanted <= 0 or not math.isfinite(half_width):
         return None
-    goal = wanted / half_width * arm(rounds) if half_width > 0 else math.inf
-    return next((count for count in range(2, 1000 * rounds) if arm(count) <= goal), None)
+    goal = wanted / half_width * student(rounds) if half_width > 0 else math.inf
+    return next((count for count in range(2, 1000 * rounds) if student(count) <= goal), None)
 
 
 def drift(values: Matrix, significance: float = 0.01) -> float | None:

@@ -86,31 +86,11 @@ SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 BITS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
-_PREFIX = {
-    "": 1.0,
-    "k": 1e3,
-    "m": 1e6,
-    "g": 1e9,
-    "t": 1e12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
+_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "min": 60.0,
-    "m": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-}
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0,
+}  # fmt: skip
 _CURRENCIES = ("$", "usd", "dollars", "dollar")
 _MAX_CHARACTERS = 100
 """Characters of a quantity."""
@@ -229,15 +209,7 @@ def pace(samples_per_second: float) -> str:
 
 MONTH_HOURS = 730.0
 """A twelfth of 8,760 hours, as clouds bill it."""
-_HOURS = {
-    "h": 1.0,
-    "hour": 1.0,
-    "d": 24.0,
-    "day": 24.0,
-    "week": 168.0,
-    "month": MONTH_HOURS,
-    "year": 8760.0,
-}
+_HOURS = {"h": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "week": 168.0, "month": MONTH_HOURS, "year": 8760.0}
 _RATE_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _TEXT = re.compile(
     rf"\s*(<|>)?\s*{_RATE_NUMBER}\s*(?:[-–]\s*{_RATE_NUMBER})?\s*(%)?\s*/\s*([a-z]{{1,9}})\s*", re.IGNORECASE

@@ -333,17 +333,18 @@ def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 1
     columns = {name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples}
     head_line, example = ",".join(columns), ",".join(columns.values())
     try:
-        lines = list(csv.reader(io.StringIO(text_of(path, what, described), newline="")))
+        reader = csv.reader(io.StringIO(text_of(path, what, described), newline=""))
+        lines = [(reader.line_num, line) for line in reader]  # a cell may have several
     except csv.Error as error:
         raise UserError(f"{path} is not a table: {error}; its first line is {head_line}") from error
-    head = [name.strip() for name in lines[0]] if lines else []
+    head = [name.strip() for name in lines[0][1]] if lines else []
     missing = next((name for name in columns if name not in head), None)
     if missing is not None:
         alike = nearest(missing, head, 1)
         hint = f" ({alike[0]} is another)" if alike else ""
         first = f"its first line has to be {head_line}, and the others like {example}"
         raise UserError(f"{path} has no column {missing}{hint}; {first}")
-    filled = [(number, line) for number, line in enumerate(lines[1:], 2) if any(cell.strip() for cell in line)]
+    filled = [(number, line) for number, line in lines[1:] if any(cell.strip() for cell in line)]
     if not 0 < len(filled) <= most:
         raise UserError(f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}")
     rows, mistakes = [], []

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from stash.core.fix_records import Proof
+from stash.core.fix_records import ChangeStanding, Proof
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import LOOKS, level, promising, proven
@@ -179,7 +179,8 @@ class Search(Tries):
             saves = self.saving("screening", self.base, arm, 0.05)
             if saves.value >= JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
                 continue
-            self.none_of(list(first), active)
+            out = [each for each in active if each.change.knob in first]
+            self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
             return [each for each in active if each.standing == "left out"]
         return active
 
@@ -231,7 +232,7 @@ class Search(Tries):
             why = self.launch("combining", 0, TYPED) or self.launch("combining", 0, arm)
             if not why:
                 break
-            self.stand([chosen.pop()], "failed", f"together with the others: {why}")
+            self.stand([chosen.pop()], self._fallen(arm), f"together with the others: {why}")
         if len(chosen) < 2:
             return tuple(each.change.name for each in chosen)
         for each in list(chosen):
@@ -246,6 +247,10 @@ class Search(Tries):
                 self.stand([each], "no difference", "too little beside the others")
                 chosen.remove(each)
         return tuple(each.change.name for each in chosen)
+
+    def _fallen(self, arm: Arm) -> ChangeStanding:
+        """Where changes stand whose launch together says that they are out."""
+        return "failed" if arm not in self.last_proof or self.last_proof[arm].holds else "other training"
 
     def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
         """Only those that screening showed, if there is no time to prove these again should the others not hold."""
@@ -337,8 +342,7 @@ class Search(Tries):
             try:
                 for arm in arms if number % 2 == 0 else arms[::-1]:
                     if why := self.launch("final", number, arm):
-                        out = self.of(chosen)
-                        self.stand(out, "failed" if "batch" not in why else "other training", why)
+                        self.stand(self.of(chosen), self._fallen(arm), why)
                         return chosen
             except OutOfTimeError:
                 if number < LOOKS[0]:
@@ -352,7 +356,8 @@ class Search(Tries):
             unproven = self._look(chosen, number)
             if not unproven:
                 return ()
-            in_time = self.left() >= (_following(number) - number) * len(arms) * self.each()
+            following = next((each for each in LOOKS if each > number), number)
+            in_time = self.left() >= (following - number) * len(arms) * self.each()
             if not in_time or not self._may_be_shown(chosen, unproven, number):
                 return unproven
         return self._look(chosen, max(each for each in LOOKS if each <= number))
@@ -412,8 +417,3 @@ class Search(Tries):
         dropped = [each for each in self.of(chosen) if each.change.name not in left]
         self.stand(dropped, "unproven", f"not shown beside the others in {number} rounds")
         return True
-
-
-def _following(number: int) -> int:
-    """The next look."""
-    return next((each for each in LOOKS if each > number), number)

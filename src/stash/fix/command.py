@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import typer
 
 from stash.core import parsers
-from stash.core.errors import JobError, UserError
+from stash.core.errors import ArtefactError, JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.output_files import output_file
 from stash.core.printable import last_of, printable, printable_line
@@ -43,13 +43,6 @@ _OUTSIDE = 3
 """Pieces of advice for what lies outside the script."""
 
 
-class FixCommand(ProfileCommand):
-    """Takes the job's words off the command line, like ``stash profile``."""
-
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | -- COMMAND…)"]
-
-
 def _wanted(text: str) -> tuple[str, ...]:
     from stash.fix.space import NAMES
 
@@ -58,17 +51,16 @@ def _wanted(text: str) -> tuple[str, ...]:
 
 def _known(text: str, known: Sequence[str]) -> tuple[str, ...]:
     found = parsers.names(text)
-    unknown = [name for name in found if name not in known]
-    if unknown or not found:
-        raise UserError(f"there is no {', '.join(unknown) or 'name'}; the names are {', '.join(known)}")
-    return tuple(found)
+    if unknown := [name for name in found if name not in known]:
+        raise UserError(f"there is no {', '.join(unknown)}; the names are {', '.join(known)}")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions(RankOptions):
     """One call of ``stash fix``."""
 
-    parsed_by: ClassVar[type] = FixCommand
+    parsed_by: ClassVar[type] = ProfileCommand
 
     try_only: tuple[str, ...] | None = option(
         "A,B,C", "Only these changes, like workers,bucket,pin; else all that may pay.", _wanted, "--try", panel=_HOW
@@ -77,12 +69,9 @@ class FixOptions(RankOptions):
         "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT",
-        "Keep also what changes this: numerics, batch.",
-        lambda text: _known(text, _CONSENT),
-        default=(),
+        "WHAT", "Keep also what changes this: numerics, batch.", lambda text: _known(text, _CONSENT), default=(),
         panel=_HOW,
-    )
+    )  # fmt: skip
     min_saving: float = option(
         "PERCENT", "Keep only what is shown to save more than this of the step.", parsers.percent, default="1%",
         panel=_HOW,
@@ -128,8 +117,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     with interrupted_by(*REQUESTS):
         result = _profiled(session, began + options.within)
         found, patch = _tried(session, result, options, began)
-        _finish(found, patch, target, options)
-        keep_copy(found, copies, target)
+        keep_copy(found, copies, _finish(found, patch, target, options))
     if found.interrupted:
         raise typer.Exit(130)
 
@@ -191,16 +179,10 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
         facts = Facts(
-            case,
-            tuple(sites_of(evidence)),
-            evidence["trains"],
-            evidence["threads"],
-            tuple(evidence["cores"]),
-            first.epoch_seconds,
-            tuple(map(tuple, evidence["numa"])),
-            len(evidence["losses"]) // evidence["batches_per_step"],
-            evidence["update_seconds"],
-        )
+            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"], tuple(evidence["cores"]),
+            first.epoch_seconds, tuple(map(tuple, evidence["numa"])),
+            len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
+        )  # fmt: skip
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
@@ -243,7 +225,10 @@ def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
     change = each.change
     compiled = None
     if change.knob == "compile":
-        launches = [row for row in search.launches if row.changes in ((), (change.name,)) and not row.failure]
+        launches = [
+            row for row in search.launches
+            if row.changes in ((), (change.name,)) and row.stage != "turns" and not row.failure
+        ]  # fmt: skip
         took = [row.elapsed_seconds for row in launches if row.changes]
         plain = [row.elapsed_seconds for row in launches if not row.changes]
         compiled = max(0.0, min(took) - min(plain)) if took and plain else None
@@ -287,49 +272,51 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
 
-    found: dict[str, float] = {}
+    found, least = dict[str, float](), search.worth * case.breakdown.step_seconds
     less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
     for stall in [each for each in case.breakdown.stalls if each.name not in less]:
         for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
-            if (
-                remedy.name in _OURS
-                or remedy.saves is None
-                or remedy.saves < search.worth * case.breakdown.step_seconds
-            ):
-                continue
-            cost = f"; {remedy.cost}" if remedy.cost else ""
-            found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves
+            if remedy.name not in _OURS and remedy.saves is not None and remedy.saves >= least:
+                cost = f"; {remedy.cost}" if remedy.cost else ""
+                found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves
     return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])
 
 
-def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> None:
-    """Save record and patch, show them, and apply if asked."""
+def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:
+    """Save record and patch, show what was found even if that fails, apply if asked; the value is the record's."""
+    from stash.core.documents import save_text_new
     from stash.core.fix_records import FILE
     from stash.core.output_files import write_output
     from stash.fix.page import document, page
     from stash.fix.patch import apply
 
-    beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
-    if found.patch:
-        write_output(beside, found.patch)
-    FILE.save(found, target)
+    try:
+        if options.output is None:  # another fix may have taken the name since
+            target = save_text_new(FILE.text(found), target, FILE.kind)
+        else:
+            FILE.save(found, target)
+        beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
+        if found.patch:
+            write_output(beside, found.patch)
+    except ArtefactError:
+        printed(document(found) if options.json else page(found))
+        raise
     printed(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
     out = sys.stderr if options.json else sys.stdout
-    if not options.apply:
-        return
-    if not found.patch:
+    if options.apply and not found.patch:
         print("nothing to apply: no change of this script is proven to save time", file=out)
-        return
-    print(printable(found.patch), file=out)
-    for line in apply(patch, found.sources):
-        print(printable_line(line), file=out)
+    elif options.apply:
+        print(printable(found.patch), file=out)
+        for line in apply(patch, found.sources):
+            print(printable_line(line), file=out)
+    return target
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions(RankOptions):
     """One call of ``stash run``."""
 
-    parsed_by: ClassVar[type] = FixCommand
+    parsed_by: ClassVar[type] = ProfileCommand
 
     record: Path = option("FILE", "A *.fix.json of `stash fix`.", Path, "--with", default=...)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -30,8 +31,8 @@ WORTH = 0.01
 _FEW = 6
 """Degrees of freedom below which rounds are not taken out of the deviation: by counts, not by what is seen."""
 
-Round = Mapping[str, float]
-"""By arm, the step's seconds."""
+Round = Mapping[Any, float]
+"""By arm, whatever names it, the step's seconds."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _pooled(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
 
 
 def saving(
-    rounds: Sequence[Round], slow: str, fast: str, spread: Spread | None, level: float, doubt: float = 0.0
+    rounds: Sequence[Round], slow: Any, fast: Any, spread: Spread | None, level: float, doubt: float = 0.0
 ) -> Interval:
     """Seconds that ``fast`` saves against ``slow``, with a two-sided interval of error rate ``level``.
 

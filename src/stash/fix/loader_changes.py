@@ -6,7 +6,9 @@ import inspect
 import math
 import re
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from stash.advice.case import Remedy
 from stash.advice.remedies import REMEDIES
@@ -15,10 +17,19 @@ from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange,
 from stash.measure.agent.wraps.sample_cache import CachedSamples
 
 
-def _loader(facts: Facts) -> Site | str:
-    if facts.loader is None:
-        return "no DataLoader trains the job"
-    return facts.loader
+def of_loader(propose: Callable[[Facts, Site], Proposal]) -> Callable[[Facts], Proposal]:
+    """What is proposed for the call that built the loader that trains."""
+
+    def proposed(facts: Facts) -> Proposal:
+        return "no DataLoader trains the job" if facts.loader is None else propose(facts, facts.loader)
+
+    return proposed
+
+
+def _set(name: str, knob: str, text: str, site: Site, values: Mapping[str, Any], **more: Any) -> ScriptChange:
+    """Arguments of the loader, set as it is built and written as they are."""
+    settings = {"loader": {**values, "site": site.key}, **more.pop("settings", {})}
+    return ScriptChange(name, knob, text, site=site, settings=settings, writes=values, **more)
 
 
 _WORK = 0.3
@@ -34,10 +45,7 @@ def _advised(remedy: Remedy) -> int | None:
     return remedy.asks.workers if remedy.asks is not None else None
 
 
-def workers_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def workers_changes(facts: Facts, site: Site) -> Proposal:
     now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
     if site.values["iterable"]:
         return "a stream gives each worker all of it unless it is written otherwise"
@@ -47,15 +55,9 @@ def workers_changes(facts: Facts) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    near = in_order(wanted - {now}, min(needed, most_workers), room)
-    most = facts.prep
-    return [
-        ScriptChange(
-            f"workers={n}", "workers", f"num_workers {now} -> {n}", stalls=("prep", "fetch"), site=site,
-            settings={"loader": {"num_workers": n, "site": site.key}}, writes={"num_workers": n}, forecast=most,
-        )
-        for n in near[:_VALUES]
-    ]  # fmt: skip
+    near, text = in_order(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
+    more = {"stalls": ("prep", "fetch"), "forecast": facts.prep}
+    return [_set(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more) for n in near[:_VALUES]]
 
 
 def in_order(values: set[int], needed: int, room: int) -> list[int]:
@@ -76,45 +78,29 @@ def _made_by_cores(facts: Facts) -> bool:
     return worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
 
 
-def prefetch_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def prefetch_changes(facts: Facts, site: Site) -> Proposal:
     now = site.values["prefetch_factor"]
     if not site.values["num_workers"] or now is None:
         return "the loader has no workers"
     new = 4 if now < 4 else 2 * now
-    return [
-        ScriptChange(
-            f"prefetch={new}", "prefetch", f"prefetch_factor {now} -> {new}", stalls=("prep", "fetch"), site=site,
-            settings={"loader": {"prefetch_factor": new, "site": site.key}}, writes={"prefetch_factor": new},
-            forecast=facts.prep,
-        )
-    ]  # fmt: skip
+    text, values = f"prefetch_factor {now} -> {new}", {"prefetch_factor": new}
+    return [_set(f"prefetch={new}", "prefetch", text, site, values, stalls=("prep", "fetch"), forecast=facts.prep)]
 
 
-def persistent_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def persistent_changes(facts: Facts, site: Site) -> Proposal:
     if not site.values["num_workers"] or site.values["persistent_workers"]:
         return "already set" if site.values["persistent_workers"] else "the loader has no workers"
     if facts.epoch_seconds is None:
         return "no epoch ended within a launch: what starting workers costs is spread over a long one"
     return [
-        ScriptChange(
-            "persistent", "persistent", "persistent_workers False -> True", effect="order", stalls=("prep",),
-            forecast=facts.epoch_seconds,
-            settings={"loader": {"persistent_workers": True, "site": site.key}}, site=site,
-            writes={"persistent_workers": True},
+        _set(
+            "persistent", "persistent", "persistent_workers False -> True", site, {"persistent_workers": True},
+            effect="order", stalls=("prep",), forecast=facts.epoch_seconds,
         )
     ]  # fmt: skip
 
 
-def cache_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def cache_changes(facts: Facts, site: Site) -> Proposal:
     kept = site.values.get("kept")
     if site.values["iterable"] or kept is None:
         return "samples of a stream have no numbers" if site.values["iterable"] else "samples were not read twice"
@@ -144,43 +130,31 @@ def cached_samples() -> str:
     return f"import os\nimport pickle\n\n\n{text}"
 
 
-def batch_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def batch_changes(facts: Facts, site: Site) -> Proposal:
     now = site.values.get("batch_size")
     if not now:
         return "the loader's batches are made elsewhere"
     return [
-        ScriptChange(
-            f"batch={factor * now}", "batch", f"batch_size {now} -> {factor * now}, per {now} samples",
-            effect="batch", consent="batch", stalls=("compute", *OF_EXCHANGE, "prep"), site=site,
-            settings={"loader": {"batch_size": factor * now, "site": site.key}},
-            writes={"batch_size": factor * now}, samples=float(factor),
+        _set(
+            f"batch={factor * now}", "batch", f"batch_size {now} -> {factor * now}, per {now} samples", site,
+            {"batch_size": factor * now}, effect="batch", consent="batch",
+            stalls=("compute", *OF_EXCHANGE, "prep"), samples=float(factor),
         )
         for factor in (2, 4)
     ]  # fmt: skip
 
 
-def pin_changes(facts: Facts) -> Proposal:
-    site = _loader(facts)
-    if isinstance(site, str):
-        return site
+def pin_changes(facts: Facts, site: Site) -> Proposal:
     if facts.on_cpu:
         return "the job trains on CPUs"
     if site.values["pin_memory"]:
         return "already set"
+    values, more = {"pin_memory": True}, {"stalls": ("transfer",), "forecast": facts.at_most("transfer", "prep")}
     return [
-        ScriptChange(
-            "pin", "pin", "pin_memory False -> True", stalls=("transfer",), site=site,
-            settings={"loader": {"pin_memory": True, "site": site.key}}, writes={"pin_memory": True},
-            forecast=facts.at_most("transfer", "prep"),
-        ),
-        ScriptChange(
-            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", stalls=("transfer",),
-            settings={"loader": {"pin_memory": True, "site": site.key}, "non_blocking": True}, site=site,
-            writes={"pin_memory": True}, forecast=facts.at_most("transfer", "prep"),
-            by_hand="and copy with `batch.to(device, non_blocking=True)`",
+        _set("pin", "pin", "pin_memory False -> True", site, values, **more),
+        _set(
+            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", site, values, **more,
+            settings={"non_blocking": True}, by_hand="and copy with `batch.to(device, non_blocking=True)`",
         ),
     ]  # fmt: skip
 

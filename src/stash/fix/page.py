@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
-from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes
+from stash.fix.decision import proven
+from stash.report.fix_comparison import LEAST, in_ms, saved
+from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
 _DAY = 10
-_LEAST = 0.05
-"""Milliseconds: a difference that is shown as none."""
+_BECAUSE = {
+    "no difference": "no difference worth it", "slower": "slower", "failed": "the job failed with it: ",
+    "other training": "it changes training: ",
+}  # fmt: skip
+"""By standing, what is said of a change that has no reason of its own, or before it."""
 _UNDECIDED = ("no difference", "unproven")
 """What was measured, and may be faster for all that is known."""
 
@@ -26,9 +31,10 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
     kept = counted(len(fix.kept), "change")
+    ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
-            f"{fix.workload} | {counted(fix.ranks, 'rank')} | {_ms(fix.step_seconds)} ms a step; {kept} kept of "
+            f"{fix.workload} | {counted(fix.ranks, 'rank')} | {in_ms(fix.step_seconds)} ms a step; {kept} kept of "
             f"{len(tried)} tried, in {_minutes(fix.elapsed_seconds)}"
         ),
         source=record,
@@ -40,7 +46,7 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
         next_steps=tuple(_next(fix, record, patch)),
         chapters=tuple(_chapters(fix)),
         footer=_footer(fix),
-        again=shlex.join(("stash", "fix", *fix.command)),
+        again=" ".join(("stash fix", *ranks, *job_words(fix.command))),
         made=f"{fix.created[:_DAY]}, Stash {fix.stash_version}",
     )
 
@@ -55,33 +61,17 @@ def _minutes(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _ms(seconds: float) -> str:
-    milliseconds = 1e3 * seconds
-    return f"{milliseconds:.{0 if abs(milliseconds) >= 1000 else 1 if abs(milliseconds) >= 1 else 2}f}"
-
-
-def saved(saves: Interval | None) -> str:
-    """What a change does to the step: ``-58.1 ± 4.0 ms``; empty where it is not known."""
-    if saves is None:
-        return ""
-    half = "" if saves.half_width is None else f" ± {_ms(saves.half_width)}"
-    value = -saves.value if abs(saves.value) * 1e3 >= _LEAST else 0.0
-    return f"{'+' if value > 0 else ''}{_ms(value)}{half} ms"
-
-
 def _verdict(fix: Fix) -> str:
     if fix.together is not None and fix.after_seconds:
-        times = fix.step_seconds / fix.after_seconds
+        times, trained = fix.step_seconds / fix.after_seconds, "" if fix.proof is None else f"; {fix.proof.text}"
         return (
-            f"A step takes {_ms(fix.after_seconds)} ms instead of {_ms(fix.step_seconds)}: {times:.2f} times as "
-            f"fast, shown in {fix.final_rounds} rounds side by side{_trained(fix)}."
+            f"A step takes {in_ms(fix.after_seconds)} ms instead of {in_ms(fix.step_seconds)}: {times:.2f} times as "
+            f"fast, shown in {fix.final_rounds} rounds side by side{trained}."
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
     nothing = "Nothing that was tried makes this script faster, as far as could be shown"
-    sure = [
-        each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and _looked_faster(each.saves)
-    ]
+    sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and proven(each.saves)]
     if sure:
         return f"{nothing}, but {listed(sure)} looked faster at first: give more time with --within."
     if any(each.standing == "left out" and each.why.startswith("no time") for each in fix.tried):
@@ -89,51 +79,36 @@ def _verdict(fix: Fix) -> str:
     return f"{nothing}: leave it as it is."
 
 
-def _looked_faster(saves: Interval | None) -> bool:
-    return saves is not None and saves.low is not None and saves.low > 0
-
-
-def _trained(fix: Fix) -> str:
-    """What is known of the losses of all that is kept."""
-    return "" if fix.proof is None else f"; {fix.proof.text}"
-
-
 def _waterfall(fix: Fix) -> Iterator[Row]:
-    """What each kept change takes off, and what is left of the step."""
+    """What each kept change takes off, what only several of them do together, and what is left of the step."""
     if fix.together is None or fix.after_seconds is None:
         return
-    own = sum(max(0.0, each.saves.value) for each in fix.kept if each.saves is not None)
-    factor = fix.together.value / own if own > fix.together.value > 0 else 1.0
-    for each in fix.kept:
-        if each.saves is not None:
-            part = factor * each.saves.value
-            share = part / fix.step_seconds
-            yield Row(each.name, f"{_ms(part)} ms", share=f"{share:.0%}", fraction=share, series="plain")
-    share = fix.after_seconds / fix.step_seconds
-    yield Row("left", f"{_ms(fix.after_seconds)} ms", share=f"{share:.0%}", fraction=share, series="compute")
+    own = {each.name: max(0.0, each.saves.value) for each in fix.kept if each.saves is not None}
+    whole, sum_of_own = fix.together.value, sum(own.values())
+    factor = whole / sum_of_own if sum_of_own > whole > 0 else 1.0
+    parts = {name: factor * value for name, value in own.items()}
+    if 1e3 * (whole - sum_of_own) >= LEAST:
+        parts["only together"] = whole - sum_of_own
+    for name, part in (*parts.items(), ("left", fix.after_seconds)):
+        share, series = part / fix.step_seconds, "compute" if name == "left" else "plain"
+        yield Row(name, f"{in_ms(part)} ms", share=f"{share:.0%}", fraction=share, series=series)
 
 
 def _grids(fix: Fix) -> Iterator[Grid]:
     if fix.kept:
-        rows = [(each.text, saved(each.saves), _how(each)) for each in fix.kept]
+        rows = [(each.text, saved(each.saves), _way(each) + _paid_back(each)) for each in fix.kept]
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
-            after = f"{_ms(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
+            after = f"{in_ms(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
             rows.append(("together", saved(fix.together), after))
-        yield Grid("Kept", ("a step", "how it gets in"), tuple(rows), frozenset({0, 2}), first="change", prose=True)
-    asks = [each for each in fix.tried if each.standing == "asks"]
-    if asks:
-        rows = [(each.text, saved(each.saves), each.why) for each in asks]
-        yield Grid("Asks you", ("a step", "why"), tuple(rows), frozenset({0, 2}), first="change", prose=True)
-    others = [each for each in fix.tried if each.standing not in ("kept", "asks", "left out")]
-    if others:
-        rows = [(each.text, saved(each.saves), _why(each)) for each in others]
-        yield Grid(
-            "Tried, and not kept", ("a step", "why"), tuple(rows), frozenset({0, 2}), first="change", prose=True
-        )
+        yield _changes("Kept", "how it gets in", rows)
+    for title, standings in (("Asks you", {"asks"}), ("Tried, and not kept", {*_BECAUSE, "unproven"})):
+        rows = [(each.text, saved(each.saves), _why(each)) for each in fix.tried if each.standing in standings]
+        if rows:
+            yield _changes(title, "why", rows)
 
 
-def _how(each: Tried) -> str:
-    return _way(each) + _paid_back(each)
+def _changes(title: str, last: str, rows: Sequence[tuple[str, str, str]]) -> Grid:
+    return Grid(title, ("a step", last), tuple(rows), frozenset({0, 2}), first="change", prose=True)
 
 
 def _paid_back(each: Tried) -> str:
@@ -156,15 +131,8 @@ def _way(each: Tried) -> str:
 
 
 def _why(each: Tried) -> str:
-    if each.standing == "no difference":
-        return each.why or "no difference worth it"
-    if each.standing == "failed":
-        return f"the job failed with it: {each.why}"
-    if each.standing == "other training":
-        return f"it changes training: {each.why}"
-    if each.standing == "slower":
-        return each.why or "slower"
-    return each.why
+    because = _BECAUSE.get(each.standing, "")
+    return because + each.why if because.endswith(" ") else each.why or because
 
 
 def _warnings(fix: Fix) -> Iterator[str]:
@@ -185,11 +153,12 @@ def _warnings(fix: Fix) -> Iterator[str]:
 
 def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
     if fix.patch and patch:
-        outside = any(f"+++ b/{file.lstrip('/')}\n" in fix.patch for file in fix.sources)
+        outside = any(f"+++ b/{file.lstrip('/')}" in fix.patch for file in fix.sources)
         named = shlex.quote(patch)
         yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
     if any(each.written == "setting" for each in fix.kept) and record:
-        yield f"`stash run --with {shlex.quote(record)} {shlex.join(fix.command)}` sets what is set from outside"
+        job = " ".join(job_words(fix.command))
+        yield f"`stash run --with {shlex.quote(record)} {job}` sets what is set from outside"
     options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
     if options:
         yield f"add to the script's own options: `{' '.join(options)}`"
@@ -207,22 +176,19 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
     shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
-        rows = tuple((text, what) for text, what in shown)
-        yield Chapter(
-            "training",
-            "What each change does to training",
-            grids=(_texts("", ("against the script as typed",), rows),),
-        )
+        grid = _texts("against the script as typed", shown)
+        yield Chapter("training", "What each change does to training", grids=(grid,))
     left = [(each.text, each.why) for each in fix.tried if each.standing == "left out"]
     if left:
-        yield Chapter("left", "Not tried", grids=(_texts("", ("why",), tuple(left)),), folded=True)
+        yield Chapter("left", "Not tried", grids=(_texts("why", left),), folded=True)
     if fix.left:
         yield Chapter("none", "Nothing to try of", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
         (
             each.stage, str(each.round + 1), " + ".join(each.changes) or "as typed",
-            "" if each.step_seconds is None else _ms(each.step_seconds), str(each.steps),
-            f"{each.elapsed_seconds:.0f}", "" if each.resident_bytes is None else format_bytes(each.resident_bytes),
+            "" if each.step_seconds is None else in_ms(each.step_seconds),
+            *((str(each.steps), f"{each.elapsed_seconds:.0f}") if each.elapsed_seconds else ("", "")),
+            "" if each.resident_bytes is None else format_bytes(each.resident_bytes),
         )
         for each in fix.launches
     )  # fmt: skip
@@ -234,14 +200,14 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
         yield Chapter("patch", "The patch", points=tuple(fix.patch.splitlines()), folded=True)
 
 
-def _texts(title: str, head: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Grid:
-    return Grid(title, head, rows, frozenset(range(len(head) + 1)), first="change", prose=True)
+def _texts(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
+    return Grid("", (head,), tuple(rows), frozenset({0, 1}), first="change", prose=True)
 
 
 def _footer(fix: Fix) -> str:
     launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
     return (
-        f"{launches} launches of the script, each as typed but for what is named; intervals hold "
-        f"together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh rounds only. Steps are "
-        "without what other work on the machine cost."
+        f"{launches} launch{'' if launches == 1 else 'es'} of the script, each as typed but for what is named; "
+        f"intervals hold together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh "
+        "rounds only. Steps are without what other work on the machine cost."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import io
 import os
 import subprocess
 import tokenize
@@ -71,7 +72,8 @@ class Patch:
             if change.around is not None:
                 return self._around(change, change.around, source, call)
             for name, value in _with_companions(change.writes, call).items():
-                found = source.argument(call, name, value, POSITIONS.get((each.kind, name)))
+                position, now = POSITIONS.get((each.kind, name)), each.values.get(name)
+                found = source.argument(call, name, value, position, now)
                 if isinstance(found, Edit):
                     edits.append((each.file, found))
                 elif isinstance(found, FromCommandLine):
@@ -96,7 +98,7 @@ class Patch:
             planned.setdefault(file, []).append(edit)
         try:
             for file in {file for file, _ in edits}:
-                edited(self.texts[file], _joined(list(dict.fromkeys(planned[file]))))
+                edited(self.texts[file], _joined(planned[file]))
         except (SyntaxError, ValueError):
             return False
         self.edits = planned
@@ -149,20 +151,17 @@ class Patch:
 
     def after(self) -> dict[str, str]:
         """Each file's text with its edits."""
-        found = {}
-        for file, edits in self.edits.items():
-            unlike = list(dict.fromkeys(edits))
-            found[file] = edited(self.texts[file], _joined(unlike))
-        return found
+        return {file: edited(self.texts[file], _joined(edits)) for file, edits in self.edits.items()}
 
     def diff(self) -> str:
-        """A unified diff, as ``git apply`` takes it in the current folder; of files outside, from the root."""
-        parts = []
+        """A unified diff, as ``git apply`` takes it in the current folder; with a file outside, from the root."""
+        parts, outside = [], any(os.path.isabs(_short(file)) for file in self.edits)
         for file, text in self.after().items():
-            name = _short(file).lstrip("/")  # of a file outside this folder: for `patch -d /`
-            lines = difflib.unified_diff(
-                self.texts[file].splitlines(keepends=True), text.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-            )
+            name = file.lstrip("/") if outside else _short(file)
+            name += "\t" * (" " in name)  # else a space ends it, for `patch`
+            # A form feed ends no line, though ``str.splitlines`` has it so.
+            before, after = (list(io.StringIO(each, newline="\n")) for each in (self.texts[file], text))
+            lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
 
@@ -188,10 +187,10 @@ def _with_companions(writes: Mapping[str, Any], call: ast.Call) -> dict[str, Any
     return found
 
 
-def _joined(edits: list[Edit]) -> list[Edit]:
-    """Insertions at one place as one, in the order in which they came."""
+def _joined(edits: Sequence[Edit]) -> list[Edit]:
+    """Each edit once, and insertions at one place as one, in the order in which they came."""
     found: list[Edit] = []
-    for edit in edits:
+    for edit in dict.fromkeys(edits):
         same = next((each for each in found if each.start == each.end == edit.start == edit.end), None)
         if same is None:
             found.append(edit)
@@ -201,12 +200,12 @@ def _joined(edits: list[Edit]) -> list[Edit]:
 
 
 def text_of(path: Path) -> str:
-    """A Python file's text in its own encoding, its line ends as they are."""
-    with path.open("rb") as file:
-        encoding, _ = tokenize.detect_encoding(file.readline)
-    if encoding not in ("utf-8", "ascii"):
+    """A Python file's text, its line ends and mark of UTF-8 as they are; raises ValueError for other encodings."""
+    content = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    if encoding not in ("utf-8", "utf-8-sig", "ascii"):
         raise ValueError(f"{path} is in {encoding}")
-    return path.read_bytes().decode(encoding)
+    return content.decode()
 
 
 def _arguments(change: ScriptChange) -> str:
@@ -221,7 +220,8 @@ def _in_config(found: FromConfig, words: Sequence[str]) -> str:
             continue
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
             if line.strip().partition(":")[0].strip("'\"") == found.key:
-                return f"{found.key}: {found.value} in {word}, line {number}"
+                value = "null" if found.value == "None" else found.value
+                return f"{found.key}: {value} in {word}, line {number}"
     return f"{found.key}: {found.value} in the script's configuration"
 
 
@@ -252,7 +252,7 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
         else:
             ways_back[file] = f"as it was: {_short(str(_copied(Path(file))))}"
     for file, text in after.items():
-        write_whole(Path(file), text.encode(), mode=Path(file).stat().st_mode & 0o777)
+        write_whole(Path(file), text, mode=None)
     return [f"Changed {_short(file)}; {back}" for file, back in ways_back.items()]
 
 
@@ -275,8 +275,7 @@ def _copied(path: Path) -> Path:
     for number in range(1, 1000):
         copy = path.with_name(f"{path.name}.orig" + ("" if number == 1 else f"-{number}"))
         try:
-            with copy.open("xb") as file:
-                file.write(path.read_bytes())
+            write_whole(copy, path.read_bytes(), mode=path.stat().st_mode & 0o777, new=True)
         except FileExistsError:
             continue
         except OSError as error:

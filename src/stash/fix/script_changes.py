@@ -177,8 +177,6 @@ class Knob:
     """Something of a job that can be set."""
 
     name: str
-    acts_on: str
-    effect: str
     propose: Callable[[Facts], Proposal]
     joins: bool = False
     """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""

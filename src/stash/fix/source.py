@@ -8,9 +8,11 @@ argument of ``argparse`` and its like, which the command line sets without any e
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from stash.fix.script_changes import Site
@@ -51,35 +53,36 @@ ArgumentFix = Edit | FromCommandLine | FromConfig | str
 
 
 class SourceText:
-    """A Python file's text and its tree; raises SyntaxError if it has none."""
+    """A Python file's text, behind its mark of UTF-8 if it has one; raises SyntaxError if it is no Python."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tree = ast.parse(text)
+        self.tree = _tree(text)
         self._bytes = text.encode()
-        self._starts = [0]
-        for line in self._bytes.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
+        self._newline = "\r\n" if b"\r\n" in self._bytes else "\n"
+        self._lines = text.removeprefix(_MARK).encode().splitlines(keepends=True)
+        before = len(self._bytes) - sum(map(len, self._lines))
+        self._starts = list(accumulate(map(len, self._lines), initial=before))
 
     def call(self, site: Site) -> ast.Call | None:
         """The call at a site; without columns (Python 3.10) the only one on its line with that name."""
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and not _passes_on(node)]
         if site.column is not None:
-            return next(
-                (
-                    each for each in calls
-                    if (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset)
-                    == (site.line, site.column, site.end_line, site.end_column)
-                ),
-                None,
-            )  # fmt: skip
-        names = _CALLED.get(site.kind, ())
-        found = [each for each in calls if each.lineno <= site.line <= (each.end_lineno or each.lineno)]
-        found = [each for each in found if _name(each.func) in names]
+            place = (site.line, site.column, site.end_line, site.end_column)
+            found = [
+                each for each in found
+                if (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset) == place
+            ]  # fmt: skip
+        else:
+            names = _CALLED.get(site.kind, ())
+            found = [each for each in found if each.lineno <= site.line <= (each.end_lineno or each.lineno)]
+            found = [each for each in found if _name(each.func) in names]
         return found[0] if len(found) == 1 else None
 
-    def argument(self, call: ast.Call, name: str, value: Any, position: int | None) -> ArgumentFix:
-        """How the call gets ``value`` as its argument ``name``; ``position``: where it may stand without a name."""
+    def argument(self, call: ast.Call, name: str, value: Any, position: int | None, now: Any = None) -> ArgumentFix:
+        """How the call gets ``value`` as its argument ``name``; ``position``: where it may stand without a name.
+
+        ``now`` is what it got while it ran, if that is known.
+        """
         if any(keyword.arg is None for keyword in call.keywords):
             return "its arguments come from a mapping (**)"
         if any(isinstance(each, ast.Starred) for each in call.args):
@@ -89,24 +92,17 @@ class SourceText:
             node = call.args[position]
         if node is None:
             return self._added(call, f"{name}={value!r}")
-        return self._replaced(node, value)
-
-    def _replaced(self, node: ast.expr, value: Any) -> ArgumentFix:
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
-        text = ast.unparse(node)
-        if isinstance(node, ast.Name):
-            set_at = self._set_once(node.id)
-            if set_at is not None and self._uses(node.id) == 1:
-                return Edit(*self._span(set_at), repr(value))
-            if set_at is not None:  # others use it too
-                return Edit(*self._span(node), repr(value))
-            return f"its value is worked out while the script runs ({text})"
+        if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
+            # Else others use it too, or something that is not seen here has set it: an exec of what the user typed.
+            alone = self._uses(node.id) == 1 and now in (None, ast.literal_eval(set_at))
+            return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             return self._by_option(node.attr, value)
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return FromConfig(str(node.slice.value), repr(value))
-        return f"its value is worked out while the script runs ({text})"
+        return f"its value is worked out while the script runs ({ast.unparse(node)})"
 
     def _added(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
@@ -125,18 +121,14 @@ class SourceText:
         starts = sorted({each.lineno for each in given})
         one_a_line = len(starts) == len(given) and starts[0] > call.lineno
         trailing = re.match(r"\s*,", rest)
+        before = " "
         if one_a_line:
-            lines = (self._bytes[self._starts[line - 1] :] for line in starts)
+            lines = (self._lines[line - 1] for line in starts)
             margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len).decode()
-            newline = "\r\n" if b"\r\n" in self._bytes else "\n"
-            if trailing:
-                at += len(trailing[0].encode())
-                return Edit(at, at, f"{newline}{margin}{text},")
-            return Edit(at, at, f",{newline}{margin}{text}")
+            before = self._newline + margin
         if trailing:
             at += len(trailing[0].encode())
-            return Edit(at, at, f" {text},")
-        return Edit(at, at, f", {text}")
+        return Edit(at, at, f"{before}{text}," if trailing else f",{before}{text}")
 
     def around_first(self, call: ast.Call, name: str, before: str, behind: str) -> list[Edit] | str:
         """Edits that put text before and behind the first argument, or the one called ``name``; else why not."""
@@ -174,9 +166,10 @@ class SourceText:
             elif last and not isinstance(node, (ast.Import, ast.ImportFrom, ast.If, ast.Try)):
                 break
         last = max(last, min(self._imported(needs), default=0))
-        newline = "\r\n" if b"\r\n" in self._bytes else "\n"
+        if not last:  # behind what runs the file, and its encoding
+            last = next((at for at, line in enumerate(self._lines) if not line.startswith(b"#")), 0)
         at = self._starts[last]
-        return Edit(at, at, f"{newline}{statement}{newline}")
+        return Edit(at, at, f"\n{statement}\n".replace("\n", self._newline))
 
     def imports(self, name: str) -> bool:
         """Whether the file's own names have the module ``name``."""
@@ -207,20 +200,17 @@ class SourceText:
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end_column
 
     def _set_once(self, name: str) -> ast.expr | None:
-        """The literal that a name is set to, if it is set once in the whole file, and is no parameter."""
-        found: list[ast.expr | None] = []
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign):
-                named = [each for each in node.targets if isinstance(each, ast.Name) and each.id == name]
-                found += [node.value] * len(named)
-            elif isinstance(node, ast.arg) and node.arg == name:
-                found.append(None)
-            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and _name(node.target) == name:
-                found.append(node.value)
-            elif isinstance(node, (ast.AugAssign, ast.For)) and _name(node.target) == name:
-                found.append(None)
-        only = found[0] if len(found) == 1 else None
-        return only if only is not None and _is_literal(only) else None
+        """The literal that a name is set to, if nothing else in the whole file gives that name a value."""
+        nodes = list(ast.walk(self.tree))
+        if sum(_binds(node, name) for node in nodes) != 1:
+            return None
+        for node in nodes:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and any(
+                isinstance(each, ast.Name) and each.id == name for each in targets
+            ):
+                return node.value if node.value is not None and _is_literal(node.value) else None
+        return None
 
     def _uses(self, name: str) -> int:
         loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)
@@ -231,6 +221,8 @@ class SourceText:
         if found is None:
             return FromConfig(dest, repr(value))
         option, action = found
+        if value is None:
+            return f"None cannot be typed for {option}"
         if "Boolean" in action:
             return FromCommandLine(option if value else f"--no-{option[2:]}")
         if "store_true" in action or "store_false" in action:
@@ -275,6 +267,24 @@ def _name(node: ast.expr) -> str:
     return getattr(node, "attr", "") or getattr(node, "id", "")
 
 
+def _passes_on(call: ast.Call) -> bool:
+    """Whether a call has arguments of its own, before or in place of those of what it calls: ``map(DataLoader, …)``,
+    ``DataLoader.__init__(self, …)``."""
+    func = call.func
+    if isinstance(func, ast.Name):
+        return hasattr(builtins, func.id)
+    return isinstance(func, ast.Attribute) and func.attr == "__init__" and not isinstance(func.value, ast.Call)
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """Whether a node gives ``name`` a value: it is assigned to, a parameter, imported, or what a block is called."""
+    if isinstance(node, ast.Name):
+        return node.id == name and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.arg):
+        return node.arg == name
+    return name in (getattr(node, "name", None), getattr(node, "asname", None))
+
+
 def _is_literal(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
@@ -291,5 +301,12 @@ def edited(text: str, edits: list[Edit]) -> str:
         content = content[: edit.start] + edit.new.encode() + content[edit.end :]
         before = edit.start
     found = content.decode()
-    ast.parse(found)
+    _tree(found)
     return found
+
+
+_MARK = "\ufeff"
+
+
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text.removeprefix(_MARK))

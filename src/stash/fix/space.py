@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from stash.core.fix_records import Effect
 from stash.core.formatting import listed
 from stash.fix import loader_changes as loaders
+from stash.fix.loader_changes import of_loader
 from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
+from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
 
 
@@ -79,7 +80,7 @@ def _cores(facts: Facts) -> Proposal:
     own = [list(cores[rank * each : (rank + 1) * each]) for rank in range(facts.ranks)]
     found = []
     if facts.ranks > 1 and facts.on_cpu:
-        text = f"each rank on cores of its own ({_spans(own)})"
+        text = f"each rank on cores of its own ({_named(own)})"
         found.append(
             ScriptChange(
                 "cores=own", "cores", text, stalls=("contention",), cores={"ranks": own},
@@ -90,14 +91,14 @@ def _cores(facts: Facts) -> Proposal:
         nodes = [facts.numa[_node(facts, rank)] for rank in range(facts.ranks)]
         found.append(
             ScriptChange(
-                "cores=numa", "cores", f"each rank on the cores of one NUMA node ({_spans(nodes)})",
+                "cores=numa", "cores", f"each rank on the cores of one NUMA node ({_named(nodes)})",
                 stalls=("contention", "transfer"), cores={"ranks": [list(node) for node in nodes]},
             )
         )  # fmt: skip
     if workers and each >= 3:
         front = [mine[:-1] for mine in own]
         behind = [mine[-1] for mine in own]
-        text = f"cores {_spans(front)} for training, {_spans([behind])} for loaders"
+        text = f"cores {_named(front)} for training, {_named([behind])} for loaders"
         found.append(
             ScriptChange(
                 "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
@@ -116,8 +117,10 @@ def _node(facts: Facts, rank: int) -> int:
     return node if node is not None and node < len(facts.numa) else rank * len(facts.numa) // facts.ranks
 
 
-def _spans(sets: Sequence[Sequence[int]]) -> str:
-    return ", ".join(f"{cores[0]}-{cores[-1]}" if len(cores) > 1 else str(cores[0]) for cores in sets if cores)
+def _named(sets: Sequence[Sequence[int]]) -> str:
+    """``0-3,8-11 and 4-7,12-15``."""
+    runs = ([f"{first}-{last}" if last > first else f"{first}" for first, last in spans(cores)] for cores in sets)
+    return listed([",".join(each) for each in runs])
 
 
 def _ddp(facts: Facts) -> Site | str:
@@ -158,15 +161,16 @@ def _bucket(facts: Facts) -> Proposal:
     ] or "one bucket holds all gradients, of whatever size"  # fmt: skip
 
 
-def _flag_of_ddp(name: str, value: bool, refuse: Callable[[Mapping[str, Any]], str]) -> Callable[[Facts], Proposal]:
+def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], Proposal]:
+    """``behind`` is a flag that has to be off before."""
+
     def propose(facts: Facts) -> Proposal:
         site = _ddp(facts)
         if isinstance(site, str):
             return site
         unset = [each for each in facts.every("ddp") if each.values[name] != value]
-        why = next(filter(None, (refuse(each.values) for each in unset)), "" if unset else "already set")
-        if why:
-            return why
+        if not unset or any(each.values.get(behind) for each in unset):
+            return f"{behind} goes first" if unset else "already set"
         return [
             ScriptChange(
                 name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *OF_EXCHANGE),
@@ -320,47 +324,32 @@ def _nccl(facts: Facts) -> Proposal:
 
 
 SPACE: tuple[Knob, ...] = (
-    Knob("workers", "DataLoader", "none", loaders.workers_changes),
-    Knob("prefetch", "DataLoader", "none", loaders.prefetch_changes, joins=True),
-    Knob("persistent", "DataLoader", "order", loaders.persistent_changes, joins=True),
-    Knob("cache", "DataLoader", "none", loaders.cache_changes),
-    Knob("batch", "DataLoader", "batch", loaders.batch_changes),
-    Knob("pin", "DataLoader", "none", loaders.pin_changes, joins=True),
-    Knob("non_blocking", "copies to a GPU", "none", loaders.non_blocking_changes, joins=True),
-    Knob("waits", "synchronize, barrier", "none", _waits, joins=True),
-    Knob("items", ".item()", "none", _items, joins=True),
-    Knob("threads", "OMP, MKL", "rounding", _threads),
-    Knob("cores", "affinity", "none", _cores),
-    Knob("bucket", "DDP", "none, of more than two ranks rounding", _bucket, joins=True),
-    Knob(
-        "bucket_view", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("gradient_as_bucket_view", True, lambda values: ""), joins=True,
-    ),
-    Knob(
-        "static_graph", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp(
-            "static_graph", True,
-            lambda values: "find_unused_parameters goes first" if values["find_unused_parameters"] else "",
-        ),
-        joins=True,
-    ),
-    Knob(
-        "find_unused", "DDP", "none, of more than two ranks rounding",
-        _flag_of_ddp("find_unused_parameters", False, lambda values: ""), joins=True,
-    ),
-    Knob("no_sync", "gradient accumulation", "rounding", _no_sync),
-    Knob("set_to_none", "optimizer", "none", _set_to_none, joins=True),
-    Knob("fused", "optimizer", "rounding", _fused, joins=True),
-    Knob("channels_last", "model", "rounding", _channels_last),
-    Knob("cudnn", "cuDNN", "rounding",
-         _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
-    Knob("tf32", "matrix products", "numerics",
-         _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
-    Knob("compile", "model", "rounding", _compile),
-    Knob("bfloat16", "model", "numerics", _bfloat16),
-    Knob("gloo", "gloo", "none", _gloo, joins=True),
-    Knob("nccl", "NCCL", "rounding", _nccl),
-)  # fmt: skip
+    Knob("workers", of_loader(loaders.workers_changes)),
+    Knob("prefetch", of_loader(loaders.prefetch_changes), joins=True),
+    Knob("persistent", of_loader(loaders.persistent_changes), joins=True),
+    Knob("cache", of_loader(loaders.cache_changes)),
+    Knob("batch", of_loader(loaders.batch_changes)),
+    Knob("pin", of_loader(loaders.pin_changes), joins=True),
+    Knob("non_blocking", loaders.non_blocking_changes, joins=True),
+    Knob("waits", _waits, joins=True),
+    Knob("items", _items, joins=True),
+    Knob("threads", _threads),
+    Knob("cores", _cores),
+    Knob("bucket", _bucket, joins=True),
+    Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
+    Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),
+    Knob("find_unused", _flag_of_ddp("find_unused_parameters", False), joins=True),
+    Knob("no_sync", _no_sync),
+    Knob("set_to_none", _set_to_none, joins=True),
+    Knob("fused", _fused, joins=True),
+    Knob("channels_last", _channels_last),
+    Knob("cudnn", _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
+    Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
+    Knob("compile", _compile),
+    Knob("bfloat16", _bfloat16),
+    Knob("gloo", _gloo, joins=True),
+    Knob("nccl", _nccl),
+)
 """In the order in which they are weighed where no forecast ranks them."""
 NAMES = tuple(knob.name for knob in SPACE)
 _UNASKED = ("compile", "channels_last", "bfloat16")
@@ -390,7 +379,7 @@ def propose(
         if knob.name in _UNASKED and facts.on_cpu and knob.name not in wanted:
             left.append(LeftOut(knob.name, f"on CPUs only with --try {knob.name}"))
             continue
-        if knob.effect == "batch" and "batch" not in allowed:
+        if knob.name == "batch" and "batch" not in allowed:
             left.append(LeftOut(knob.name, "changes the effective batch: only with --allow batch"))
             continue
         found = knob.propose(facts)

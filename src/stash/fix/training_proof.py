@@ -54,14 +54,14 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
     losses, batches = len(_pairs(typed, changed, "losses")), _pairs(typed, changed, "batches")
     known = [pair for pair in batches if None not in pair]
     difference = apart(typed, changed)
-    compared = {"losses": losses, "batches": len(known), "largest_difference": _finite(difference)}
+    finite = difference is not None and math.isfinite(difference)
+    compared = {"losses": losses, "batches": len(known), "largest_difference": difference if finite else None}
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
     again = _twice(changed, fewest) - _twice(typed, fewest)
     if again > 0:
-        return Proof(holds=False, text=f"{again} of {fewest} batches came twice", **compared)
+        return Proof(holds=False, text=f"{again} of {fewest * len(changed)} batches came twice", **compared)
     other = sum(a != b for a, b in known)
     if effect == "batch":
-        finite = difference is not None and math.isfinite(difference)
         return Proof(holds=finite, text="more samples a step, so that losses cannot be compared", **compared)
     if other and effect != "order" and not own:
         return Proof(holds=False, text=f"{other} of {len(known)} batches were others", **compared)
@@ -69,7 +69,7 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
         text = "no losses were seen, so nothing is shown but that the batches are the same"
         return Proof(holds=bool(known) and not other, text=text, **compared)
     if effect == "order":
-        return Proof(holds=math.isfinite(difference), text="the same samples in another order", **compared)
+        return Proof(holds=finite, text="the same samples in another order", **compared)
     if difference == 0:
         return Proof(holds=True, text=f"{losses} losses the same, bit for bit", **compared)
     if own and difference <= _NEAR * own:
@@ -78,7 +78,3 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
     allowed = TOLERANCE.get(effect, 0.0)
     text = f"losses differ by {difference:.1e} at most" + (f" ({allowed:.0e} allowed)" if allowed else "")
     return Proof(holds=difference <= allowed, text=text, **compared)
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is None or math.isfinite(number) else None

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, Round, Spread, pooled, saving
+from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, pooled, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
@@ -245,18 +245,13 @@ class Tries:
         by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
         middle = {arm: median(values) for arm, values in by_arm.items()}
         most = {arm: values[-2] if len(rows) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
-        named = [{" + ".join(arm): min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
-        near = [" + ".join(arm) for arm in arms if middle[arm] < _FAR * middle[TYPED]]
-        spread = pooled([[{arm: row[arm] for arm in near} for row in named]])
+        bounded = [{arm: min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
+        near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
+        spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
         for turn, arm in zip(turns, arms[1:], strict=True):
-            turn.member.saves = saving(named, "", arm[0], spread, 0.05)
+            turn.member.saves = saving(bounded, TYPED, arm, spread, 0.05)
         self._best_of(turns)
         return [each for each in wanted if each.standing == "left out"]
-
-    def none_of(self, knobs: Sequence[str], among: Sequence[Candidate]) -> None:
-        """All at once these were no faster, so none is tried by itself."""
-        out = [each for each in among if each.change.knob in knobs]
-        self.stand(out, "no difference", f"no faster with all of {', '.join(knobs)} at once")
 
     def _best_of(self, turns: Sequence[_Turn]) -> None:
         """Of each knob only its best value goes on, if it is worth that."""
@@ -303,16 +298,9 @@ class Tries:
         return turns[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
-        rounds = self.stages[stage][:number]
         doubt = abs(fmean(self._doubts[slow]) - fmean(self._doubts[fast]))
-        named = [{" + ".join(arm): seconds for arm, seconds in row.items()} for row in rounds]
-        return saving(named, " + ".join(slow), " + ".join(fast), self.spread(), rate, doubt)
-
-    def spread(self) -> Spread | None:
-        stages: list[list[Round]] = []
-        for rounds in self.stages.values():
-            stages.append([{" + ".join(arm): each for arm, each in row.items()} for row in rounds])
-        return pooled(stages)
+        spread = pooled(list(self.stages.values()))
+        return saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)
 
 
 def _effect(members: Sequence[Candidate]) -> Effect:

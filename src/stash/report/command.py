@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,12 @@ from stash.core.errors import StashError, UserError, one_line
 from stash.core.output_files import answer_file, write_output
 from stash.core.printable import printable_line, strict_json
 from stash.report.output import printed
-from stash.store.storing import fix_of, profile_of, store_option
+from stash.store.storing import as_profile, found, profile_of, store_option
 from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
+    from stash.core.artefact import Artefact
     from stash.report.exports import ExportedRun
 
 
@@ -52,26 +53,29 @@ def compare(options: CompareOptions) -> None:
     from stash.analysis.attribution import attribute
     from stash.analysis.comparison import changed, incomparable, network_stall, set_up_alike
     from stash.analysis.comparison import compare as compared
+    from stash.core.fix_records import Fix
     from stash.report.comparison_page import document, page
 
     pairs = sides(options.files)
-    if _compared_fixes(pairs, options):
-        return
     words = dict.fromkeys(word for pair in pairs for side in pair for word in side)
-    runs = {word: profile_of(word, options.store) for word in words}
+    found_runs = {word: found(word, options.store) for word in words}
     for before, after in pairs:
-        _refuse_itself((*before, *after), [runs[word][1] for word in (*before, *after)])
-    loaded = [([runs[name][0] for name in before], [runs[name][0] for name in after]) for before, after in pairs]
+        _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
+    if isinstance(found_runs[pairs[0][0][0]].artefact, Fix):
+        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options.json)
+        return
+    runs = {word: as_profile(word, run) for word, run in found_runs.items()}
+    loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
     different = [incomparable(*sides) for sides in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not options.force:
         raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     documents = []
     for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
-        first, second = ([attribute(runs[name][0], name) for name in side] for side in pair)
+        first, second = ([attribute(runs[name], name) for name in side] for side in pair)
         names = (profiles[0][0].workload.name, *pair)
-        found = compared(first, second, set_up_alike(*profiles))
-        contents = (found, names, changed(*profiles), facts, network_stall(*profiles))
+        comparison = compared(first, second, set_up_alike(*profiles))
+        contents = (comparison, names, changed(*profiles), facts, network_stall(*profiles))
         if options.json:
             documents.append(document(*contents))
         else:
@@ -84,36 +88,23 @@ def compare(options: CompareOptions) -> None:
 Side = tuple[str, ...]
 
 
-def _compared_fixes(pairs: Sequence[tuple[Side, Side]], options: CompareOptions) -> bool:
-    """Compare records of `stash fix`, if the first word is one; raises UserError where others are none."""
+def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], json: bool) -> None:
+    """Compare records of `stash fix`, of which the first word is one; raises UserError where others are none."""
+    from stash.core.fix_records import Fix
     from stash.report.fix_comparison import document, page
 
-    lead = pairs[0][0][0]
-    try:
-        found = {lead: fix_of(lead, options.store)}
-    except StashError:  # whoever reads it as a profile says why
-        return False
-    if found[lead] is None:
-        return False
-    found |= {word: fix_of(word, options.store) for pair in pairs for side in pair for word in side}
-    other = next((word for word, record in found.items() if record is None), None)
+    records = {word: each for word, each in artefacts.items() if isinstance(each, Fix)}
+    other = next((word for word in artefacts if word not in records), None)
     if other is not None:
+        lead = pairs[0][0][0]
         raise UserError(f"{other} is no *.fix.json of `stash fix`, as {lead} is; give two records of fixes")
-    documents = []
-    for before, after in pairs:
-        if len(before) != 1 or len(after) != 1:
-            raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
-        first, second = found[before[0]], found[after[0]]
-        assert first is not None
-        assert second is not None
-        _refuse_itself((before[0], after[0]), [first[1], second[1]])
-        contents = (first[0], second[0], (before[0], after[0]))
-        documents.append(document(*contents))
-        if not options.json:
-            printed(page(*contents))
-    if options.json:
-        print(strict_json(documents))
-    return True
+    if any(len(before) != 1 or len(after) != 1 for before, after in pairs):
+        raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
+    every = [(records[before], records[after], (before, after)) for (before,), (after,) in pairs]
+    if json:
+        print(strict_json([document(*contents) for contents in every]))
+    for contents in () if json else every:
+        printed(page(*contents))
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
@@ -189,9 +180,9 @@ def export(options: ExportOptions) -> None:
     from stash.report.exports import exported, openmetrics
 
     to, output = options.to, options.output
-    found = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
-    target = answer_file(output, found) if to == "openmetrics" and output is not None else None
-    each = (exported(redacted(profile) if options.redact else profile) for profile in found.values())
+    profiles = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
+    target = answer_file(output, profiles) if to == "openmetrics" and output is not None else None
+    each = (exported(redacted(profile) if options.redact else profile) for profile in profiles.values())
     runs = list({run.id: run for run in each}.values())
     if target is not None:
         write_output(target, openmetrics(runs), public=options.public)

@@ -103,23 +103,15 @@ def changes(comparison: RunComparison, name: str) -> Chart:
         tip = f"{line.name}: {text}, {line.verdict}"
         value = Value(line.change.value, series, tip, line.change.low, line.change.high)
         rows.append(LaneRow(line.name, f"{text} · {line.verdict}", values=(value,)))
+    table = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
+    head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
     return lane_chart(
-        name,
-        "What changed",
-        rows,
-        lanes_ruler(rows, f"{scale.unit} of a step, after less before", scale.size),
-        Grid(
-            title="",
-            first="what",
-            head=("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", ""),
-            rows=tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines),
-            texts=frozenset({0, 2, 4, 7}),
-            ranks=(0, 0, 2, 0, 3, 0, 1, 0),
-        ),
+        name, "What changed", rows, lanes_ruler(rows, f"{scale.unit} of a step, after less before", scale.size),
+        Grid("", head, table, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0)),
         how="How much longer each part of a step is after than before, with 95% intervals. Only what lies wholly "
         "on one side of zero is shown to differ.",
         rule=0.0,
-    )
+    )  # fmt: skip
 
 
 def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:

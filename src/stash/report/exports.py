@@ -192,34 +192,22 @@ def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
 
 def _summaries(run: ExportedRun) -> Iterator[tuple[int, Any]]:
     """(step, summary): figures and text at step 0, each rung's rounds as a curve."""
-    for name, value in run.figures.items():
-        yield 0, _scalar(f"stash/{name}", value)
-    for rung, values in run.rounds.items():
-        for number, value in enumerate(values):
-            yield number, _scalar(f"stash/rounds/{rung}_seconds", value)
-    facts = "\n".join(f"- {name}: {value}" for name, value in run.facts.items())
-    yield 0, _text("stash/verdict", f"{run.verdict}\n\n{facts}")
-
-
-def _scalar(tag: str, value: float) -> Any:
-    summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
-    return summaries.Summary(value=[summaries.Summary.Value(tag=tag, simple_value=value)])
-
-
-def _text(tag: str, text: str) -> Any:
-    """A text as TensorBoard's plugin for them reads it."""
-    summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
+    proto: Any = import_module("tensorboard.compat.proto.summary_pb2")
     tensors: Any = import_module("tensorboard.compat.proto.tensor_pb2")
     shapes: Any = import_module("tensorboard.compat.proto.tensor_shape_pb2")
-    plugin = summaries.SummaryMetadata.PluginData(plugin_name="text")
-    value = summaries.Summary.Value(
-        tag=tag,
-        metadata=summaries.SummaryMetadata(plugin_data=plugin),
-        tensor=tensors.TensorProto(
-            dtype="DT_STRING", string_val=[text.encode()], tensor_shape=shapes.TensorShapeProto()
-        ),
-    )
-    return summaries.Summary(value=[value])
+
+    def summary(tag: str, **value: Any) -> Any:
+        return proto.Summary(value=[proto.Summary.Value(tag=f"stash/{tag}", **value)])
+
+    for name, figure in run.figures.items():
+        yield 0, summary(name, simple_value=figure)
+    for rung, values in run.rounds.items():
+        for number, seconds in enumerate(values):
+            yield number, summary(f"rounds/{rung}_seconds", simple_value=seconds)
+    text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
+    held = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": shapes.TensorShapeProto()}
+    shown_as = proto.SummaryMetadata(plugin_data=proto.SummaryMetadata.PluginData(plugin_name="text"))
+    yield 0, summary("verdict", metadata=shown_as, tensor=tensors.TensorProto(**held))
 
 
 def _seconds(created: str) -> float:

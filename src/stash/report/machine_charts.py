@@ -55,19 +55,14 @@ def readiness(ready: Readiness) -> Chart | Blank:
         buckets.append(PlotPoint(bucket.ready_seconds, so_far, tip))
     named = [(f"bucket {each.number}", each.bytes, each.ready_seconds) for each in ready.buckets]
     named += [(each.name, each.bytes, each.ready_seconds) for each in ready.gradients]
+    table = tuple((name, format_bytes(count), time.number(at)) for name, count, at in named)
     return plane_chart(
         "gradients",
         title,
         [PlotCurve("plain", tuple(steps), line=True, dots=False), PlotCurve("interconnect", tuple(buckets))],
         ruler([each.ready_seconds for each in ready.gradients], f"{time.unit} since the first gradient", time.size),
         ruler([float(last.bytes_so_far)], f"{size.unit} ready", size.size),
-        Grid(
-            title="Buckets and gradients",
-            first="what",
-            head=("size", f"ready, {time.unit}"),
-            rows=tuple((name, format_bytes(size), time.number(at)) for name, size, at in named),
-            texts=frozenset({0}),
-        ),
+        Grid("Buckets and gradients", ("size", f"ready, {time.unit}"), table, frozenset({0}), first="what"),
         how="Bytes of gradients that the backward pass has ready. A bucket can be exchanged from its dot on, while "
         "the rest is still computed.",
         caption=f"Buckets unknown: {ready.why_no_buckets}." if ready.why_no_buckets else "",
@@ -102,15 +97,9 @@ def exchange(breakdown: Breakdown) -> Chart | Blank:
         low, high = (exposed.low, exposed.high) if name == "exposed" else (None, None)
         rows.append(LaneRow(name, text, (BarPiece(0.0, value, series, f"{name}: {text}"),), low, high))
         table.append((name, scale.number(value), spread, ""))
-    return lane_chart(
-        "exchange",
-        title,
-        rows,
-        lanes_ruler(rows, f"{scale.unit} a step", scale.size),
-        Grid("The exchange of a step", (f"time, {scale.unit}", "95%", "remark"), tuple(table), frozenset({0, 3}),
-             first="part"),
-        caption=_exchange_in_words(breakdown),
-    )  # fmt: skip
+    head, across = (f"time, {scale.unit}", "95%", "remark"), lanes_ruler(rows, f"{scale.unit} a step", scale.size)
+    grid = Grid("The exchange of a step", head, tuple(table), frozenset({0, 3}), first="part")
+    return lane_chart("exchange", title, rows, across, grid, caption=_exchange_in_words(breakdown))
 
 
 def _exchange_in_words(breakdown: Breakdown) -> str:
@@ -150,14 +139,10 @@ def rates(breakdown: Breakdown) -> Chart | Blank:
             text = f"{pace(rate)} samples/s"
             rows.append(LaneRow(name, text, (BarPiece(0.0, rate, series, f"{name}: {text}"),)))
             table.append((name, pace(rate), ""))
+    grid = Grid("Rates", ("samples/s", "remark"), tuple(table), frozenset({0, 2}), first="part")
+    how = "Each part by itself, measured once in this profile; a job is no faster than its slowest part."
     return lane_chart(
-        "rates",
-        title,
-        rows,
-        lanes_ruler(rows, "samples/s of the whole job"),
-        Grid("Rates", ("samples/s", "remark"), tuple(table), frozenset({0, 2}), first="part"),
-        how="Each part by itself, measured once in this profile; a job is no faster than its slowest part.",
-        caption=_limit(breakdown),
+        "rates", title, rows, lanes_ruler(rows, "samples/s of the whole job"), grid, how, _limit(breakdown)
     )
 
 
@@ -191,12 +176,9 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
         rounds_ruler([block.round + 1 for block in blocks]),
         Ruler(Extent(0.0, 1.0), shares),
         Grid(
-            title="What every data block read",
-            first="round",
-            head=("rung", "in memory before", "fetched from storage, a sample", "files opened, a sample",
-                  "step waited"),
-            rows=tuple(map(_block_row, blocks)),
-            texts=frozenset({1}),
+            "What every data block read",
+            ("rung", "in memory before", "fetched from storage, a sample", "files opened, a sample", "step waited"),
+            tuple(map(_block_row, blocks)), frozenset({1}), first="round",
         ),
         how="Pages of the files that were in the page cache just before each block, of the rank that had most. Cold "
         "blocks belong near 0%, warm ones near 100%. Caches below the operating system's are not seen.",
@@ -205,14 +187,10 @@ def residency(blocks: Sequence[DataBlock]) -> Chart | Blank:
 
 
 def _block_row(block: DataBlock) -> tuple[str, ...]:
-    return (
-        str(block.round + 1),
-        block.rung,
-        UNKNOWN if block.resident is None else f"{block.resident:.1%}",
-        UNKNOWN if block.fetched_bytes is None else format_bytes(block.fetched_bytes),
-        UNKNOWN if block.file_bytes is None else format_bytes(block.file_bytes),
-        UNKNOWN if block.wait_seconds is None else format_seconds(block.wait_seconds),
-    )
+    resident = UNKNOWN if block.resident is None else f"{block.resident:.1%}"
+    fetched, opened = (UNKNOWN if n is None else format_bytes(n) for n in (block.fetched_bytes, block.file_bytes))
+    waited = UNKNOWN if block.wait_seconds is None else format_seconds(block.wait_seconds)
+    return str(block.round + 1), block.rung, resident, fetched, opened, waited
 
 
 # How busy the machines were under each rung: shares of cores and GPUs, and bytes of network and disk.
@@ -242,15 +220,12 @@ def shares(uses: Sequence[Use], rungs: Sequence[str]) -> Chart | Blank:
     by = {(use.rung, use.resource): use for use in known}
     table = tuple((rung, *(_use_cell(by.get((rung, each)), _PERCENT) for each in present)) for rung in rungs)
     return lane_chart(
-        name,
-        title,
-        rows,
-        ruler([1.0, *ends_of(rows)], "% of the time", 0.01),
+        name, title, rows, ruler([1.0, *ends_of(rows)], "% of the time", 0.01),
         Grid(title, tuple(f"{_SHARES[each][0]}, %" for each in present), table, frozenset({0}), first="rung"),
         how="A node's mean over rounds; lines reach from the round with least to the one with most.",
         caption=f"Unknown: {', '.join(missing)}." if missing else "",
         keys=[Legend(_SHARES[each][1], _SHARES[each][0]) for each in present],
-    )
+    )  # fmt: skip
 
 
 def traffic(uses: Sequence[Use], rungs: Sequence[str], resource: Resource) -> Chart | Blank:
@@ -272,13 +247,10 @@ def traffic(uses: Sequence[Use], rungs: Sequence[str], resource: Resource) -> Ch
             continue
         text = f"{scale.number(use.amount)} {scale.unit}/s"
         rows.append(LaneRow(rung, text, (BarPiece(0.0, use.amount, series, f"{rung}: {text}"),), use.least, use.most))
+    table = tuple((rung, _use_cell(by.get(rung), scale)) for rung in rungs)
     return lane_chart(
-        resource,
-        title,
-        rows,
-        lanes_ruler(rows, f"{scale.unit}/s a node", scale.size),
-        Grid(title, (f"{scale.unit}/s",), tuple((rung, _use_cell(by.get(rung), scale)) for rung in rungs),
-             frozenset({0}), first="rung"),
+        resource, title, rows, lanes_ruler(rows, f"{scale.unit}/s a node", scale.size),
+        Grid(title, (f"{scale.unit}/s",), table, frozenset({0}), first="rung"),
         how=f"{how}, a second: means over rounds, and lines from the round with least to the one with most.",
     )  # fmt: skip
 
@@ -314,14 +286,11 @@ def links(reading: Reading, several: bool) -> Chart | Blank:
         (name, _which(link, several), *rate_parts(link)) for name, members in groups.items() for link in members
     )
     return lane_chart(
-        "links",
-        title,
-        rows,
-        worded_ruler(ends_of(rows), "bytes a second", format_rate, by_powers=True),
+        "links", title, rows, worded_ruler(ends_of(rows), "bytes a second", format_rate, by_powers=True),
         Grid("Every measured link", ("link", "rate", "95%"), table, frozenset({0, 1}), first="group"),
         how="Each dot is a link, with its 95% interval; next to a row stands the slowest one's rate. The axis is "
         "logarithmic: from line to line it is ten times as much.",
-    )
+    )  # fmt: skip
 
 
 def _which(link: Link, several: bool) -> str:

@@ -227,11 +227,10 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
         sentence, its = _against(runs[0], run, number)
         chapters += its
         verdicts.append(f"{run.name} against {runs[0].name}: {sentence[0].lower()}{sentence[1:]}")
-    titles = list(dict.fromkeys(part.title for part in parts))
     return Page(
-        title=listed(titles, most=3),
+        title=listed(list(dict.fromkeys(part.title for part in parts)), most=3),
         source=f"{len(parts)} files",
-        subtitle=(f"{len(runs)} profiles" if len(runs) == len(parts) else f"{len(parts)} profiles and probes",),
+        subtitle=(f"{len(runs)} profiles",) if len(runs) == len(parts) else (),
         verdict=tuple(verdicts),
         chapters=tuple(chapters),
         made=max((part.made for part in parts), default=""),
@@ -247,10 +246,8 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
         facts = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
         why = f"another job than {first.name}, in {facts}; a difference of their times would say nothing"
         return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
-    alike = set_up_alike([first.profile], [run.profile])
-    comparison = compare([first.breakdown], [run.breakdown], alike)
-    facts_apart = changed([first.profile], [run.profile])
-    network = network_stall([first.profile], [run.profile])
+    sides = [first.profile], [run.profile]
+    comparison = compare([first.breakdown], [run.breakdown], set_up_alike(*sides))
     sentence = comparison_page.verdict(comparison)
-    changes, *causes = comparison_page.chapters(comparison, name, title, facts_apart, network)
+    changes, *causes = comparison_page.chapters(comparison, name, title, changed(*sides), network_stall(*sides))
     return sentence, (replace(changes, text=sentence), *causes)

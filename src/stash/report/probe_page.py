@@ -66,14 +66,10 @@ def machines(hosts: Sequence[Host]) -> Grid:
     labels = dict.fromkeys(label for facts in alike for label, _ in facts)
     columns = [dict(facts) for facts in alike][:_MAX_COLUMNS]
     left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
-    return Grid(
-        title="",
-        head=tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS]),
-        rows=tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels),
-        texts=frozenset(range(1 + len(columns))),
-        below=f"{left_out} more machines differ from these in some of it." if left_out else "",
-        upright=True,
-    )
+    below = f"{left_out} more machines differ from these in some of it." if left_out else ""
+    head = tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS])
+    rows = tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels)
+    return Grid("", head, rows, frozenset(range(1 + len(columns))), below, upright=True)
 
 
 def _facts(host: Host) -> Iterator[tuple[str, str]]:
@@ -194,14 +190,9 @@ def _curve(curves: Sequence[Curve], several: bool) -> Grid:
         algorithm, _ = parts(size.algorithm_bytes_per_second, "bytes/s")
         bus, _ = parts(size.bus_bytes_per_second, "bytes/s")
         rows.append((format_bytes(size.bytes), time, spread, algorithm, bus))
-    return Grid(
-        title=f"all-reduce, {curve.backend}, {curve.ranks} ranks {where}{of_several}",
-        head=("time", "95 %", "algorithm bandwidth", "bus bandwidth"),
-        rows=tuple(rows),
-        texts=frozenset({2}),
-        below=_fit(curve),
-        first="message",
-    )
+    title = f"all-reduce, {curve.backend}, {curve.ranks} ranks {where}{of_several}"
+    head = ("time", "95 %", "algorithm bandwidth", "bus bandwidth")
+    return Grid(title, head, tuple(rows), frozenset({2}), below=_fit(curve), first="message")
 
 
 def _fit(curve: Curve) -> str:
@@ -226,15 +217,10 @@ def _with_error(value: float, error: float) -> Interval:
 def _comparison(comparison: Comparison, several: bool) -> Grid:
     gpus = f"GPUs: {comparison.gpus_measured or UNKNOWN} here, {comparison.gpus_catalog or UNKNOWN} in the catalog."
     source = f"Catalog of {comparison.as_of}: {comparison.source}."
-    return Grid(
-        title=f"{comparison.hostname} against {comparison.instance}" if several else f"against {comparison.instance}",
-        head=("measured", "catalog", "ratio", ""),
-        rows=tuple(map(_comparison_row, comparison.rows)),
-        texts=frozenset({0, 4}),
-        first="what",
-        prose=True,
-        below=" ".join(part for part in (gpus, source, comparison.notes) if part),
-    )
+    below = " ".join(part for part in (gpus, source, comparison.notes) if part)
+    title = f"{comparison.hostname} against {comparison.instance}" if several else f"against {comparison.instance}"
+    rows = tuple(map(_comparison_row, comparison.rows))
+    return Grid(title, ("measured", "catalog", "ratio", ""), rows, frozenset({0, 4}), below, "what", prose=True)
 
 
 def _comparison_row(row: Compared) -> tuple[str, ...]:
@@ -255,17 +241,11 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
     for likeness in likenesses:
         rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
         tables.setdefault(rows, []).append(likeness.hostname)
-    return [
-        Grid(
-            title=f"{listed(list(dict.fromkeys(hosts)))} most like" if several else "most like",
-            head=("this machine has",),
-            rows=rows,
-            texts=frozenset({0, 1}),
-            first="type",
-            prose=True,
-        )
-        for rows, hosts in tables.items()
-    ]
+    grids = []
+    for alike, hosts in tables.items():
+        title = f"{listed(list(dict.fromkeys(hosts)))} most like" if several else "most like"
+        grids.append(Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True))
+    return grids
 
 
 def _nearness(near: Near) -> str:

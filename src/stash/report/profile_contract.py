@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from stash.advice.verdict import Advice
@@ -192,7 +192,7 @@ _PYTHON = (".py", ".pyc")
 
 def command(profile: Profile) -> str:
     """One line to type into a shell, on each node of the job."""
-    return " ".join(("stash profile", *_options(profile), *_job(profile)))
+    return " ".join(("stash profile", *_options(profile), *job_words(profile.workload.command)))
 
 
 def _options(profile: Profile) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _options(profile: Profile) -> Iterator[str]:
     yield f"--budget {settings.budget_seconds:g}"
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"
-    if _is_python(profile) and profile.world_size:
+    if _is_python(profile.workload.command) and profile.world_size:
         started = settings.started or profile.world_size // profile.nodes  # older profiles do not tell
         if started > 1 or profile.nodes > 1:
             yield f"--nproc-per-node {started}"
@@ -210,13 +210,11 @@ def _options(profile: Profile) -> Iterator[str]:
             yield f"--nnodes {profile.nodes}"
 
 
-def _job(profile: Profile) -> Iterator[str]:
-    if not _is_python(profile):
-        yield "--"
-    yield from map(shlex.quote, profile.workload.command)
+def job_words(command: Sequence[str]) -> list[str]:
+    """The job's own words, each as a shell takes it, behind ``--`` if they start another launcher."""
+    return [*([] if _is_python(command) else ["--"]), *map(shlex.quote, command)]
 
 
-def _is_python(profile: Profile) -> bool:
+def _is_python(command: Sequence[str]) -> bool:
     """Whether Stash started the ranks itself, of a script or a module, rather than another launcher."""
-    words = profile.workload.command
-    return bool(words) and (words[0] == "-m" or words[0].endswith(_PYTHON))
+    return bool(command) and (command[0] == "-m" or command[0].endswith(_PYTHON))

@@ -52,15 +52,12 @@ def ladder(breakdown: Breakdown) -> Chart:
         reached += stall.seconds
     piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
     rows.append(LaneRow(total.name, f"{total.time} {total.interval}".strip(), (piece,), step.low, step.high))
-    return lane_chart(
-        "ladder",
-        "The step, stall by stall",
-        rows,
-        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
-        _ladder_table(breakdown, scale),
-        how="Each bar begins where the one before ends, so together they are the step. Thin lines are 95% "
-        "intervals; a faint bar is within the noise.",
+    how = (
+        "Each bar begins where the one before ends, so together they are the step. Thin lines are 95% intervals; a "
+        "faint bar is within the noise."
     )
+    across = lanes_ruler(rows, f"{scale.unit} of a step", scale.size)
+    return lane_chart("ladder", "The step, stall by stall", rows, across, _ladder_table(breakdown, scale), how)
 
 
 def _end(row: Row) -> str:
@@ -82,14 +79,9 @@ def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
     }  # fmt: skip
     found |= {each.name: (each.name, UNKNOWN, "", "", "", each.why) for each in breakdown.skipped}
     total = ("step", scale.number(step.value), number(step.low), number(step.high), "100.0%", "")
-    return Grid(
-        title="Stalls of a step",
-        first="stall",
-        head=(f"time, {scale.unit}", "95% from", "to", "share", "remark"),
-        rows=(*(found[name] for name in STALLS if name in found), total),
-        texts=frozenset({0, 5}),
-        total=True,
-    )
+    head = (f"time, {scale.unit}", "95% from", "to", "share", "remark")
+    rows = (*(found[name] for name in STALLS if name in found), total)
+    return Grid("Stalls of a step", head, rows, frozenset({0, 5}), first="stall", total=True)
 
 
 def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
@@ -115,13 +107,10 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
         (name, scale.number(run.step_seconds), plus_minus(run.step, scale), *(cell(run, each) for each in present))
         for name, run in runs
     )
+    head = (f"step, {scale.unit}", "95%", *present)
     return lane_chart(
-        "runs",
-        "The runs, side by side",
-        rows,
-        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
-        Grid("Steps and stalls of the runs", (f"step, {scale.unit}", "95%", *present), table, frozenset({0}),
-             first="run"),
+        "runs", "The runs, side by side", rows, lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        Grid("Steps and stalls of the runs", head, table, frozenset({0}), first="run"),
         how="One step of each run, made of its stalls; thin lines are the 95% intervals of the steps.",
         keys=[Legend(name, name) for name in present],
     )  # fmt: skip
@@ -152,25 +141,17 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     text = "What a step took under every rung, block by block."
     if any(time.ranks > 1 for time in course.times):
         text += " Upright lines reach from the fastest rank to the slowest."
+    head = ("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped")
+    rows = tuple(
+        (
+            str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
+            scale.number(t.slowest_seconds), str(t.ranks), _dropped(t.round, course),
+        )
+        for t in course.times
+    )  # fmt: skip
     return plane_chart(
-        "rounds",
-        "Round after round",
-        curves,
-        rounds_ruler([time.round + 1 for time in course.times]),
-        y,
-        Grid(
-            title="Every block",
-            first="round",
-            head=("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped"),
-            rows=tuple(
-                (
-                    str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
-                    scale.number(t.slowest_seconds), str(t.ranks), _dropped(t.round, course),
-                )
-                for t in course.times
-            ),
-            texts=frozenset({1, 6}),
-        ),
+        "rounds", "Round after round", curves, rounds_ruler([time.round + 1 for time in course.times]), y,
+        Grid("Every block", head, rows, frozenset({1, 6}), first="round"),
         how=f"{text} Hollow dots are of dropped rounds." if course.dropped else text,
         caption=_course_in_words(course, beyond),
         keys=[Legend(series[name], name) for name in rungs],
@@ -236,16 +217,13 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
         lanes[each.rung if many else name].append(Value(time.value, series[each.rung], tip, low, high))
     rows = [LaneRow(name, values=tuple(values)) for name, values in lanes.items()]
     slow = breakdown.slow_rank
+    across = lanes_ruler(rows, f"{scale.unit} of a step", scale.size, zero=False)
     return lane_chart(
-        "ranks",
-        title,
-        rows,
-        lanes_ruler(rows, f"{scale.unit} of a step", scale.size, zero=False),
-        _ranks_table(times, names, shared, scale),
+        "ranks", title, rows, across, _ranks_table(times, names, shared, scale),
         how="What a step takes each rank by its own clock: means over rounds, with 95% intervals.",
         caption="No rank stands out from the others." if slow is None else f"Rank {slow.rank} is {slower(slow)}.",
         keys=[Legend(series[name], name) for name in shared],
-    )
+    )  # fmt: skip
 
 
 def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale) -> Grid:
@@ -296,24 +274,15 @@ def stages(breakdown: Breakdown, profile: Profile) -> Chart | Blank:
         rows.append(LaneRow(name, pieces=tuple(pieces)))
     keys = [(BUBBLE, "bubble"), ("plain", _REST), (late, f"{late}: messages that came late")]
     used = {piece.series for row in rows for piece in row.pieces if piece.level is None}
+    head = ("what", f"begins, {scale.unit}", "ends", "takes")
     return lane_chart(
-        "stages",
-        title,
-        rows,
-        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
-        Grid(
-            title="What each rank does in the step",
-            first="rank",
-            head=("what", f"begins, {scale.unit}", "ends", "takes"),
-            rows=tuple(table),
-            texts=frozenset({0, 1}),
-            filters=(0,),
-        ),
+        "stages", title, rows, lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        Grid("What each rank does in the step", head, tuple(table), frozenset({0, 1}), first="rank", filters=(0,)),
         how="Faint boxes are forward passes (F), strong ones backward passes (B; in halves, I for inputs and W for "
         "weights), with the numbers of their microbatches, and of stages where a rank has several.",
         caption=_stages_in_words(step, found.late, breakdown, scale),
         keys=[Legend(name, text) for name, text in keys if name in used],
-    )
+    )  # fmt: skip
 
 
 def _lane(passes: Sequence[PlayedPass], seconds: float, several: bool) -> Iterator[BarPiece]:

@@ -91,9 +91,9 @@ def compact(options: StoreCompactOptions) -> None:
     The artefacts stay as they are; what came later is read besides. Run it now and then.
     """
     from stash.store.index import compact as compacted
-    from stash.store.storing import needed, progress, say_unreadable, url_or_option
+    from stash.store.storing import needed, progress, say_unreadable
 
-    opened = needed(url_or_option(options.url, options.store))
+    opened = needed(options.url, options.store)
     done = compacted(opened, options.rebuild, progress("read"))
     print(printable_line(f"{opened.url}: {done.artefacts:,} artefacts in the tables, {done.fresh:,} of them new"))
     say_unreadable(opened)
@@ -106,9 +106,9 @@ def verify(options: StoreVerifyOptions) -> None:
     Nothing is changed or removed. Exit code 1 if anything was named.
     """
     from stash.store.store import verify as verified
-    from stash.store.storing import needed, progress, url_or_option
+    from stash.store.storing import needed, progress
 
-    opened = needed(url_or_option(options.url, options.store))
+    opened = needed(options.url, options.store)
     whole, suspects = verified(opened, progress("read"))
     if options.json:
         print(strict_json({"schema": 1, "whole": whole, "suspects": [each._asdict() for each in suspects]}))
@@ -287,9 +287,9 @@ def list_command(options: ListOptions) -> None:
       stash list --all --json | jq '.[].step_seconds'
     """
     from stash.store.schema import TABLES
-    from stash.store.storing import needed, say_unreadable, url_or_option
+    from stash.store.storing import needed, say_unreadable
 
-    opened = needed(url_or_option(options.url, options.store))
+    opened = needed(options.url, options.store)
     contents = opened.contents()
     there = len(contents.stored) + len(contents.loose)
     wanted = there if options.all else min(options.limit, there)

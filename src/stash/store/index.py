@@ -1,7 +1,7 @@
 """Two Parquet files next to a store's artefacts, so that a query opens them rather than a digest for each artefact.
 
-``index/tables-2.parquet`` has a row for each artefact, with its rows of every derived table in lists;
-``index/blocks-2.parquet`` has a row for each block. Both name the artefacts that they hold and are replaced whole, so
+``index/tables-3.parquet`` has a row for each artefact, with its rows of every derived table in lists;
+``index/blocks-3.parquet`` has a row for each block. Both name the artefacts that they hold and are replaced whole, so
 whoever reads them meanwhile needs no lock, and what they lack is read from digests and artefacts. Needs DuckDB.
 """
 
@@ -133,16 +133,9 @@ class Indexed:
     """Some ``columns`` of one of the files for the ``wanted`` artefacts, with what it lacks in a file of its own."""
 
     def __init__(
-        self,
-        store: Store,
-        name: str,
-        columns: Sequence[str],
-        wanted: Sequence[str],
-        connection: DuckDBPyConnection,
-        temporary: Path,
-        progress: Callable[[int, int], None],
-        rebuild: bool = False,
-    ) -> None:
+        self, store: Store, name: str, columns: Sequence[str], wanted: Sequence[str], connection: DuckDBPyConnection,
+        temporary: Path, progress: Callable[[int, int], None], rebuild: bool = False,
+    ) -> None:  # fmt: skip
         if name == BLOCKS:
             wanted = [each for each in wanted if each.endswith(PROFILE.suffix)]
         self.parquet: Path | None = None
@@ -214,12 +207,9 @@ def _block_lines(store: Store, names: Sequence[str]) -> Iterator[dict[str, Any]]
 
 
 def views(
-    store: Store,
-    tables: Iterable[str],
-    connection: DuckDBPyConnection,
-    temporary: Path,
+    store: Store, tables: Iterable[str], connection: DuckDBPyConnection, temporary: Path,
     progress: Callable[[int, int], None],
-) -> tuple[list[str], list[Path]]:
+) -> tuple[list[str], list[Path]]:  # fmt: skip
     """The statements that make views of these ``tables``, and the files of the store that they read."""
     contents = store.contents()
     wanted = [*contents.stored, *contents.loose]

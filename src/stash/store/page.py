@@ -35,19 +35,10 @@ def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
         ("samples/s", 3, _rate),
         ("most", 1, _most),
     ]
-    return listing(
-        Grid(
-            title="",
-            first=columns[0][0],
-            head=tuple(head for head, _, _ in columns[1:]),
-            rows=tuple(
-                (printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:])) for row in each
-            ),
-            texts=frozenset({0, 1, 2, 4, 7}),
-            ranks=tuple(rank for _, rank, _ in columns),
-        ),
-        width,
-    )
+    first, *heads = (head for head, _, _ in columns)
+    cells = tuple((printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:])) for row in each)
+    ranks, texts = tuple(rank for _, rank, _ in columns), frozenset({0, 1, 2, 4, 7})
+    return listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
 
 
 def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:

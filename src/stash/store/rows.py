@@ -17,6 +17,7 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.artefact import Artefact
 from stash.core.errors import StashError
 from stash.core.fix_records import Fix
+from stash.core.intervals import Interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
 from stash.store.schema import DERIVED, TABLES, TableRow, TableRows
@@ -123,14 +124,8 @@ def _of_fix(fix: Fix) -> dict[str, list[Values]]:
         "findings": len(fix.kept),
     }  # fmt: skip
     changes: list[Values] = [
-        {
-            **_taken("fixes", each, fix), "workload": fix.workload,
-            "saves": None if each.saves is None else each.saves.value,
-            "low": None if each.saves is None else each.saves.low,
-            "high": None if each.saves is None else each.saves.high,
-        }
-        for each in fix.tried
-    ]  # fmt: skip
+        {**_taken("fixes", each, fix), "workload": fix.workload, **_spread("saves", each.saves)} for each in fix.tried
+    ]
     return {"artefacts": [head], "fixes": changes}
 
 
@@ -165,28 +160,26 @@ def _reading(hosts: tuple[Host, ...]) -> Reading | None:
 
 def _links(reading: Reading) -> Iterator[Values]:
     for link in reading.links:
-        yield {
-            **_taken("links", link), "link": link.group, "rate": link.rate.value, "low": link.rate.low,
-            "high": link.rate.high,
-        }  # fmt: skip
+        yield {**_taken("links", link), "link": link.group, **_spread("rate", link.rate)}
     for curve in reading.exchanges:
         for size in curve.sizes:
-            rate = size.bus_bytes_per_second
             yield {
                 "hostname": curve.hostname, "part": "exchanges", "member": f"{size.bytes} bytes", "unit": "bytes/s",
-                "link": f"{curve.backend}, {curve.ranks} ranks on {curve.nodes} nodes", "rate": rate.value,
-                "low": rate.low, "high": rate.high,
+                "link": f"{curve.backend}, {curve.ranks} ranks on {curve.nodes} nodes",
+                **_spread("rate", size.bus_bytes_per_second),
             }  # fmt: skip
 
 
 def _finding(finding: Finding) -> Values:
-    measured, fact = finding.measured, finding.fact
-    row = {**_taken("findings", finding), "measured": None if measured is None else measured.value}
-    if measured is not None:
-        row |= {"low": measured.low, "high": measured.high}
+    fact, row = finding.fact, {**_taken("findings", finding), **_spread("measured", finding.measured)}
     if fact is not None:
         row |= {"expected": fact.value, "source": ", ".join(filter(None, [fact.source, fact.as_of]))}
     return row
+
+
+def _spread(name: str, found: Interval | None) -> dict[str, float | None]:
+    """A value under its column's name, with its ends; nothing of an unknown one."""
+    return {} if found is None else {name: found.value, "low": found.low, "high": found.high}
 
 
 def _gpu(host: Host | None) -> str | None:

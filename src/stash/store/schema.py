@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-VERSION = 2
+from stash.core.ladder import STALLS
+
+VERSION = 3
 TableRow = Sequence[Any]
 """Values in the order of a table's columns."""
 TableRows = dict[str, list[TableRow]]
@@ -31,7 +33,7 @@ def _columns(kind: str, /, **meanings: str) -> Iterator[TableColumn]:
 
 
 _ID = TableColumn("id", "VARCHAR", "of the artefact, as `stash list` shows it")
-STALL_NAMES = ("compute", "transfer", "contention", "bubble", "interconnect", "network", "prep", "fetch")
+_OF_THE_PAPER = ("interconnect", "network", "prep", "fetch")
 
 TABLES: dict[str, tuple[TableColumn, ...]] = {
     "artefacts": (
@@ -84,11 +86,8 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             samples_per_second="of the whole job",
         ),
         *_columns("VARCHAR", verdict="its kind, as in `stash show --json`", stall="what dominates"),
-        *_columns("DOUBLE", **{f"{name}_pct": f"the {name} stall's share of the step" for name in STALL_NAMES}),
-        *_columns(
-            "DOUBLE",
-            **{f"paper_{name}_pct": f"{name} as the paper defines it" for name in STALL_NAMES[3:]},
-        ),
+        *_columns("DOUBLE", **{f"{name}_pct": f"the {name} stall's share of the step" for name in STALLS}),
+        *_columns("DOUBLE", **{f"paper_{name}_pct": f"{name} as the paper defines it" for name in _OF_THE_PAPER}),
         *_columns("BOOLEAN", stable="whether there is no warning about the measurement"),
     ),
     "stalls": (

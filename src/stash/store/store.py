@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from stash.core import fix_records
 from stash.core.artefact import Artefact
 from stash.core.documents import FIX, MAX_BYTES, kind_of
 from stash.core.errors import ArtefactError, StashError, StoreError
+from stash.core.files import is_half
 from stash.core.records.base import SCHEMA
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
@@ -147,12 +147,10 @@ class Store:
         """The row of ``artefacts`` of each; those that cannot be read are left out, and named in ``unreadable``."""
         for name, content in self._digests(wanted):
             head = head_of(name, content)
-            if head is None:
-                rows = self._derive(name)
-                if rows is None:
-                    continue
-                (head,) = rows[HEAD]
-            yield head
+            if head is not None:
+                yield head
+            elif rows := self._derive(name):
+                yield rows[HEAD][0]
 
     def rows(self, wanted: Sequence[str], trust: bool = True) -> Iterator[TableRows]:
         """The same with the rows of all tables but blocks. What is derived again is kept, if it can be.
@@ -161,14 +159,11 @@ class Store:
         """
         for name, content in self._digests(wanted) if trust else ((name, None) for name in wanted):
             rows = rows_of(name, content)
-            if rows is None:
-                rows = self._derive(name)
-                if rows is None:
-                    continue
-                if storage.stored(name):
-                    with suppress(StoreError):
-                        self._put_digest(name, rows)
-            yield rows
+            if rows is None and (rows := self._derive(name)) and storage.stored(name):
+                with suppress(StoreError):
+                    self._put_digest(name, rows)
+            if rows:
+                yield rows
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[list[TableRow]]:
         """The rows of ``blocks`` of each profile, from the artefacts."""
@@ -213,8 +208,6 @@ def _derived(name: str, found: Artefact) -> TableRows:
 
 
 CORRUPT, TRUNCATED, FOREIGN, NEWER, UNFINISHED = "corrupt", "truncated", "foreign", "newer", "unfinished"
-_HALF = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
-"""What is left of a file whose writer was killed (``core/files.py``)."""
 
 
 class Suspect(NamedTuple):
@@ -235,7 +228,7 @@ def verify(store: Store, progress: Callable[[int, int], None] = lambda done, of:
     artefacts_there = [*contents.stored, *contents.loose]
     suspects = [
         Suspect(name, UNFINISHED, "its writer was ended before it was whole; nothing reads it")
-        if _HALF.fullmatch(name)
+        if is_half(name)
         else Suspect(name, FOREIGN, "it is called like no artefact; nothing reads it")
         for name in contents.others
     ]

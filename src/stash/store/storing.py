@@ -17,7 +17,6 @@ from stash.ui.options import option
 
 if TYPE_CHECKING:
     from stash.core.artefact import Artefact
-    from stash.core.fix_records import Fix
     from stash.core.records.profile import Profile
     from stash.store.store import Store
 
@@ -44,9 +43,14 @@ def opened(url: str) -> Store:
     return Store(opened(url))
 
 
-def needed(url: str | None) -> Store:
-    """The store that the option or the environment names, else the current folder."""
-    return opened(chosen(url) or ".")
+def needed(url: str | None, also: str | None = None) -> Store:
+    """The store that an argument, the option or the environment names, else the current folder.
+
+    Raises UserError if argument and option name two.
+    """
+    if url is not None and also is not None and url != also:
+        raise UserError(f"{url} and --store {also} are two stores; name one of them")
+    return opened(chosen(url or also) or ".")
 
 
 def store_for_copies(url: str | None) -> Store | None:
@@ -96,13 +100,6 @@ def say_unreadable(store: Store) -> None:
         print(printable_line(masked_text(note), 600), file=sys.stderr)
 
 
-def url_or_option(url: str | None, also: str | None) -> str | None:
-    """The one store of an argument and of the option; raises UserError if they are two."""
-    if url is not None and also is not None and url != also:
-        raise UserError(f"{url} and --store {also} are two stores; name one of them")
-    return url if url is not None else also
-
-
 # Runs as people name them: a file, the URL of one, or the id of one in the store, or how only that id begins.
 # A file that is there is always meant first.
 
@@ -142,27 +139,19 @@ def found(word: str, url: str | None = None) -> FoundRun:
 
 def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
     """The profile that ``word`` means and its place; raises UserError if it is a probe or a record of a fix."""
+    run = found(word, url)
+    return as_profile(word, run), run.place
+
+
+def as_profile(word: str, run: FoundRun) -> Profile:
+    """What ``word`` was found to mean; raises UserError if that is no profile."""
+    from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
 
-    run = found(word, url)
     if not isinstance(run.artefact, Profile):
-        raise _other(word, run, "*.stash.json files of `stash profile`")
-    return run.artefact, run.place
-
-
-def fix_of(word: str, url: str | None = None) -> tuple[Fix, str] | None:
-    """The record of a fix that ``word`` means and its place; ``None`` if it is another; raises as ``found``."""
-    from stash.core.fix_records import Fix
-
-    run = found(word, url)
-    return (run.artefact, run.place) if isinstance(run.artefact, Fix) else None
-
-
-def _other(word: str, run: FoundRun, wanted: str) -> UserError:
-    from stash.core.records.host import Probe
-
-    kind = "a probe of a machine" if isinstance(run.artefact, Probe) else "a record of a fix"
-    return UserError(f"{word} is {kind}; give the {wanted}")
+        kind = "a probe of a machine" if isinstance(run.artefact, Probe) else "a record of a fix"
+        raise UserError(f"{word} is {kind}; give the *.stash.json files of `stash profile`")
+    return run.artefact
 
 
 def _of_store(store: Store, name: str) -> FoundRun:

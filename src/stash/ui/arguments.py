@@ -132,7 +132,8 @@ class ProfileCommand(OneCommand):
         return super().shell_complete(ctx, incomplete) if ctx.obj.kind == "none" else []
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return ["[OPTIONS]", "(SCRIPT [ARGS…] | -m MODULE [ARGS…] | --workload NAME | -- COMMAND…)"]
+        zoo = " | --workload NAME" if any(each.name == "workload" for each in self.params) else ""
+        return ["[OPTIONS]", f"(SCRIPT [ARGS…] | -m MODULE [ARGS…]{zoo} | -- COMMAND…)"]
 
 
 # Standard output and standard error whose reader may leave, as ``head`` does: what was to be read there is lost,

@@ -126,12 +126,8 @@ def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) 
     title = "Findings" if lines or chapter.facts or chapter.grids else ""
     lines += _listed(title, chapter.points, "-")
     if chapter.facts:
-        lines += [
-            "",
-            "| | |",
-            "|---|---|",
-            *(f"| {escaped(label)} | {escaped(text)} |" for label, text in chapter.facts),
-        ]
+        lines += ["", "| | |", "|---|---|"]
+        lines += [f"| {escaped(label)} | {escaped(text)} |" for label, text in chapter.facts]
     for grid in chapter.grids:
         lines += _grid(grid)
     if lines:

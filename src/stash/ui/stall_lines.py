@@ -15,28 +15,19 @@ from rich.text import Text
 from stash.ui.page import Row
 
 INDENT = 2
-STYLES = {
-    "compute": "color(72)",
-    "transfer": "color(74)",
-    "contention": "color(140)",
-    "bubble": "color(99)",
-    "interconnect": "color(221)",
-    "network": "color(209)",
-    "prep": "color(169)",
-    "fetch": "color(167)",
+LOOKS = {
+    "compute": ("color(72)", "#"),
+    "transfer": ("color(74)", "t"),
+    "contention": ("color(140)", "x"),
+    "bubble": ("color(99)", "b"),
+    "interconnect": ("color(221)", "i"),
+    "network": ("color(209)", "n"),
+    "prep": ("color(169)", "p"),
+    "fetch": ("color(167)", "f"),
+    "disturbed": ("color(245)", "~"),
 }
-LETTERS = {
-    "compute": "#",
-    "transfer": "t",
-    "contention": "x",
-    "bubble": "b",
-    "interconnect": "i",
-    "network": "n",
-    "prep": "p",
-    "fetch": "f",
-    "disturbed": "~",
-}
-_OTHER_STYLE, _OTHER_LETTER = "color(245)", "+"
+"""Of a series, its style, and its letter where there is no colour."""
+_OTHER = "color(245)", "+"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 GAP = "  "
 MIN_PARAGRAPH = 20
@@ -45,11 +36,11 @@ MIN_PARAGRAPH = 20
 
 def style_of(row: Row) -> str:
     """The colour of a row's series."""
-    return STYLES.get(row.series or row.name, _OTHER_STYLE)
+    return LOOKS.get(row.series or row.name, _OTHER)[0]
 
 
 def _letter(row: Row) -> str:
-    return LETTERS.get(row.series or row.name, _OTHER_LETTER)
+    return LOOKS.get(row.series or row.name, _OTHER)[1]
 
 
 def stacked(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:

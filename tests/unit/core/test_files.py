@@ -86,9 +86,10 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as
     os.waitpid(child, 0)
     assert path.read_text() == "old"
     (half,) = (found for found in tmp_path.iterdir() if found != path)
-    assert is_half(half, of="file.json")
-    assert not is_half(half, of="file")
-    assert not is_half(path, of="file.json")
+    assert is_half(half.name, of="file.json")
+    assert is_half(half.name)
+    assert not is_half(half.name, of="file")
+    assert not is_half(path.name, of="file.json")
 
 
 @pytest.mark.parametrize("links", [True, False])

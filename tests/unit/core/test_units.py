@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stash.core.errors import UnitError
+from stash.core.parsers import whole
 from stash.core.units import (
     format_bytes,
     format_rate,
@@ -120,3 +121,9 @@ def test_sizes_and_rates_are_printed_with_decimal_prefixes():
 @given(st.floats(1e-6, 119.0))
 def test_a_printed_duration_reads_back_to_three_digits(seconds):
     assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=0.006)
+
+
+@pytest.mark.parametrize("text", ["1e308T", "2.5", "0", "3000000000"])
+def test_a_whole_number_beyond_its_bounds_is_one_sentence(text: str):
+    with pytest.raises(UnitError, match="it is a whole number from 1 on"):
+        whole(1)(text)

@@ -119,6 +119,7 @@ def test_rows_are_models_with_their_lines(tmp_path: Path) -> None:
         ("name,dollars\n" + "a,1\n" * 4, "has 4 lines below its first"),
         ("name,dollars\n,x\n", ":2: name: '' should have at least 1 character; write it like a100\n"),
         ("name,dollars\na,-1\n", ":2: dollars: '-1' should be greater than or equal to 0; write it like 3.06"),
+        ('name,dollars,note\na,1,"of\ntwo lines"\nb,-1,\n', "a.csv:4: dollars: '-1' should be"),
     ],
 )
 def test_a_mistake_in_a_row_has_its_line_column_and_an_example(tmp_path: Path, text: str, why: str) -> None:

@@ -389,3 +389,31 @@ def test_the_final_comparison_goes_on_while_the_evidence_is_promising():
     # THEN more rounds show it, up to twelve
     assert standing(search) == {"good": "kept"}
     assert 3 < search.final.rounds <= 12
+
+
+class Turning(Job):
+    """Trains something else from a launch on."""
+
+    def __init__(self, step: StepSeconds, since: int) -> None:
+        super().__init__(step)
+        self.since = since
+
+    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        self.other_losses = {"good"} if len(self.launched) >= self.since else set()
+        return super().run(changes, steps)
+
+
+def test_what_turns_out_to_train_something_else_in_the_final_comparison_is_no_failure():
+    search = searched(Turning(lambda names: 0.1 - 0.02 * ("good" in names), since=4), change("good"))
+    assert standing(search) == {"good": "other training"}
+    assert search.candidates[0].why.startswith("losses differ by")
+
+
+def test_two_that_train_something_else_only_together_are_no_failure_either():
+    class Both(Job):
+        def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+            self.other_losses = {"a"} if len(changes) > 1 else set()
+            return super().run(changes, steps)
+
+    search = searched(Both(lambda names: 0.1 - 0.02 * len(names)), change("a"), change("b"))
+    assert sorted(standing(search).values()) == ["kept", "other training"]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from stash.cli.main import app
-from stash.core.errors import UserError
+from stash.core.errors import ArtefactError, UserError
 from stash.core.fix_records import FILE, CallPlace, Fix, Launched, Tried
 from stash.core.intervals import Interval
+from stash.fix.command import FixOptions, _finish, _record
 from stash.fix.page import page, saved
+from stash.fix.patch import Patch
 from stash.fix.running import settings
+from stash.fix.script_changes import ScriptChange
+from stash.fix.tries import Candidate
 from stash.ui.terminal import render
 
 KEPT = (
@@ -134,3 +139,57 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, tmp_path: Pa
     assert isinstance(found.exception, UserError)
     assert sentence in str(found.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_what_is_saved_only_together_has_a_place_in_the_bar_which_is_the_step():
+    bar = page(fix()).bar
+    assert [row.name for row in bar] == ["workers=6", "cores=own", "only together", "left"]
+    assert sum(row.fraction for row in bar) == pytest.approx(1.0)
+    less = page(fix(together=Interval(value=0.06, low=0.05, high=0.07), after_seconds=0.352)).bar
+    assert [row.name for row in less] == ["workers=6", "cores=own", "left"]
+    assert sum(row.fraction for row in less) == pytest.approx(1.0)
+
+
+def test_what_to_type_again_is_what_was_typed():
+    launched = page(fix(command=("torchrun", "--nproc-per-node", "2", "train.py")), "train.fix.json")
+    assert launched.again == "stash fix -- torchrun --nproc-per-node 2 train.py"
+    run = "`stash run --with train.fix.json -- torchrun --nproc-per-node 2 train.py`"
+    assert any(run in step for step in launched.next_steps)
+    assert page(fix(engine="torchrun")).again == "stash fix --nproc-per-node 2 train.py"
+
+
+def test_blocks_of_one_launch_have_neither_steps_nor_seconds_of_their_own():
+    block = Launched(stage="turns", round=0, changes=(), step_seconds=0.4)
+    (grid,) = next(each.grids for each in page(fix(launches=(block,))).chapters if each.name == "launches")
+    assert grid.rows == (("turns", "1", "as typed", "400.0", "", "", ""),)
+
+
+def test_what_compiling_takes_is_told_from_launches_and_not_from_blocks_of_one():
+    launches = [
+        Launched(stage="turns", round=0, changes=(), step_seconds=0.4),
+        Launched(stage="screening", round=0, changes=(), step_seconds=0.4, elapsed_seconds=8.0),
+        Launched(stage="screening", round=0, changes=("compile",), step_seconds=0.3, elapsed_seconds=20.0),
+    ]
+    candidate = Candidate(ScriptChange("compile", "compile", "torch.compile"))
+    found = _record(candidate, None, SimpleNamespace(launches=launches))  # type: ignore[arg-type]
+    assert found.compile_seconds == 12.0
+
+
+def test_what_was_found_is_shown_though_it_cannot_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(ArtefactError, match="cannot write"):
+        _finish(fix(), Patch(), tmp_path / "gone" / "train.fix.json", FixOptions())
+    shown = capsys.readouterr().out
+    assert "1.21 times as fast" in shown
+    assert "git apply" not in shown
+    assert "1 launch of the script" in shown
+
+
+def test_a_record_takes_no_name_that_another_fix_has_taken_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.fix.json").write_text("theirs")
+    assert _finish(fix(), Patch(), Path("train.fix.json"), FixOptions()) == Path("train-2.fix.json")
+    assert Path("train.fix.json").read_text() == "theirs"
+    assert Path("train-2.fix.patch").read_text() == fix().patch
+    assert "git apply train-2.fix.patch" in capsys.readouterr().out

@@ -261,3 +261,60 @@ def test_a_script_in_another_folder_is_patched_from_the_root(script: Path, monke
     Path("it.patch").write_text(patch.diff())
     subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
     assert "num_workers=4" in script.read_text()
+
+
+@pytest.mark.parametrize("text", [SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"), "\ufeff" + SCRIPT])
+def test_a_patch_of_any_text_is_one_that_git_applies(script: Path, text: str):
+    script.write_bytes(text.encode())
+    patch = Patch()
+    found = site(text.removeprefix("\ufeff"))
+    change = ScriptChange("w", "w", "w", site=Site(**{**vars(found), "file": str(script)}), writes={"num_workers": 4})
+    assert patch.add(change, None, ()).way == "patch"
+    (script.parent / "it.patch").write_bytes(patch.diff().encode())
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run(["git", "apply", "it.patch"], check=True)
+    assert script.read_bytes().decode() == text.replace("num_workers=0", "num_workers=4")
+
+
+def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
+    # GIVEN a script in this folder whose loader's settings stand in one beside it, whose name has a space
+    here = script.parent / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "train.py").write_text(SCRIPT)
+    other = script.rename(script.parent / "of all.py")
+    patch = Patch()
+    for path in (here / "train.py", other):
+        patch.add(workers(path), None, ())
+    Path("it.patch").write_text(patch.diff())
+    subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
+    assert "num_workers=4" in (here / "train.py").read_text()
+    assert "num_workers=4" in other.read_text()
+
+
+def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(script: Path):
+    before = os.umask(0o077)
+    try:
+        for mode in (0o775, 0o600):
+            script.write_text(SCRIPT)
+            script.chmod(mode)
+            patch = Patch()
+            patch.add(workers(script), None, ())
+            (note,) = apply(patch, patch.sources())
+            copy = script.with_name(note.rpartition(" ")[2])
+            assert script.stat().st_mode & 0o777 == mode
+            assert copy.stat().st_mode & 0o777 & ~mode == 0
+    finally:
+        os.umask(before)
+
+
+def test_an_option_that_would_have_to_say_none_is_no_command(script: Path):
+    text = (
+        'p.add_argument("--jobs", type=int)\np.add_argument("--ahead", type=int)\n'
+        "x = DataLoader(data, num_workers=args.jobs, prefetch_factor=args.ahead)\n"
+    )
+    script.write_text(text)
+    found = Patch().add(workers(script, num_workers=0), None, ())
+    assert (found.way, found.how) == (
+        "explained", "at train.py:3 set num_workers=0: no patch does, as None cannot be typed for --ahead",
+    )  # fmt: skip

@@ -173,3 +173,76 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
     assert arguments(after) == {**arguments(text), "num_workers": str(value)}
     added = len(after) - len(text)  # nothing but the argument, its comma and its margin
     assert added <= len(f",\n    num_workers={value},")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found"),
+    [
+        ("loaders = list(map(DataLoader, sets))\n", "list", False),
+        ("def __init__(self, data):\n    DataLoader.__init__(self, data, 8, True, None, None)\n", "__init__", False),
+        ("def __init__(self, data):\n    super().__init__(data, 8, num_workers=2)\n", "__init__", True),
+        ("build = partial(DataLoader, data)\nloader = build(8)\n", "build", True),
+    ],
+)
+def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(text: str, name: str, found: bool):
+    assert (SourceText(text).call(site(text, name)) is not None) is found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = 2\nx = [DataLoader(data, num_workers=n) for n in (0, 1)]\n",
+        "n = 2\nn, m = 3, 4\nx = DataLoader(data, num_workers=n)\n",
+        "n = 2\nfrom config import n\nx = DataLoader(data, num_workers=n)\n",
+        "n = 2\nwith limits() as n:\n    x = DataLoader(data, num_workers=n)\n",
+    ],
+)
+def test_a_name_that_something_else_gives_a_value_too_is_not_changed_where_it_is_set(text: str):
+    source = SourceText(text)
+    call = source.call(site(text))
+    assert call is not None
+    assert isinstance(source.argument(call, "num_workers", 6, None), str)
+
+
+def test_a_name_that_had_another_value_as_it_ran_is_left_alone():
+    # GIVEN a script that sets its own names from the command line
+    text = "n = 0\nexec(open('options.py').read())\nx = DataLoader(data, num_workers=n)\n"
+    source = SourceText(text)
+    call = source.call(site(text))
+    assert call is not None
+    # WHEN two workers ran
+    edit = source.argument(call, "num_workers", 6, None, now=2)
+    # THEN a value where the name is set would be overwritten again
+    assert isinstance(edit, Edit)
+    assert edited(text, [edit]) == text.replace("workers=n", "workers=6")
+
+
+def test_none_is_nothing_that_an_option_can_say():
+    text = 'p.add_argument("--ahead", type=int)\nx = DataLoader(data, prefetch_factor=args.ahead)\n'
+    source = SourceText(text)
+    call = source.call(site(text))
+    assert call is not None
+    assert source.argument(call, "prefetch_factor", None, None) == "None cannot be typed for --ahead"
+
+
+def test_lines_are_put_in_with_the_files_own_ends():
+    text = "import torch\r\nx = 1\r\n"
+    assert edited(text, [SourceText(text).line_after_imports("class A:\n    b = 1")]) == (
+        "import torch\r\n\r\nclass A:\r\n    b = 1\r\nx = 1\r\n"
+    )
+
+
+def test_a_line_in_a_file_without_imports_goes_behind_what_runs_it():
+    text = "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\ndef main():\n    import torch\n"
+    after = edited(text, [SourceText(text).line_after_imports("import os")])
+    assert after == text.replace("def main", "\nimport os\ndef main")
+
+
+def test_a_mark_of_utf_8_before_the_text_stays():
+    text = "\ufeffx = DataLoader(data, num_workers=0)\ny = DataLoader(other)\n"
+    source = SourceText(text)
+    call = source.call(site(text.removeprefix("\ufeff")))
+    assert call is not None
+    edit = source.argument(call, "num_workers", 6, None)
+    assert isinstance(edit, Edit)
+    assert edited(text, [edit]) == text.replace("=0", "=6")

@@ -168,3 +168,22 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
 
 def test_numbers_of_64_bits_are_not_cast_by_autocast():
     assert "64 bits" in why(facts(device="cuda:0", precision="float64"), "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("change", "numa", "text"),
+    [
+        ("cores=apart", (), "cores 0-2 and 4-6 for training, 3,7 for loaders"),
+        ("cores=own", (), "each rank on cores of its own (0-3 and 4-7)"),
+        (
+            "cores=numa", ((0, 1, 4, 5), (2, 3, 6, 7)),
+            "each rank on the cores of one NUMA node (0-1,4-5 and 2-3,6-7)",
+        ),
+    ],
+)  # fmt: skip
+def test_cores_are_named_one_by_one_and_not_by_the_first_and_the_last(
+    change: str, numa: tuple[tuple[int, ...], ...], text: str
+):
+    built = facts(loader={**LOADER, "num_workers": 2})
+    found = replace(built, core_numbers=tuple(range(8)), numa=numa)
+    assert next(each.text for each in propose(found)[0] if each.name == change) == text

@@ -126,3 +126,12 @@ def test_check_writes_junit_beside_its_lines(monkeypatch: Patch, capsys: Capture
     assert [case[0].tag for case in suite] == ["system-out", "failure"]
     assert run(monkeypatch, "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml") == 2
     assert "--junit no/where.xml: No such file or directory; choose another place" in capsys.readouterr().err
+
+
+def test_check_writes_over_nothing_that_it_checks(monkeypatch: Patch, capsys: Capture) -> None:
+    before = Path("a.stash.json").read_bytes()
+    words = ("a.stash.json", "--against", "b.stash.json", "--slower", "5%")
+    for file in ("a.stash.json", "b.stash.json"):
+        assert run(monkeypatch, "check", *words, "--junit", file) == 2
+        assert f"--junit {file} is what is checked; choose another file" in capsys.readouterr().err
+    assert Path("a.stash.json").read_bytes() == before

@@ -193,7 +193,7 @@ def _claim(root: Path, spec: DatasetKind, count: int | None, seed: int | None) -
         raise UserError(f"{root} is a file; name a new or empty folder")
     found = read_manifest(root)
     if found is None:
-        if root.exists() and any(not is_half(item, of=MANIFEST) for item in root.iterdir()):
+        if root.exists() and any(not is_half(item.name, of=MANIFEST) for item in root.iterdir()):
             raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
         root.mkdir(parents=True, exist_ok=True)
         return Manifest(spec.name, seed or 0, count or spec.default_count)

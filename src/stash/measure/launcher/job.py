@@ -148,6 +148,8 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
         raise UserError(f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`")
     if file.suffix in (".sh", ".bash"):
         raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
+    if file.suffix == ".ipynb":
+        raise UserError(f"{path} is a notebook; `jupyter nbconvert --to script {path}` makes a script of it")
     try:
         source = read_up_to(file, _LARGEST)
         compile(source, path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -58,11 +58,11 @@ def boot_id() -> str:
 def shared_cores() -> str | None:
     """What all threads have in common that may run on the same cores of the same machine; ``None`` where unknown."""
     cores, boot = sorted(os.sched_getaffinity(0)), boot_id()
-    spans = [f"{first}-{last}" for first, last in _spans(cores)]
-    return f"{boot[:8]} {','.join(spans)}" if boot else None
+    listed = [f"{first}-{last}" for first, last in spans(cores)]
+    return f"{boot[:8]} {','.join(listed)}" if boot else None
 
 
-def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+def spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First and last of every run of consecutive numbers."""
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         found = [number for _, number in run]

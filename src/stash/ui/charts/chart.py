@@ -298,17 +298,12 @@ def axis(shown: Extent, label: str, text: Callable[[float], str]) -> Axis:
     return Axis(label, tuple(Tick(shown.at(value), text(value)) for value in places(shown)))
 
 
-def plain_axis(shown: Extent, label: str, unit_size: float = 1.0) -> Axis:
-    """An axis of numbers in units of ``unit_size``, with as many decimals as its places differ in."""
-    step = shown.step / unit_size
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    if abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+def plain_axis(shown: Extent, label: str) -> Axis:
+    """An axis of numbers, with as many decimals as its places differ in."""
+    decimals = max(0, -math.floor(math.log10(shown.step) + 1e-9))
+    if abs(shown.step * 10**decimals - round(shown.step * 10**decimals)) > 1e-6:
         decimals += 1  # 2.5 needs one more than 2
-
-    def text(value: float) -> str:
-        return f"{round(value / unit_size, decimals) + 0.0:,.{decimals}f}"
-
-    return axis(shown, label, text)
+    return axis(shown, label, lambda value: f"{round(value, decimals) + 0.0:,.{decimals}f}")
 
 
 def time_scale(seconds: float) -> Scale:

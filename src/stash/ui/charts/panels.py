@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stash.ui.charts.chart import Axis, Chart, Dot, Drawn, Grid, Lane, Legend, Tag, Tile, Trail
+from stash.ui.charts.chart import Axis, Chart, Dot, Drawn, Grid, Lane, Tag, Tile, Trail
 
 _ACROSS = 3
 _HEIGHT = 200
@@ -49,7 +49,6 @@ def panels(
     how: str,
     units: tuple[Callable[[float], str], Callable[[float], str]],
     table: Grid,
-    keys: Sequence[Legend] = (),
 ) -> Chart:
     """``units`` write the ends of the horizontal and of the upright axis."""
     across = min(_ACROSS, len(shown))
@@ -58,19 +57,9 @@ def panels(
     for number, panel in enumerate(shown):
         place = _Place(panel, number % across, number // across, across, rows)
         marks += place.marks(*units)
-    return Chart(
-        name=name,
-        title=title,
-        caption="",
-        how=how,
-        x=Axis("", ()),
-        marks=tuple(marks),
-        lanes=tuple(Lane("") for _ in range(rows)),
-        keys=tuple(keys),
-        columns=("",) * across,
-        row=_HEIGHT,
-        table=table,
-    )
+    lanes, columns = (Lane(""),) * rows, ("",) * across
+    x = Axis("", ())
+    return Chart(name, title, "", how, x, tuple(marks), table, lanes=lanes, columns=columns, row=_HEIGHT)
 
 
 class _Place:
@@ -90,18 +79,14 @@ class _Place:
         return self.low + fraction * self.high
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        return (
-            self.x(_LEFT + (_RIGHT - _LEFT) * _between(x, self.xs)),
-            self.y(_LOW + (_HIGH - _LOW) * _between(y, self.ys)),
-        )
+        across, up = _LEFT + (_RIGHT - _LEFT) * _between(x, self.xs), _LOW + (_HIGH - _LOW) * _between(y, self.ys)
+        return self.x(across), self.y(up)
 
     def marks(self, across: Callable[[float], str], upright: Callable[[float], str]) -> list[Drawn]:
         ground = Tile((self.x(0), self.x(1)), (self.y(0), self.y(1)), level=0.0)
         found: list[Drawn] = [ground]
         low, high = self.ys
-        line = [
-            (x, y) for x, y in self.panel.line if low <= y <= high or math.isclose(y, low) or math.isclose(y, high)
-        ]
+        line = [at for at in self.panel.line if low <= at[1] <= high or any(math.isclose(at[1], y) for y in self.ys)]
         if len(line) > 1:
             found.append(Trail(tuple(self.at(*point) for point in line), "shade"))
         for point in self.panel.points:

@@ -149,19 +149,15 @@ class _Frame:
         """Room left and right of the plane."""
         chart = self.chart
         last = length_of(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
+        named = min(0.4 * self.width, length_of(max(map(len, self.names), default=0)) + 12)
         if chart.columns:
-            named = (
-                2.0
-                if self.stacked or not any(self.names)
-                else min(0.4 * self.width, length_of(max(map(len, self.names))) + 12)
-            )
-            return named, 2.0
+            return 2.0 if self.stacked or not any(self.names) else named, 2.0
         if self.stacked:
             first = length_of(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
             return max(10.0, first), max(14.0, last)
         if chart.lanes:
             texts = max((len(lane.text) for lane in chart.lanes if not lane.quiet), default=0)
-            return min(0.4 * self.width, length_of(max(map(len, self.names))) + 12), max(length_of(texts) + 18, last)
+            return named, max(length_of(texts) + 18, last)
         ticks = chart.y.ticks if chart.y is not None else ()
         return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
 
@@ -260,10 +256,8 @@ class _Frame:
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
             case Ribbon():
-                around = [
-                    *((x, low) for x, low, _ in mark.edges),
-                    *((x, high) for x, _, high in reversed(mark.edges)),
-                ]
+                there, back = mark.edges, reversed(mark.edges)
+                around = (*((x, low) for x, low, _ in there), *((x, high) for x, _, high in back))
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
             case Rule():
@@ -273,22 +267,15 @@ class _Frame:
                 return self._tag(mark)
             case Tile():
                 left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
-                return tile(
-                    mark, left, float(self.down(mark.y[1])), right, float(self.down(mark.y[0])), not self.narrow
-                )
+                top, bottom = float(self.down(mark.y[1])), float(self.down(mark.y[0]))
+                return tile(mark, left, top, right, bottom, not self.narrow)
 
     def _bar(self, bar: Bar) -> Markup:
         left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
         top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
-        return titled(
-            "rect",
-            "" if self.narrow else bar.tip,
-            class_=series(bar.series, "faint" if bar.faint else ""),
-            x=left,
-            y=top,
-            width=max(right - left, 1),
-            height=max(bottom - top, 1),
-        )
+        tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
+        wide, high = max(right - left, 1), max(bottom - top, 1)
+        return titled("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
     def _whisker(self, whisker: Whisker) -> Markup:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
@@ -301,14 +288,8 @@ class _Frame:
         return element("path", class_=tone, d=line)
 
     def _dot(self, dot: Dot) -> Markup:
-        return titled(
-            "circle",
-            "" if self.narrow else dot.tip,
-            class_=series(dot.series, "hollow" if dot.hollow else ""),
-            cx=self.across(dot.x),
-            cy=self.down(dot.y),
-            r=_RADIUS,
-        )
+        tip, tone = "" if self.narrow else dot.tip, series(dot.series, "hollow" if dot.hollow else "")
+        return titled("circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS)
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""

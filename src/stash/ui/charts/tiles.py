@@ -94,9 +94,8 @@ def _hatch(left: float, top: float, right: float, bottom: float) -> str:
     start = left - high + _HATCH
     while start < right:
         first, last = max(start, left), min(start + high, right)
-        lines.append(
-            f"M{short(first)} {short(bottom - (first - start))}L{short(last)} {short(bottom - (last - start))}"
-        )
+        y, up = short(bottom - (first - start)), short(bottom - (last - start))
+        lines.append(f"M{short(first)} {y}L{short(last)} {up}")
         start += _HATCH
     return "".join(lines)
 

@@ -98,3 +98,9 @@ def test_a_program_that_does_not_say_what_runs_it_is_refused(tmp_path, text, wor
         jobs.command((str(program),))
     program.write_text(f"#!{sys.executable}\n")
     assert jobs.command((str(program),)).kind == "command"
+
+
+def test_a_notebook_is_no_script_though_python_can_parse_it(tmp_path):
+    notebook = write(tmp_path, "train.ipynb", '{"cells": [], "nbformat": 4}')
+    with pytest.raises(UserError, match=r"train\.ipynb is a notebook; `jupyter nbconvert --to script \S+` makes a"):
+        jobs.script(notebook, ())
