@@ -45,7 +45,7 @@ go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]
 cluster = Cluster(1, int(nodes), int(node), place) if int(nodes) > 1 else Cluster(1)
 found = probe(
-    cluster, budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(",")), meeting=60
+    cluster, budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(","))
 )
 if found is not None:
     Path(out).write_text(found.model_dump_json())

@@ -34,7 +34,7 @@ nodes, node, budget, parts, place, out = sys.argv[1:]
 with interrupted_by(*REQUESTS): found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),
     budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(",")),
-    say=lambda part: print(part, flush=True), meeting=30,
+    say=lambda part: print(part, flush=True),
 )
 if found is not None:
     Path(out).write_text(found.model_dump_json())
@@ -108,9 +108,10 @@ def test_a_data_set_of_another_kind_is_the_users_mistake(tmp_path: Path) -> None
 def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 3.0)
     began = time.monotonic()
     with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 3 s; start the same"):
-        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None, meeting=3)
+        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
 

@@ -103,7 +103,8 @@ def as_typed(
         return None
     shortest, longest = (end(against.values(), key=lambda each: each.value) for end in (min, max))
     found = AsTyped(first=first, share=0.0)
-    read = any(_reads(block) for block in profile.blocks if block.rung == UNTOUCHED.name)
+    first_blocks = (block for block in profile.blocks if block.rung == UNTOUCHED.name)
+    read = any((block.disk_bytes or 0) > _READ_BYTES * block.steps for block in first_blocks)
     if _end(first.step.low, first.step) > _end(longest.high, longest) and ("cold" in against or not read):
         found = AsTyped(first=first, share=first.step.value / longest.value - 1)
     elif _end(first.step.high, first.step) < _end(shortest.low, shortest):
@@ -116,10 +117,6 @@ def as_typed(
 
 def _end(end: float | None, interval: Interval) -> float:
     return interval.value if end is None else end
-
-
-def _reads(block: Block) -> bool:
-    return (block.disk_bytes or 0) > _READ_BYTES * block.steps
 
 
 def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> str:

@@ -128,19 +128,14 @@ class Seen(Record):
     """None without a pipeline whose passes were timed."""
 
 
-def idle(profile: Profile, rung: str) -> tuple[float, float] | None:
-    """(as scheduled, as played with the measured passes) seconds a step that ranks idle under ``rung``."""
-    return idle_of([each for each in profile.passes if each.rung == rung], _stages(profile))
-
-
 def _stages(profile: Profile) -> int | None:
     return None if profile.workload.pipeline is None else profile.workload.pipeline.stages
 
 
 def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
-    """The same of these rows: means over ranks and the rounds whose passes are known.
+    """(as scheduled, as played with the measured passes) seconds a step that the ranks of these rows idle.
 
-    ``None`` if no round's are, of all stages.
+    Means over ranks and the rounds whose passes are known; ``None`` if no round's are, of all stages.
     """
     found = []
     for pipeline in pipelines(_joined(rows), stages):
@@ -227,7 +222,7 @@ def bubble(profile: Profile, rung: str, waited: float, longer: float = 1.0) -> B
 
     ``longer``: times the passes that are known, of which they were.
     """
-    played = idle(profile, rung)
+    played = idle_of([each for each in profile.passes if each.rung == rung], _stages(profile))
     if played is None:
         return None
     even, real = (longer * seconds for seconds in played)

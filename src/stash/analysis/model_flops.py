@@ -57,7 +57,7 @@ def model_flops(breakdown: Breakdown, profile: Profile, gpus: Sequence[GpuFacts]
     most = max(by_type, key=lambda name: by_type[name], default=None)
     peaks = {name: _peak(gpu, name, work.float32_products) for name, flops in by_type.items() if flops > 0}
     peak = None if most is None else peaks.get(most)
-    ideal = _ideal(by_type, peaks)
+    ideal = sum(by_type[name] / peak for name, peak in peaks.items() if peak) if all(peaks.values()) else 0.0
     known = tokens is not None and work.whole_parameters is not None
     model = _PER_PARAMETER * (work.whole_parameters or 0) * (tokens or 0.0) if known else None
     return ModelFlops(
@@ -69,15 +69,9 @@ def model_flops(breakdown: Breakdown, profile: Profile, gpus: Sequence[GpuFacts]
         gpu=None if gpu is None else gpu.name,
         precision=most if peak is not None else None,
         peak_per_second=peak,
-        counted_share=None if ideal is None else ideal / step,
+        counted_share=ideal / step if ideal else None,  # seconds of a step at each type's peak
         model_share=None if model is None or peak is None else model / step / breakdown.world_size / peak,
     )
-
-
-def _ideal(by_type: dict[str, float], peaks: dict[str, float | None]) -> float | None:
-    """Seconds of a step at each type's peak; ``None`` where one is unknown, or nothing was counted."""
-    known = [(by_type[name], peak) for name, peak in peaks.items() if peak]
-    return sum(flops / peak for flops, peak in known) if known and len(known) == len(peaks) else None
 
 
 def _gpu(profile: Profile, gpus: Sequence[GpuFacts]) -> GpuFacts | None:

@@ -205,7 +205,15 @@ def _cause(profile: Profile, kept: StepTimes, name: str, paired: Interval, wait:
         profile, lambda block: block.fetch_seconds if block.fetch_cpu_seconds is None else block.fetch_cpu_seconds
     )
     of_node = mean_over_rounds(work, name, kept.rounds, lambda ranks: sum(ranks) / profile.nodes)
-    busy = _mean(profile, kept, name, lambda block: block.cpu)
+    hosts = dict(enumerate(host.cores for host in profile.hosts))
+    cores = {rank.rank: rank.cores or hosts.get(rank.node) for rank in profile.ranks}
+
+    def share(block: Block) -> float | None:
+        """Of the cores that its rank may use, which may be few of the machine's; of all where that is unknown."""
+        own, used = cores.get(block.rank), block.machine_cpu_seconds
+        return block.cpu if not own or used is None else used / block.seconds / own
+
+    busy = _mean(profile, kept, name, share)
     if of_node is None or busy is None:
         return "the loader's workers may also slow the step itself, but what they take of the cores is unknown", False
     if of_node >= excess and busy >= _BUSY:

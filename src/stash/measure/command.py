@@ -126,7 +126,7 @@ def job_of(words: Split, workload: str | None, data: str | None, batch: int | No
                 f"{name} belongs to --workload; give your own job its options after its name"
                 + (", and use --data-root to say where its data lie" if name == "--data" else "")
             )
-    if words.kind == "none" or (words.kind != "none" and not words.words):
+    if words.kind == "none" or not words.words:
         raise UserError(
             f"nothing to {verb}; type `stash {verb} train.py`, or `stash {verb} --workload resnet18` "
             f"(`stash lab zoo` lists workloads, `stash {verb} --help` shows all ways)"
@@ -143,7 +143,7 @@ def own_job(words: Split, verb: str) -> Job:
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":
         return jobs.script(first, rest)
-    return jobs.module(first, rest) if words.kind == "module" else jobs.command(words.words)
+    return jobs.Job("module", first, rest) if words.kind == "module" else jobs.command(words.words)
 
 
 def _output(wanted: Path | None, job: Job) -> Path:
@@ -277,7 +277,7 @@ def probe(options: ProbeOptions) -> None:
             known.instance(name)  # an unknown name is refused before anything is measured
     copies, output = store_for_copies(options.store), options.output
     wanted = output is not None or not options.no_measure
-    target = output_file(output, _machine_name(), _suffix()) if wanted else None
+    target = output_file(output, socket.gethostname().partition(".")[0], _suffix()) if wanted else None
     with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
         found = _described(folder, options) if options.no_measure else _probed(folder, options)
         if found is None:
@@ -311,12 +311,6 @@ def _suffix() -> str:
     from stash.core.artefact import PROBE_SUFFIX
 
     return PROBE_SUFFIX
-
-
-def _machine_name() -> str:
-    from socket import gethostname
-
-    return gethostname().split(".", maxsplit=1)[0]
 
 
 def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:

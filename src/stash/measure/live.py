@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -81,9 +80,7 @@ class Progress:
             self._print(f"profiling {self._title} ...")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -91,8 +88,9 @@ class Progress:
         """Take note of where the measurement is."""
         if moment.notice is not None:
             self._print_above(printable_line(moment.notice))
-        if self._live is None and (self._moment is None or self._moment.round_seconds is None):
-            self._print_forecast(moment)
+        forecast = _forecast(moment.round_seconds, self._wishes.budget)
+        if forecast and self._live is None and (self._moment is None or self._moment.round_seconds is None):
+            self._print(f"  {forecast}")
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
@@ -109,11 +107,6 @@ class Progress:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far = plain_text("; ".join(_how_far(now, moment.elapsed, self._wishes)))
             self._print(f"  round {now.rounds} done after {far}")
-
-    def _print_forecast(self, moment: Moment) -> None:
-        forecast = _forecast(moment.round_seconds, self._wishes.budget)
-        if forecast:
-            self._print(f"  {forecast}")
 
     def _print_above(self, line: str) -> None:
         """A line that stays, above what is updated; nothing of an empty one."""
@@ -161,11 +154,9 @@ class NotebookProgress(Progress):
         self._output: Any = import_module("IPython.display").display(self._bundle(), raw=True, display_id=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        took = f"{self._clock() - self._since:.0f} s"
-        done = f"{self._title}: profiled in {took}" if error is None else f"{self._title}: ended after {took}"
+    def __exit__(self, *ended_by: object) -> None:
+        how = "ended after" if any(ended_by) else "profiled in"
+        done = f"{self._title}: {how} {self._clock() - self._since:.0f} s"
         self._output.update(_preformatted(done), raw=True)
 
     def show(self, moment: Moment) -> None:

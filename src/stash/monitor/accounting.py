@@ -43,7 +43,7 @@ _OWN = STAGES.index(StepStage.COLLECTIVE)
 """So many stages come before those in which ranks wait for each other."""
 _COMPUTE = (0, 4, 5)
 """Places of optimizer, forward and backward among ``STAGES``."""
-_AMBIGUOUS = 0.05
+AMBIGUOUS = 0.05
 """Of a step, in collectives inside it, from which on two accounts of it may differ by as much."""
 
 SecondsArray = NDArray[np.float64]
@@ -96,11 +96,6 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
     return numbers, seconds, delays
 
 
-def exposed(seconds: SecondsArray) -> SecondsArray:
-    """(cycles, stages): F_s - F_{s-1} of each cycle; they add up to its longest rank."""
-    return np.diff(np.cumsum(seconds, axis=2).max(axis=1), axis=1, prepend=0.0)
-
-
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
     return _account(ranks, _by_stage(seconds), delays)
@@ -141,7 +136,7 @@ def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
-        ambiguous=bool(own[:, _OWN].min() > _AMBIGUOUS * step),
+        ambiguous=bool(own[:, _OWN].min() > AMBIGUOUS * step),
     )
 
 
@@ -177,7 +172,7 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
     calm[-1] = (own.max(axis=1) + after)[:, None] - own
     found, step = _account(ranks, calm, delays), float(longest.mean())
     stalls = {**found.seconds, "disturbed": step - found.step_seconds}
-    ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
+    ambiguous = bool(stages[_OWN].mean(axis=0).min() > AMBIGUOUS * step)
     return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
 
 
@@ -208,11 +203,6 @@ def by_calls(pieces: Mapping[int, Sequence[float]]) -> float | None:
     calls = len(each)
     differ = max(abs(called.seconds[name] * calls - whole.seconds[name]) for name in whole.seconds)
     return differ / whole.step_seconds if whole.step_seconds else None
-
-
-def differ(most: float) -> bool:
-    """Whether two accounts of a step that are so far apart leave it ambiguous."""
-    return most > _AMBIGUOUS
 
 
 @dataclass(frozen=True)

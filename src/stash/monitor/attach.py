@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -23,6 +24,8 @@ from stash.measure.protocol.orders import ATTACHABLE, Orders, attach_file
 if TYPE_CHECKING:
     from stash.monitor.watcher import NodeWatcher
 
+_MIN_FREE = 16 << 20
+"""Bytes, for the rings of 64 ranks; a pod has 64 MB, and its loaders' batches lie there."""
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
 _FIRST_ENTERED = 14
@@ -80,17 +83,25 @@ def entering(folder: Path) -> Path:
     return script
 
 
-def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], memory: str | None) -> int:
+def memory_folder() -> str:
+    """A folder in memory, where there is one with room: rings are written to at every step."""
+    with suppress(OSError):
+        if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > _MIN_FREE:
+            return "/dev/shm"
+    return tempfile.gettempdir()
+
+
+def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]]) -> int:
     """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
 
-    ``begin`` makes a watcher of the rings in a folder, which is made in ``memory``.
+    ``begin`` makes a watcher of the rings in a folder.
     """
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory) as place:
+    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as place:
         folder = Path(place)
         Orders(place, (), 0.0, began=time.time(), watched=True).write()
         entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]

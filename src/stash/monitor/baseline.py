@@ -21,7 +21,6 @@ class RunBaseline:
     """A profile's step, by the names of windows, and as the profile splits it."""
 
     source: str
-    job: str
     ranks: int
     stalls: dict[str, float]
     """By the names of windows, and ``step``; those that the profile knows."""
@@ -51,4 +50,4 @@ def read(path: Path, job: str, force: bool) -> RunBaseline:
         if any(part in split for part in parts)
     }
     step = {"step": breakdown.step_seconds}
-    return RunBaseline(str(path), profile.workload.name, breakdown.world_size, stalls | step, split | step)
+    return RunBaseline(str(path), breakdown.world_size, stalls | step, split | step)

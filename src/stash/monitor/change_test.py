@@ -2,8 +2,8 @@
 
 A *slice* is 2.5 seconds of training and three steps at least. Its reference is the run's own steady start, or a
 profile. A stall has risen if in each of three slices in a row it is longer than it was by more than 5 % of the step
-and six times what slices usually differ by, and the step has risen by as much; it has ended if in three in a row it
-is longer by less than half of that. Six standard deviations of three independent slices are once in 10^27; real
+and four times what slices usually differ by, and the step has risen by as much; it has ended if in three in a row it
+is longer by less than half of that. Four standard deviations of three independent slices are once in 10^13; real
 jitter has heavier tails and remembers, so how often healthy runs raise an alert was counted (``bench.watch``).
 
 What the training thread was kept from running (its run-queue delay) is taken out of both before the test: other work
@@ -82,7 +82,10 @@ class _Level:
 
 
 class ChangeTest:
-    """Takes one slice after the other; ``known``: stalls of a profile, by name, with ``step``, if there is one."""
+    """Takes one slice after the other; ``known``: stalls of a profile, by name, with ``step``, if there is one.
+
+    A stall that the profile does not know is held against the run's own start.
+    """
 
     def __init__(self, known: Mapping[str, float] | None = None) -> None:
         self._known = known
@@ -126,7 +129,7 @@ class ChangeTest:
             return
         for name, level in self._levels.items():
             own = [each[name] for _, each in self._start]
-            level.reference = float(np.median(own)) if self._known is None else self._known.get(name, 0.0)
+            level.reference = (self._known or {}).get(name, float(np.median(own)))
             level.healthy.extend(own)
         accounts = [each.account for each, _ in self._start]
         self._ranks = {
@@ -162,9 +165,8 @@ class ChangeTest:
         self, name: str, rises: list[float], steps: list[float], rank: int | None, stage: str | None
     ) -> StallChange:
         first, full = self._recent[0][0], float(np.mean(rises[1:]))
-        share = (
-            min(1.0, max(0.0, rises[0] / full)) if full > 0 else 1.0
-        )  # of the first slice, which may have begun before
+        # of the first slice, which may have begun before
+        share = min(1.0, max(0.0, rises[0] / full)) if full > 0 else 1.0
         since = first.last_step + 1 - round(share * (first.last_step + 1 - first.first_step))
         rises, steps = rises[1:], steps[1:]
         reference = self._levels["step"].reference or 0.0
@@ -178,28 +180,21 @@ class ChangeTest:
         if name == "exchange":
             return None, None
         accounts = [each.account for each, _ in self._recent]
-        stages = [
-            stage
-            for stage, stall in STALL_OF.items()
-            if stall == name or (name == "contention" and stall == "compute")
-        ]
-        growth: dict[str, dict[int, float]] = {}
-        for stage in stages:
-            growth[stage] = {
+        growth = {
+            stage: {
                 rank: float(np.mean([a.ranks[rank][stage] for a in accounts if rank in a.ranks])) - before[stage]
                 for rank, before in self._ranks.items()
                 if any(rank in a.ranks for a in accounts)
             }
-        stage = max(stages, key=lambda each: max(growth[each].values(), default=0.0))
+            for stage, stall in STALL_OF.items()
+            if stall == ("compute" if name == "contention" else name)
+        }
+        stage = max(growth, key=lambda each: max(growth[each].values(), default=0.0))
         by_rank = growth[stage]
         if not by_rank:
             return None, stage
         rank = max(by_rank, key=lambda each: by_rank[each])
-        alike = (
-            len(by_rank) > 1
-            and sorted(by_rank.values())[-2] > _ALIKE * by_rank[rank]
-            and min(by_rank.values()) > _ALIKE * by_rank[rank]
-        )
+        alike = len(by_rank) > 1 and min(by_rank.values()) > _ALIKE * by_rank[rank]
         if name == "compute" and len(by_rank) > 1:  # of the rank in the middle: one rank's alone is contention
             return None, stage if alike else None
         return (None if alike else rank), stage

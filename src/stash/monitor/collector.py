@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import SecondsArray, StepAccount, account, cycles, undisturbed
-from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
+from stash.monitor.accounting import SecondsArray, account, cycles, undisturbed
+from stash.monitor.change_test import Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
 _KEPT_ROWS = 20_000
@@ -49,6 +48,11 @@ class RankState:
     def alive(self) -> bool:
         return os.path.exists(f"/proc/{self.reader.process}")
 
+    @property
+    def over(self) -> bool:
+        """Whether it trains no more: it has ended, or is gone."""
+        return self.lost or self.reader.now()[1]
+
 
 class Collector:
     """The rings in ``folder``; ``tell`` gets what happens to ranks, as (what, sentence)."""
@@ -57,7 +61,6 @@ class Collector:
         self._folder, self._tell = folder, tell
         self.ranks: dict[int, RankState] = {}
         self._known: set[str] = set()
-        self._upto = 0
         self.taken = 0
         """The last step that any rank has taken."""
         self.pieces: dict[int, tuple[int, tuple[float, ...]]] = {}
@@ -81,9 +84,10 @@ class Collector:
         self._known.add(name)
         if before is not None:
             self._tell("restarted", f"rank {rank} was started again")
+            before.reader.path.unlink(missing_ok=True)  # it lies in memory, which a pod has little of
             for state in self.ranks.values():
                 state.rows.clear()
-            self._upto = 0
+            self.taken = 0
         self.ranks[rank] = found
 
     @property
@@ -112,18 +116,25 @@ class Collector:
             if len(state.rows) > _KEPT_ROWS:
                 del state.rows[:-_KEPT_ROWS]
         ranks = tuple(sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note))
-        here = [rank for rank, state in self.ranks.items() if not state.note and not state.lost]
-        if not ranks or len(ranks) < len(here):
+        here = [rank for rank, state in self.ranks.items() if not state.note and not state.over]
+        if not ranks or not set(here).issubset(ranks):
             return None
         numbers, seconds, delays = cycles({rank: self.ranks[rank].rows for rank in ranks})
         if not numbers:
+            self._leave_behind(here)
             return None
         ended = max(self._ended(rank, numbers[-1]) for rank in ranks)
         for rank in ranks:  # the last one's optimizer stage belongs to the next cycle
             state = self.ranks[rank]
             state.rows = [row for row in state.rows if row.number >= numbers[-1]]
-        self._upto = numbers[-1]
         return Joined(ranks, numbers, seconds, delays, ended)
+
+    def _leave_behind(self, here: Sequence[int]) -> None:
+        """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
+        upto = min((self.ranks[rank].rows[-1].number for rank in here), default=0)
+        for state in self.ranks.values():
+            if state.over and state.rows and state.rows[-1].number < upto:
+                state.rows.clear()
 
     def _ended(self, rank: int, number: int) -> float:
         state = self.ranks[rank]
@@ -137,12 +148,7 @@ class Collector:
 
     def stages(self) -> dict[int, StepStage]:
         """What each rank that still trains does now."""
-        found = {}
-        for rank, state in self.ranks.items():
-            stage, done = state.reader.now()
-            if not done and not state.lost:
-                found[rank] = stage
-        return found
+        return {rank: state.reader.now()[0] for rank, state in self.ranks.items() if not state.over}
 
 
 @dataclass
@@ -190,30 +196,3 @@ def together(held: Sequence[Joined]) -> Joined:
     numbers = [number for each in held for number in each.numbers]
     seconds, delays = (np.concatenate([getattr(each, name) for each in held]) for name in ("seconds", "delays"))
     return Joined(held[-1].ranks, numbers, seconds, delays, held[-1].ended)
-
-
-def slices() -> Cutter:
-    """For the test of changes."""
-    return Cutter(SLICE_SECONDS, SLICE_STEPS)
-
-
-def windows(lost: Callable[[Joined], SecondsArray | None]) -> Cutter:
-    """For the record, without what strangers cost."""
-    return Cutter(WINDOW_SECONDS, WINDOW_STEPS, lost)
-
-
-def device_of(states: dict[int, RankState]) -> tuple[str | None, tuple[str, ...]]:
-    """The kind of device that the first rank trains on, and its loaders' names."""
-    for state in states.values():
-        return state.reader.device or None, tuple(state.reader.loaders)
-    return None, ()
-
-
-def knows_transfer(found: StepAccount, device: str | None) -> bool:
-    """Whether copies to a device were seen, exposed or not."""
-    return device == "cuda" and any(stages["transfer"] > 0 for stages in found.ranks.values())
-
-
-def monotonic_to_unix() -> float:
-    """What to add to the monotonic clock."""
-    return time.time() - time.monotonic()

@@ -132,7 +132,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         title = f"process {options.attach}"
-        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), memory_folder()))
+        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options)))
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -142,6 +142,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
     from stash.core.secrets import hide
+    from stash.monitor.attach import memory_folder
     from stash.monitor.records import SUFFIX
 
     if where.node_rank and options.output is not None:  # node 0's has that name, perhaps on a disk that they share
@@ -172,7 +173,6 @@ def begun(
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
     price = price_of(options.instance, nodes, options.max_dollars is not None)
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    target = output_file(options.output, stem, SUFFIX)
     header = Header(
         id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
         nodes=nodes, baseline=None if baseline is None else baseline.source,
@@ -183,13 +183,13 @@ def begun(
         None if options.capture is None else options.capture[0],
     )  # fmt: skip
     listeners = [*_listeners(options, header), _OnStandardError()]
-    record = RecordWriter(target, header)
-    return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
-
-
-def memory_folder() -> str | None:
-    """A folder in memory, where there is one: rings are written to at every step."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    while True:
+        target = output_file(options.output, stem, SUFFIX)
+        try:
+            return NodeWatcher(folder, RecordWriter(target, header), header, chosen, baseline, listeners), target
+        except UserError:  # another node's watcher took that name meanwhile, on a disk that they share
+            if options.output is not None or not target.exists():
+                raise
 
 
 def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
@@ -285,17 +285,17 @@ def follow(path: Path) -> None:
     from stash.monitor.records import load
     from stash.ui.terminal import print_page
 
-    shown: tuple[int, int, int] | None = None
+    shown: tuple[int, int] | None = None
     with suppress(KeyboardInterrupt):
         while True:
-            record = load(path, whole=False)
-            state = (len(record.windows), len(record.alerts), len(record.events))
-            if state != shown:
-                shown = state
+            status = path.stat() if path.exists() else None
+            state = (0, 0) if status is None else (status.st_ino, status.st_size)
+            if state != shown:  # a record of a day takes a second to read
+                shown, record = state, load(path, whole=False)
                 if sys.stdout.isatty():
                     print("\x1b[2J\x1b[H", end="")
                 print_page(page(record, path.name, live=True))
                 sys.stdout.flush()
-            if any(event.what == "end" for event in record.events):
-                return
+                if any(event.what == "end" for event in record.events):
+                    return
             time.sleep(_JOIN_SECONDS)

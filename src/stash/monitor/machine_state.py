@@ -33,7 +33,7 @@ def seconds_of_heat(cpus: Path = _CPUS) -> dict[str, float]:
 
 
 class MachineLooks:
-    """Looks at this machine now and then; ``gpus``, ``throttled`` and ``hot`` stand in for what it is asked.
+    """Looks at this machine now and then; ``gpus``, ``quota`` and ``hot`` stand in for what it is asked.
 
     The quota is that of the watcher's own control group: the job's, unless it was entered while it ran elsewhere.
     """
@@ -41,11 +41,11 @@ class MachineLooks:
     def __init__(
         self,
         gpus: GpuLooks | None = None,
-        throttled: Callable[[], float | None] = run_queue.throttled_seconds,
+        quota: Callable[[], tuple[int, int] | None] = run_queue.quota_periods,
         hot: Callable[[], Mapping[str, float]] = seconds_of_heat,
     ) -> None:
-        self._gpus, self._read_throttled, self._read_heat = gpus or GpuLooks(), throttled, hot
-        self._throttled, self._heat = throttled(), hot()
+        self._gpus, self._read_quota, self._read_heat = gpus or GpuLooks(), quota, hot
+        self._quota, self._heat = quota(), hot()
 
     def look(
         self, node: int, seconds: float, activity: Activity, cores: float | None, ours: Callable[[int], bool]
@@ -54,20 +54,19 @@ class MachineLooks:
 
         ``ours`` tells the job's processes by their numbers.
         """
-
-        def share(most: float | None) -> float | None:
-            return None if most is None or seconds <= 0 else round(most / seconds, 4)
-
-        throttled, heat = self._read_throttled(), self._read_heat()
-        limited = None if throttled is None or self._throttled is None else throttled - self._throttled
+        quota, heat, throttled = self._read_quota(), self._read_heat(), None
+        if quota is not None and self._quota is not None:
+            used_up, periods = (now - before for now, before in zip(quota, self._quota, strict=True))
+            throttled = round(used_up / periods, 4) if periods > 0 else 0.0
         hottest = max((heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()), default=None)
-        self._throttled, self._heat = throttled, heat
+        self._quota, self._heat = quota, heat
         self._gpus.look(ours)
         gpus = self._gpus.states()
         self._gpus.forget()
         return MachineState(
             node=node, others_cores=None if cores is None else round(cores, 3), steal=activity.steal,
-            disk_bytes=activity.disk_bytes, throttled=share(limited), heat=share(hottest), gpus=gpus,
+            disk_bytes=activity.disk_bytes, throttled=throttled,
+            heat=None if hottest is None or seconds <= 0 else round(hottest / seconds, 4), gpus=gpus,
         )  # fmt: skip
 
 

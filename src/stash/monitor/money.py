@@ -38,17 +38,14 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
     catalog = load_catalog()
     try:
         found = catalog.instance(name)
+        offers = [offer for offer in catalog.offers_of(found) if offer.kind == "on-demand"]
+        if not offers:
+            raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
     except UserError:
         if instance is None and not needed:
             return None
         raise
-    offers = [offer for offer in catalog.offers_of(found) if offer.kind == "on-demand"]
-    if not offers:
-        if instance is None and not needed:
-            return None
-        raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
-    newest = max(offer.as_of or "" for offer in offers)
-    offer = next(offer for offer in offers if (offer.as_of or "") == newest)
+    offer = max(offers, key=lambda each: each.as_of or "")  # of one date the cheapest, which comes first
     where = f" in {offer.region}" if offer.region else ""
     source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
     return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)

@@ -15,7 +15,7 @@ import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from stash.measure.protocol.orders import Invitation
 from stash.monitor.accounting import DELAYS
 from stash.monitor.collector import Joined, together
 
+T = TypeVar("T")
 _PURPOSE = "windows of a watched run"
 LOST = "lost"
 """What a node's silence is."""
@@ -180,6 +181,10 @@ class _Wire:
         self._link.close()
 
 
+def _taken(come: queue.SimpleQueue[T]) -> list[T]:
+    return [come.get() for _ in range(come.qsize())]  # nobody else takes from it
+
+
 class NodeHost:
     """Node 0's end: lets the others' watchers in, and has what they send."""
 
@@ -211,11 +216,7 @@ class NodeHost:
 
     def news(self) -> list[NodeNews]:
         """What has come since the last call."""
-        found = []
-        with suppress(queue.Empty):
-            while True:
-                found.append(self._news.get_nowait())
-        return found
+        return _taken(self._news)
 
     def tell(self, content: bytes) -> None:
         """Send the same to all."""
@@ -250,11 +251,7 @@ class NodeGuest:
 
     def asked(self) -> list[bytes]:
         """What node 0's watcher has sent since the last call."""
-        found = []
-        with suppress(queue.Empty):
-            while True:
-                found.append(self._asked.get_nowait())
-        return found
+        return _taken(self._asked)
 
     def send(self, news: NodeNews) -> None:
         """Raises OSError once node 0's watcher is gone."""

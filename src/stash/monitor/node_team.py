@@ -149,6 +149,7 @@ class NodeTeam:
         self._nodes[news.node], self._seen[news.node] = news, self._clock()
         if news.ended:
             self._merge.leave(news.node)
+            self.machines.pop(news.node, None)
 
     def stages(self) -> dict[int, StepStage]:
         """What every rank that still trains does, on all nodes."""

@@ -25,11 +25,14 @@ _SERIES = {"exchange": "interconnect", "input": "prep", "other": "other"}
 
 
 def overall(windows: Sequence[Window]) -> Window | None:
-    """All windows as one, each step counting alike; ``None`` of none."""
+    """All windows as one, each step counting alike, the first counted back from the last; ``None`` of none."""
     if not windows:
         return None
     weights = [window.last_step - window.first_step + 1 for window in windows]
-    steps = sum(weights)
+    steps, taken, upto = sum(weights), 0, 0
+    for window in windows:  # a job that was started again counts from 1
+        taken += window.last_step - (upto if 0 < upto < window.first_step else window.first_step - 1)
+        upto = window.last_step
 
     def mean(values: Sequence[float | None]) -> float | None:
         known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
@@ -41,11 +44,12 @@ def overall(windows: Sequence[Window]) -> Window | None:
         update={
             "began": windows[0].began,
             "seconds": sum(window.seconds for window in windows),
-            "first_step": windows[0].first_step,
+            "first_step": last.last_step - taken + 1,
             "steps": sum(window.steps for window in windows),
             "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
             "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
             "stragglers": _late(windows, weights, steps),
+            "delay": mean([window.delay for window in windows]),
             "ambiguous": any(window.ambiguous for window in windows),
         }
     )
@@ -74,18 +78,19 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         taken = shown.last_step - shown.first_step + 1
         span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
         title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
-    events = tuple(_events(record))
+    rows, money = () if shown is None else _rows(record, shown), tuple(_money(record))
+    events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
     return Page(
         title=title,
         source=source,
         verdict=tuple(_verdict(record, shown)),
-        bar=_rows(record, shown)[:-1] if shown is not None else (),
-        rows=_rows(record, shown) if shown is not None else (),
-        numbers=tuple(_money(record)),
+        bar=rows[:-1],
+        rows=rows,
+        numbers=money,
         grids=tuple(_grids(record, shown)),
         warnings=tuple(_warnings(record, shown)),
         chapters=(
-            *([Chapter("money", "Money", facts=money, brief=True)] if (money := tuple(_money(record))) else []),
+            *([Chapter("money", "Money", facts=money, brief=True)] if money else []),
             *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
         ),
         made=f"since {_date(header.began)}, Stash {header.stash_version}",
@@ -251,11 +256,6 @@ def _money(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield "whole bill", f"{dollars(found.forecast)} ± {dollars(found.plus_minus)}"
     lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
     yield "lost a day", ", ".join(f"{name} {dollars(value)}" for name, value in lost if value >= 0.005) or "nothing"
-
-
-def _events(record: RunRecord) -> Iterator[str]:
-    for event in record.events:
-        yield f"{_date(event.when)}  {event.text or event.what}"
 
 
 def _date(seconds: float) -> str:

@@ -89,7 +89,7 @@ class MachineState(Record):
     """Of its cores' time, what its own host took."""
     disk_bytes: Number | None = None
     throttled: Number | None = None
-    """Of the time, what the quota of its control group kept it from running."""
+    """Of the time, the periods in which the quota of its control group was used up."""
     heat: Number | None = None
     """Of the time, what its hottest core or package was slowed for."""
     gpus: tuple[GpuState, ...] = ()
@@ -273,7 +273,7 @@ class RecordWriter:
         self._stalls: dict[str, float] = {}
         self._open: dict[int, Alert] = {}
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file = os.open(path, _NEW_FILE, 0o600)
         except FileExistsError:
             raise UserError(f"{path} is there already; name another record with --output") from None
         except OSError as error:
@@ -283,13 +283,12 @@ class RecordWriter:
 
     def write(self, line: RecordLine) -> None:
         """Add a line."""
-        if isinstance(line, Header):
-            self._header = line
-        text = (
-            json.dumps(line.model_dump(mode="json", exclude_defaults=False), separators=(",", ":")) + "\n"
-        ).encode()
+        text = _encoded(line)
         if self._size + len(text) > self._rotated and self._size:
             self._rotate()
+        if isinstance(line, Header):  # who made it does not know which file this is
+            self._header = line.model_copy(update={"part": self._header.part})
+            text = _encoded(self._header)
         self._append(text)
         if isinstance(line, Window):
             self._count(line)
@@ -311,35 +310,43 @@ class RecordWriter:
 
     def _count(self, window: Window) -> None:
         taken = window.last_step - window.first_step + 1
-        self._windows, self._steps, self._seconds = (
-            self._windows + 1,
-            self._steps + taken,
-            self._seconds + window.seconds,
-        )
+        self._windows += 1
+        self._steps += taken
+        self._seconds += window.seconds
         for name, seconds in window.stalls.items():
-            self._stalls[name] = self._stalls.get(name, 0.0) + (seconds or 0.0) * taken
+            if seconds is not None:
+                self._stalls[name] = self._stalls.get(name, 0.0) + seconds * taken
 
     def _rotate(self) -> None:
         """Move the file aside and go on in another, which begins with what is needed to read it alone."""
-        aside = self.path.with_name(f"{self.path.name.removesuffix(SUFFIX)}.{self._header.part}{SUFFIX}")
+        number, stem = self._header.part, self.path.name.removesuffix(SUFFIX)
+        while (aside := self.path.with_name(f"{stem}.{number}{SUFFIX}")).exists():
+            number += 1  # of an earlier run, whose last file is gone
         try:
             os.rename(self.path, aside)
-            new = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            new = os.open(self.path, _NEW_FILE, 0o600)
         except OSError as error:
             self.failed = error.strerror or str(error)
             return
         os.close(self._file)
         self._file, self._size = new, 0
-        self._header = self._header.model_copy(update={"part": self._header.part + 1})
+        self._header = self._header.model_copy(update={"part": number + 1})
         before = EarlierTotals(windows=self._windows, steps=self._steps, seconds=self._seconds, stalls=self._stalls)
         for line in (self._header, before, *self._open.values()):
-            self._append((json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode())
+            self._append(_encoded(line))
 
     def close(self, keep: bool = True) -> None:
         """Write no more; what is not worth keeping is removed."""
         os.close(self._file)
         if not keep:
             self.path.unlink(missing_ok=True)
+
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+
+
+def _encoded(line: Record) -> bytes:
+    return (json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode()
 
 
 def newest_parts(path: Path) -> Sequence[Path]:

@@ -50,8 +50,10 @@ class CoreUse:
 class ProcessLooks:
     """Looks at the processes of this node's ranks now and then."""
 
-    def __init__(self, node: int = 0) -> None:
-        self.node, self.begun = node, False
+    def __init__(self) -> None:
+        self.node, self.begun = 0, False
+        self.ours: set[int] = set()
+        """The processes of the job, as of the last look: of its ranks, and those below them."""
         self._helpers: dict[int, Helpers] = {}
         self._before: dict[int, tuple[tuple[float, ...] | None, dict[int, float]]] = {}
         self._totals = counters.totals()
@@ -62,14 +64,17 @@ class ProcessLooks:
         """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
         self.begun = True
         self.activity, self._totals = counters.since(self._totals), counters.totals()
-        found = {}
+        found, self.ours = {}, set(processes.values())
+        for gone in self._helpers.keys() - self.ours:  # they keep files of its threads open
+            del self._helpers[gone], self._before[gone]
         for rank, process in processes.items():
             helpers = self._helpers.get(process)
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
             helpers.look()
-            ran = times_of(process)
-            workers = ran.ended + sum(map(sum, map(times_of, descendants(process))))
+            ran, below = times_of(process), descendants(process)
+            self.ours.update(below)
+            workers = ran.ended + sum(map(sum, map(times_of, below)))
             now = (ran.own, workers, helpers.exchange().ran)
             loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
             self._before[process] = now, loops

@@ -7,6 +7,8 @@ training and the record never wait for it. Names are the same everywhere: ``stas
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -18,6 +20,7 @@ from stash.monitor.records import Alert, Header, RecordLine, Window
 
 _MAX_KEPT = 360
 """Windows that wait for a tracker: an hour of them."""
+_ENDS_SECONDS = 10.0
 STEP = "stash/step"
 """The axis of its own: the user's steps stay as they are."""
 
@@ -32,20 +35,37 @@ def figures(window: Window) -> WindowFigures:
 
 
 class Tracker:
-    """Hands windows to ``log(step, figures)``; what fails is kept, and tried again with the next one."""
+    """Hands windows to ``log(step, figures)``; what fails is kept, and tried again with the next one.
+
+    In a thread of its own: a client whose server is gone may try for minutes.
+    """
 
     def __init__(
         self, name: str, log: Callable[[int, WindowFigures], None], end: Callable[[], None] = lambda: None
     ) -> None:
         self._name, self._log, self._end = name, log, end
         self._kept: deque[tuple[int, WindowFigures]] = deque(maxlen=_MAX_KEPT)
-        self._warned = False
+        self._warned = self._ended = False
+        self._news = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name=f"stash {name}")
+        self._thread.start()
 
     def take(self, line: RecordLine) -> None:
         if isinstance(line, Window):
             self._kept.append((line.last_step, figures(line)))
         elif isinstance(line, Alert) and not line.ended:
             self._kept.append((line.step, {"stash/alert": 1.0}))
+        self._news.set()
+
+    def _work(self) -> None:
+        ended = False
+        while not ended:
+            self._news.wait()
+            self._news.clear()
+            ended = self._ended
+            self._hand_over()
+
+    def _hand_over(self) -> None:
         while self._kept:
             try:
                 self._log(*self._kept[0])
@@ -58,7 +78,13 @@ class Tracker:
             self._kept.popleft()
 
     def close(self) -> None:
+        """Hand over what is left, if that takes no longer than a few seconds."""
+        self._ended = True
+        self._news.set()
+        self._thread.join(_ENDS_SECONDS)
         try:
+            if self._thread.is_alive():
+                raise TimeoutError("it does not answer, and lacks the last windows")
             self._end()
         except Exception as error:
             print(f"stash: {self._name}: {error}", file=sys.stderr)
@@ -79,8 +105,6 @@ def _tensorboard(folder: str, header: Header) -> Tracker:
     writers: Any = import_module("tensorboard.summary.writer.event_file_writer")
     events: Any = import_module("tensorboard.compat.proto.event_pb2")
     summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
-    import time
-
     writer = writers.EventFileWriter(str(Path(folder)))
 
     def log(step: int, values: WindowFigures) -> None:
@@ -103,8 +127,6 @@ def _wandb(project: str, header: Header) -> Tracker:
 
 
 def _mlflow(experiment: str, header: Header) -> Tracker:
-    import time
-
     mlflow: Any = import_module("mlflow")
     entities: Any = import_module("mlflow.entities")
     client = mlflow.MlflowClient()

@@ -39,6 +39,8 @@ class Metrics:
         self._header = header
         self._steps = 0
         self._exposed: dict[str, float] = {}
+        self._counted: dict[str, float] = {}
+        """The most of each so far: a window's contention may be negative, and a counter that falls was set back."""
         self._ranks: dict[tuple[int, str], float] = {}
         self._last: Window | None = None
         self._begun: dict[str, int] = {}
@@ -54,6 +56,7 @@ class Metrics:
             for name, seconds in line.stalls.items():
                 if seconds is not None:
                     self._exposed[name] = self._exposed.get(name, 0.0) + seconds * taken
+                    self._counted[name] = max(self._counted.get(name, 0.0), self._exposed[name])
             for rank, stages in line.ranks.items():
                 for stage, seconds in stages.items():
                     self._ranks[rank, stage] = self._ranks.get((rank, stage), 0.0) + seconds * taken
@@ -80,16 +83,13 @@ class Metrics:
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
         header, last = self._header, self._last
-        job = header.job.rpartition("/")[2]
         facts = {
-            "job": job,
-            "ranks": str(header.ranks or ""),
-            "nodes": str(header.nodes),
-            "device": header.device or "",
-        }
-        yield "stash_run", [({**facts, "version": header.stash_version}, 1)]
+            "job": header.job.rpartition("/")[2], "ranks": str(header.ranks or ""), "nodes": str(header.nodes),
+            "device": header.device or "", "version": header.stash_version,
+        }  # fmt: skip
+        yield "stash_run", [(facts, 1)]
         yield "stash_steps", [({}, self._steps)]
-        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in list(self._exposed.items())]
+        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in list(self._counted.items())]
         shown = [each for each in list(self._ranks.items()) if last is None or each[0][0] in last.ranks]
         named = [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)]
         yield "stash_rank_seconds", named

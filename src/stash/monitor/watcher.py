@@ -21,10 +21,10 @@ from stash.core.formatting import dollars
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
-from stash.monitor import collector as collecting
-from stash.monitor.accounting import SecondsArray, by_calls, differ
+from stash.monitor.accounting import AMBIGUOUS, SecondsArray, by_calls
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.change_test import ChangeTest, Slice, StallChange
+from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, ChangeTest, Slice, StallChange
+from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, Joined
 from stash.monitor.machine_state import MachineLooks, causes, most_telling
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
@@ -113,9 +113,10 @@ class NodeWatcher:
         self._listeners, self._clock = listeners, clock
         self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
         self._folder = folder
-        self.collector = collecting.Collector(folder, self._event)
+        self.collector = Collector(folder, self._event)
         self._team = NodeTeam(folder, self.collector, self._event, clock)
-        self._slices, self._windows = collecting.slices(), collecting.windows(self._lost)
+        self._slices = Cutter(SLICE_SECONDS, SLICE_STEPS)
+        self._windows = Cutter(WINDOW_SECONDS, WINDOW_STEPS, self._lost)
         self._looks, self._looked, self._uses = ProcessLooks(), clock(), dict[int, CoreUse]()
         self._machine_looks = machine or MachineLooks()
         self._machine: MachineState | None = None
@@ -182,7 +183,7 @@ class NodeWatcher:
             self._uses, self._looked = self._looks.look(processes, seconds), now
             self._machine = self._machine_looks.look(
                 self._looks.node, seconds, self._looks.activity, strangers_cores(self._uses),
-                frozenset(processes.values()).__contains__,
+                self._looks.ours.__contains__,
             )  # fmt: skip
         for rank, (number, pieces) in self.collector.pieces.items():
             self._compare(rank, number, pieces)
@@ -203,7 +204,7 @@ class NodeWatcher:
         while len(self._pieces) > 8:
             del self._pieces[min(self._pieces)]
 
-    def _lost(self, joined: collecting.Joined) -> SecondsArray | None:
+    def _lost(self, joined: Joined) -> SecondsArray | None:
         return lost_to_strangers(joined, {**self._uses, **self._team.uses}, self._header.device in (None, "cpu"))
 
     def _follow_requests(self) -> None:
@@ -251,10 +252,9 @@ class NodeWatcher:
 
     def _know_job(self) -> None:
         """At the first steps: how many ranks there are, and whether the baseline is of the like."""
-        device, loaders = collecting.device_of(self.collector.ranks)
-        unseen = self.collector.unseen()
+        first, unseen = next(iter(self.collector.ranks.values())).reader, self.collector.unseen()
         known = {
-            "ranks": self.collector.expected, "device": device, "loaders": loaders,
+            "ranks": self.collector.expected, "device": first.device or None, "loaders": tuple(first.loaders),
             "nodes": self._team.nodes(self._header.nodes),
             "unseen": "" if unseen is None else unseen_text(*unseen),
         }  # fmt: skip
@@ -326,7 +326,8 @@ class NodeWatcher:
         calls, self._differ = self._differ, []
         late = tuple(each.model_copy(update={"node": self._node_of(each.rank)}) for each in window.stragglers)
         window = window.model_copy(update={
-            "stragglers": late, "ambiguous": differ(sum(calls) / len(calls)) if calls else window.ambiguous,
+            "stragglers": late,
+            "ambiguous": sum(calls) / len(calls) > AMBIGUOUS if calls else window.ambiguous,
             "machines": most_telling(self._machines(), {each.node for each in late}),
         })  # fmt: skip
         self._write(window)
@@ -350,8 +351,7 @@ class NodeWatcher:
 
     def _moves(self) -> None:
         if self._stuck is not None:
-            text = f"steps go on since step {self.collector.taken:,}"
-            self._end(self._stuck, text)
+            self._end(self._stuck, f"steps go on since step {self.collector.taken:,}")
             self._stuck = None
 
     def _count_money(self) -> None:
@@ -372,11 +372,10 @@ class NodeWatcher:
 
     def _money(self, text: str, ratio: float) -> None:
         self._numbers += 1
-        step = self.collector.taken
-        alert = Alert(
-            number=self._numbers, when=self._clock(), what="money", step=step, ratio=digits(ratio), text=text
-        )
-        self._alert(alert)
+        self._alert(Alert(
+            number=self._numbers, when=self._clock(), what="money", step=self.collector.taken, ratio=digits(ratio),
+            text=text,
+        ))  # fmt: skip
 
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""

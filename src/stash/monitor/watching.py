@@ -1,12 +1,13 @@
 """``stash.watching``: a run watched from inside its own script, by a watcher process that it starts beside itself.
 
-Every rank enters the block; local rank 0 of each node starts the node's watcher. In the training process nothing is
-added but the agent's stamps, and, if there is a ``log``, a look at the record every ten seconds, by the training
-thread at the end of a step.
+Every rank enters the block; one of each node starts the node's watcher. In the training process nothing is added but
+the agent's stamps, and, if there is a ``log``, a look at the record every ten seconds, by the training thread at the
+end of a step.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -22,8 +23,10 @@ from typing import Any
 
 from stash.core.errors import ArtefactError, UserError
 from stash.measure.protocol.orders import VARIABLE, Orders, current
+from stash.monitor.attach import memory_folder
 
 Log = Callable[[dict[str, float]], object]
+
 _LOOKS_SECONDS = 10.0
 _END, _OUTPUT = "end", "output"
 _PATIENCE = 10.0
@@ -50,13 +53,13 @@ def watching(
         print("stash: watching() does nothing here: the job is profiled or watched already", file=sys.stderr)
         yield
         return
-    local = int(os.environ.get("LOCAL_RANK", "0"))
     folder = _meeting()
+    leads = _leads(folder)
     options = {"output": output, "baseline": baseline, "metrics": metrics, "on_alert": on_alert, "instance": instance}
     title = name or Path(sys.argv[0] or "python").name
-    watcher = _start_watcher(folder, title, options) if local == 0 else None
+    watcher = _start_watcher(folder, title, options) if leads else None
     listener = enter_process(folder)
-    if log is not None and local == 0:
+    if log is not None and leads:
         listener.each_step = Looks(folder, log)
     try:
         yield
@@ -74,16 +77,33 @@ def watching(
 
 def _meeting() -> Path:
     """A folder that the ranks of this node share, and nobody else may enter."""
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
     run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.environ.get('MASTER_PORT', '')}"
     if run == "-":
-        return Path(tempfile.mkdtemp(prefix="stash-watch-", dir=place))
-    folder = Path(place) / f"stash-watch-{os.getuid()}-{run}-{os.getppid()}"
+        return Path(tempfile.mkdtemp(prefix="stash-watch-", dir=memory_folder()))
+    name = f"stash-watch-{os.getuid()}-{run}-{os.getppid()}"
+    made = (place for place in ("/dev/shm", tempfile.gettempdir()) if os.path.exists(f"{place}/{name}"))
+    folder = Path(next(made, memory_folder()), name)  # where the first to come has made it
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
         raise UserError(f"{folder} is another user's; remove it, or watch from outside with `stash watch`")
     return folder
+
+
+def _leads(folder: Path) -> bool:
+    """Whether this rank starts the node's watcher: local rank 0, or the first to come where no launcher numbers them.
+
+    As under ``mp.spawn``, or ``srun`` by itself.
+    """
+    if "LOCAL_RANK" in os.environ:
+        return os.environ["LOCAL_RANK"] == "0"
+    first = os.open(folder / "first", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for as long as this process lives
+    except OSError:
+        os.close(first)
+        return False
+    return True
 
 
 def _start_watcher(folder: Path, title: str, options: dict[str, Any]) -> subprocess.Popen[bytes]:

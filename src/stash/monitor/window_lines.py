@@ -7,7 +7,6 @@ from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
 from stash.monitor.change_test import Slice, StallChange
-from stash.monitor.collector import knows_transfer
 from stash.monitor.records import LateRank, Window
 
 _MAX_RANKS, _SLOWEST = 64, 8
@@ -25,14 +24,14 @@ def window_of(part: Slice, device: str | None) -> Window:
     """The line of a window."""
     found = part.account
     seconds = found.step_seconds * (part.last_step - part.first_step + 1)
-    known = knows_transfer(found, device)
+    copied = device == "cuda" and any(stages["transfer"] > 0 for stages in found.ranks.values())
     stalls = {name: digits(value) for name, value in found.seconds.items()}
     late = stragglers(found)[:_SLOWEST]
     return Window(
         began=round(part.ended - seconds, 3),
         seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
         steps=found.steps, step_seconds=digits(found.step_seconds),
-        stalls=stalls if known else {**stalls, "transfer": None},
+        stalls=stalls if copied else {**stalls, "transfer": None},
         set_by=found.set_by, others_wait={name: digits(each) for name, each in found.others_wait.items()},
         ranks=_shown(found),
         stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=digits(o.seconds)) for o in late),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from probe_builder import GB, disk, host, links, ring, stream
+from probe_builder import GB, disk, host, links, ring
 from readings import found
 
-from stash.analysis.findings.rates import burst, copy_rate, curve, read_rate, stream_rate, sustained_rate
+from stash.analysis.findings.rates import burst, copy_rate, curve, rate_of, read_rate, sustained_rate
 from stash.core.records.host import Copy, Exchange, Timing
 
 
@@ -18,7 +18,7 @@ def test_a_copys_rate_is_that_of_its_largest_messages():
 
 def test_a_streams_rate_counts_every_spell_also_the_slow_ones():
     spells = tuple(Timing(bytes=size, seconds=(1.0,)) for size in (100, 10, 90))
-    assert stream_rate(stream(0, 1, 1, GB).model_copy(update={"timings": spells})).value == 90
+    assert rate_of(spells).value == 90
 
 
 def test_a_disk_that_hands_out_bytes_in_portions_has_the_rate_of_the_whole_run():

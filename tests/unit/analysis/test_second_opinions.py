@@ -136,6 +136,15 @@ def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
     assert explanation(profile)[0] != "cannot tell"
 
 
+def test_cores_that_a_job_may_not_use_are_not_idle_for_it():
+    """Slurm gave it 2 of 96, which are busy: 4 % of the machine is."""
+    profile = made(0.005, cpu=0.04, machine_cpu_seconds=1.31 * 2 * 0.97, fetch_cpu_seconds=0.3)
+    ranks = tuple(rank.model_copy(update={"cores": 2}) for rank in profile.ranks)
+    (dispute,) = attribute(profile.model_copy(update={"ranks": ranks})).disputes
+    assert dispute.explained
+    assert "97% of the cores are busy" in dispute.why
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

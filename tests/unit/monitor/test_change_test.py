@@ -94,6 +94,12 @@ def test_a_profile_is_what_it_should_be_from_the_start() -> None:
     assert change.stall == "contention"
 
 
+def test_a_stall_that_the_profile_does_not_know_was_not_zero() -> None:
+    """Its compute contained the waits for a loader that it did not see; exchange is what has risen."""
+    known = {"compute": 0.07, "contention": 0.01, "exchange": 0.01, "step": 0.09}
+    assert [change.stall for change in changes_of(steady(12), ChangeTest(known))] == ["exchange"]
+
+
 def test_a_trend_of_warming_up_is_not_taken_for_steady() -> None:
     """Steps that get shorter at first are no reference; the test begins once they do not."""
     test = ChangeTest()

@@ -18,7 +18,7 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import watched_run
 from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol.stamped import StepRing
-from stash.monitor import watching
+from stash.monitor import attach, watching
 from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
 from stash.monitor.records import Header, RunEvent, Window
@@ -165,3 +165,38 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.Monkey
     run._look_for_watcher(0.0, awaited)
     assert listening == [awaited]
     assert not run.listens
+
+
+LEADS = "import pathlib, sys; from stash.monitor import watching; print(watching._leads(pathlib.Path(sys.argv[1])))"
+
+
+def leads(folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """A process of a job; it stays until its input is closed."""
+    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"} | variables
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{LEADS}; sys.stdout.flush(); input()", str(folder)], env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_of_ranks_that_no_launcher_numbers_one_starts_the_watcher(tmp_path: Path) -> None:
+    """As under ``mp.spawn``: each watched all of them, into a record of its own."""
+    for _ in range(2):  # and again, should the first ones have been killed
+        ranks = [leads(tmp_path) for _ in range(3)]
+        assert sorted(rank.stdout.readline().strip() for rank in ranks) == ["False", "False", "True"]
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    for number, expected in (("0", "True"), ("1", "False")):
+        with leads(tmp_path, LOCAL_RANK=number) as rank:
+            assert rank.communicate("\n")[0].strip() == expected
+
+
+def test_rings_go_to_disk_where_memory_has_no_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's 64 MB, full of batches: the job was not even started."""
+    monkeypatch.setattr(attach.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(attach.os, "access", lambda path, mode: True)
+    monkeypatch.setattr(attach.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    assert attach.memory_folder() == str(tmp_path)
+    monkeypatch.setattr(attach.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
+    assert attach.memory_folder() == "/dev/shm"

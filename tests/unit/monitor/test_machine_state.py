@@ -46,8 +46,9 @@ class HotGpu:
 
 
 def test_each_look_is_of_the_time_since_the_one_before() -> None:
-    throttled, heat = iter([1.0, 1.5, 1.5]), iter([{"a": 100.0, "b": 2.0}, {"a": 100.0, "b": 5.0}, {"a": 101.0}])
-    looks = MachineLooks(GpuLooks(HotGpu()), lambda: next(throttled), lambda: next(heat))
+    quota = iter([(4, 90), (9, 190), (9, 190)])
+    heat = iter([{"a": 100.0, "b": 2.0}, {"a": 100.0, "b": 5.0}, {"a": 101.0}])
+    looks = MachineLooks(GpuLooks(HotGpu()), lambda: next(quota), lambda: next(heat))
     first = looks.look(1, 10.0, QUIET, 0.25, {7}.__contains__)
     assert (first.node, first.throttled, first.heat, first.others_cores) == (1, 0.05, 0.3, 0.25)
     assert first.gpus == (GpuState(index=0, clock=1.0),)
@@ -56,8 +57,14 @@ def test_each_look_is_of_the_time_since_the_one_before() -> None:
     assert second.gpus == (GpuState(index=0, clock=0.6, held_by={"heat": 1.0}),)
 
 
+def test_a_quota_that_is_used_up_in_every_period_is_used_up_all_of_the_time_and_no_more() -> None:
+    quota = iter([(0, 0), (100, 100)])
+    looks = MachineLooks(quota=lambda: next(quota), hot=dict)
+    assert looks.look(0, 10.0, QUIET, None, lambda number: True).throttled == 1.0
+
+
 def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
-    looks = MachineLooks(throttled=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
+    looks = MachineLooks(quota=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
     state = looks.look(0, 10.0, Activity(None, None, None, None), None, lambda number: True)
     assert state == MachineState(node=0)
     assert causes(state) == ""
@@ -106,7 +113,7 @@ def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be
         return {"core": slowed}
 
     run: Run | None = None
-    run = Run(tmp_path, machine=MachineLooks(throttled=lambda: None, hot=hot))
+    run = Run(tmp_path, machine=MachineLooks(quota=lambda: None, hot=hot))
     run.train(50)
     run.train(30, late=lambda rank: 0.05 * rank)
     record = run.record()

@@ -17,9 +17,11 @@ from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import watcher
 from stash.monitor.accounting import account
-from stash.monitor.collector import Joined
+from stash.monitor.collector import Collector, Joined
+from stash.monitor.command import WatchCommandOptions, begun
 from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
-from stash.monitor.records import Header, RecordWriter, load
+from stash.monitor.node_team import NodeTeam
+from stash.monitor.records import Header, MachineState, RecordWriter, load
 from stash.monitor.watcher import NodeWatcher, WatchOptions
 
 
@@ -184,3 +186,23 @@ def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypa
         second.train(20, 0.7, now[0])
     second.watcher.finish(0)
     assert not second.path.exists()
+
+
+def test_what_the_machine_of_a_node_did_that_is_gone_is_in_no_later_window(tmp_path: Path) -> None:
+    team = NodeTeam(tmp_path, Collector(tmp_path), lambda what, text: None, lambda: 0.0)
+    team._take(NodeNews(1, facts={"machine": MachineState(node=1, others_cores=3.0).model_dump(mode="json")}))
+    assert [each.others_cores for each in team.machines.values()] == [3.0]
+    team._take(NodeNews(1, ended=True))
+    assert team.machines == {}
+
+
+def test_nodes_that_begin_at_once_in_one_folder_each_have_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under ``srun`` in a home on NFS: to both the name seemed free, and one's ranks were never started."""
+    monkeypatch.chdir(tmp_path)
+    names = iter([Path("train.watch.jsonl"), Path("train-2.watch.jsonl")])
+    RecordWriter(tmp_path / "train.watch.jsonl", Header(id="a", stash_version="1", began=1e9, job="train.py"))
+    monkeypatch.setattr("stash.core.output_files.output_file", lambda *given: next(names))
+    _, target = begun(tmp_path, "train.py", (), 2, WatchCommandOptions())
+    assert target == Path("train-2.watch.jsonl")

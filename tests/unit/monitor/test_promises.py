@@ -54,6 +54,17 @@ def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> 
     assert {line.partition('rank="')[2].partition('"')[0] for line in lines} == {str(rank) for rank in range(32, 40)}
 
 
+def test_a_counter_never_falls_whatever_a_window_says() -> None:
+    """Of ranks that wait for input, those that compute less may be last: Prometheus took that for a restart."""
+    metrics, seen = Metrics(header(4)), []
+    for late in (0.02, -0.01, -0.01, 0.03):
+        found = window_of(part(1, 4), "cpu")
+        metrics.take(found.model_copy(update={"stalls": {**found.stalls, "contention": late}}))
+        line = next(line for line in metrics.text().splitlines() if 'stall="contention"' in line)
+        seen.append(float(line.rpartition(" ")[2]))
+    assert seen == pytest.approx([24 * each for each in (0.02, 0.02, 0.02, 0.03)])
+
+
 def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"needs wandb; install it with `pip install 'stash-ddl\[wandb\]'`"):

@@ -79,6 +79,36 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
     assert [each.number for each in record.alerts] == [7]
 
 
+def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path: Path) -> None:
+    """What is learnt of a job after a file was moved aside: else the next one took the place of the first."""
+    writer = RecordWriter(path, header(), rotated=4000)
+    for number in range(24):
+        writer.write(window(number * 100 + 1, number * 100 + 100))
+        writer.write(header(unseen=f"as of window {number}"))
+    record = load(path)
+    assert record.header.part == len(newest_parts(path)) + 1 > 3
+    assert [each.first_step for each in record.windows] == [100 * number + 1 for number in range(24)]
+
+
+def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
+    earlier = path.with_name("train.1.watch.jsonl")
+    RecordWriter(earlier, header(id="earlier"))
+    before, writer = earlier.read_bytes(), RecordWriter(path, header(), rotated=4000)
+    for number in range(24):
+        writer.write(window(number * 100 + 1, number * 100 + 100))
+    assert earlier.read_bytes() == before
+    assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(24)]
+
+
+def test_what_is_unknown_of_a_stall_is_no_sum_of_zero(path: Path) -> None:
+    writer = RecordWriter(path, header(), rotated=4000)
+    for number in range(12):
+        writer.write(window(number * 100 + 1, number * 100 + 100))
+    totals = load(path, whole=False).totals
+    assert totals is not None
+    assert "transfer" not in totals.stalls
+
+
 def test_a_record_of_the_first_schema_still_loads() -> None:
     record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
     assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
@@ -165,6 +195,12 @@ def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> N
     assert found is not None
     assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
     assert found.stalls["disturbed"] == pytest.approx(0.01)
+
+
+def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last() -> None:
+    found = overall([window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)])
+    assert found is not None
+    assert found.delay == pytest.approx(0.02)
 
 
 def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:

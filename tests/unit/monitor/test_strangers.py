@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -70,3 +72,42 @@ def test_a_process_that_computes_is_seen_to() -> None:
     found = looks.look({0: os.getpid()}, time.monotonic() - began)[0]
     assert 0 < found.own <= 1.5
     assert found.everybody > 0
+
+
+def open_files(process: int) -> int:
+    """Of the threads of that process, which this one keeps open."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(f"/{process}/task/" in os.readlink(link) for link in links if os.path.lexists(link))
+
+
+def test_a_rank_that_was_started_again_leaves_nothing_open() -> None:
+    """Of a job that is started again for days, whose threads' counters are kept open while it lives."""
+    looks = ProcessLooks()
+    with subprocess.Popen([sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        for _ in range(2):
+            looks.look({0: rank.pid}, 1.0)
+            time.sleep(0.1)
+        assert open_files(rank.pid)
+        rank.communicate(b"\n")
+    looks.look({}, 1.0)
+    assert not open_files(rank.pid)
+
+
+THREADS = """
+import threading, time
+for _ in range(4):
+    threading.Thread(target=lambda: [time.sleep(0.01) for _ in range(1000)], daemon=True).start()
+print(flush=True)
+input()
+"""
+
+
+def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu() -> None:
+    """As a loader's worker that decodes there."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        looks = ProcessLooks()
+        looks.look({0: os.getpid()}, 0.0)
+        assert {os.getpid(), worker.pid} <= looks.ours
+        worker.communicate(b"\n")

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -14,9 +16,11 @@ from watched_rings import Run
 
 from stash.core.errors import UserError
 from stash.measure.protocol import stamped
-from stash.measure.protocol.stamped import StepStage
+from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
+from stash.monitor.page import overall
 from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
@@ -86,13 +90,13 @@ def test_money_warns_at_four_fifths_and_the_command_runs_once_at_the_cap(tmp_pat
 @pytest.mark.usefixtures("unix_is_monotonic")
 def test_a_profile_of_as_many_ranks_is_needed(tmp_path: Path) -> None:
     stalls = {"compute": 0.04, "contention": 0.0, "exchange": 0.02, "input": 0.0, "step": 0.06}
-    run = Run(tmp_path, baseline=RunBaseline("b.stash.json", "train.py", 8, stalls, stalls))
+    run = Run(tmp_path, baseline=RunBaseline("b.stash.json", 8, stalls, stalls))
     run.train(60)
     record = run.record()
     assert [event.what for event in record.events] == ["no baseline"]
     assert record.alerts == []
     (tmp_path / "again").mkdir()
-    same = Run(tmp_path / "again", baseline=RunBaseline("b.stash.json", "train.py", 2, stalls, stalls))
+    same = Run(tmp_path / "again", baseline=RunBaseline("b.stash.json", 2, stalls, stalls))
     same.train(60)
     assert [(alert.stall, alert.ended) for alert in same.record().alerts] == [("compute", False)]
 
@@ -156,20 +160,76 @@ def test_another_implementation_reads_the_metrics() -> None:
 
 def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
     got: list[int] = []
-    down = [True]
+    down, tried = [True], threading.Semaphore(0)
 
     def log(step: int, values: dict[str, float]) -> None:
+        tried.release()
         if down[0]:
             raise ConnectionError("no route")
         got.append(step)
 
     one = Tracker("W&B", log)
-    one.take(window(1))
-    one.take(window(101))
+    for first in (1, 101):
+        one.take(window(first))
+        assert tried.acquire(timeout=10)
     down[0] = False
     one.take(window(201))
+    one.close()
     assert got == [100, 200, 300]
     assert capsys.readouterr().err.count("no route") == 1
+
+
+def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MLflow's client tries a server that is gone for minutes, at every window."""
+    monkeypatch.setattr(trackers, "_ENDS_SECONDS", 0.1)
+    ended, answers = [], threading.Event()
+    one = Tracker("MLflow", lambda step, values: answers.wait(60), lambda: ended.append(1))
+    began = time.monotonic()
+    for first in (1, 101, 201):
+        one.take(window(first))
+    one.close()
+    assert time.monotonic() - began < 30
+    answers.set()
+    assert not ended
+    assert "MLflow: it does not answer, and lacks the last windows" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("unix_is_monotonic")
+@pytest.mark.parametrize("events", [["lost"], []])
+def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(tmp_path: Path, events: list[str]) -> None:
+    run = Run(tmp_path, WatchOptions(stuck_after=30))
+    run.train(30)
+    if events:
+        run.watcher.collector.ranks[1].reader.process = 2**22 + 1  # killed
+    else:
+        run.rings[1].live[1] = 1.0  # it had fewer batches
+    run.rings.pop()
+    run.train(60)
+    record = run.record()
+    assert [event.what for event in record.events] == events
+    assert record.alerts == []
+    assert list(record.windows[-1].ranks) == [0]
+    assert record.windows[-1].last_step > 700
+
+
+@pytest.mark.usefixtures("unix_is_monotonic")
+def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.train(60)
+    for rank in range(2):
+        run.watcher.collector.ranks[rank].reader.process = 2**22 + 1
+    run.rings = [StepRing(tmp_path / f"ring.{rank}.again", rank, 2, rank, 0) for rank in range(2)]
+    run._number = 0
+    run.train(30)
+    assert run.watcher.collector.taken == run._number < 400
+    assert {path.name for path in tmp_path.glob("ring.*")} == {"ring.0.again", "ring.1.again"}
+    record = run.record()
+    whole = overall(record.windows)
+    assert whole is not None
+    assert whole.last_step <= run._number
+    assert whole.last_step - whole.first_step + 1 == sum(w.last_step - w.first_step + 1 for w in record.windows) > 700
 
 
 @pytest.mark.parametrize("where", ["tensorboard", "neptune:x", "wandb:"])

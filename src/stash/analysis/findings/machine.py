@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from stash.analysis.findings.rates import stream_rate
+from stash.analysis.findings.rates import rate_of
 from stash.catalog.facts import GpuFacts, Instance, tokens
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -190,8 +190,7 @@ def by_flows(hosts: Sequence[Host]) -> dict[int, Flows]:
     found: dict[int, Flows] = {}
     for host in hosts:
         for stream in host.links.streams if host.links is not None else ():
-            rate = stream_rate(stream)
-            if rate is not None:
+            if (rate := rate_of(stream.timings)) is not None:
                 found.setdefault(stream.flows, {})[stream.source, stream.target] = rate
     return found
 

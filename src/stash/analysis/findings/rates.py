@@ -16,7 +16,8 @@ import numpy as np
 from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Preparation, Stream, Timing
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, Preparation, Timing
+from stash.core.units import counted
 
 # Links
 
@@ -52,11 +53,6 @@ def copy_rate(copy: Copy) -> Interval | None:
     """Bytes per second of the largest copies: small ones measure the call."""
     largest = max((timing.bytes for timing in copy.timings), default=0)
     return rate_of(timing for timing in copy.timings if timing.bytes == largest)
-
-
-def stream_rate(stream: Stream) -> Interval | None:
-    """Bytes per second of all flows together."""
-    return rate_of(stream.timings)
 
 
 def read_rate(read: DiskRead) -> Interval | None:
@@ -97,8 +93,8 @@ def links(host: Host, node: int = 0) -> tuple[Link, ...]:
             group, member = "GPU to GPU", f"{source} to {target}"
         add("copies", group + how, member, copy_rate(copy))
     for stream in host.links.streams:
-        flows = "1 flow" if stream.flows == 1 else f"{stream.flows} flows"
-        add("streams", f"TCP, {flows}", f"node {stream.source} to {stream.target}", stream_rate(stream))
+        flows = counted(stream.flows, "flow")
+        add("streams", f"TCP, {flows}", f"node {stream.source} to {stream.target}", rate_of(stream.timings))
     for read in host.links.reads:
         where = "direct" if read.direct else "cold" if read.cold else "page cache"
         readers = "" if read.readers == 1 else f", {read.readers} readers"

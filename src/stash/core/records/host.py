@@ -132,7 +132,7 @@ class DiskRead(Record):
     direct: bool
     """Past the page cache altogether (O_DIRECT)."""
     reader: str
-    """``fio`` or ``stash``; they mean the same."""
+    """``stash``; in files of earlier versions ``fio`` too, which means the same."""
     path: str
     file_bytes: Whole
     """Size of one file."""

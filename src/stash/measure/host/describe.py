@@ -17,7 +17,7 @@ from stash.measure.host import cloud, disks
 from stash.measure.host.cgroup_limits import limits
 from stash.measure.host.cloud import Fetch, over_http
 from stash.measure.host.gpus import Described, gpus, nvml
-from stash.measure.linux.procfs import entries, numa_node, number, target, text
+from stash.measure.linux.procfs import entries, mount_of, mounts, numa_node, number, ranges, target, text
 
 
 def cpu_model(root: Path) -> str | None:
@@ -49,19 +49,6 @@ def memory_bytes(root: Path) -> int | None:
         if name == "MemTotal" and value.split()[1:] == ["kB"] and value.split()[0].isdigit():
             return int(value.split()[0]) * 1024
     return None
-
-
-def ranges(listed: str | None) -> set[int] | None:
-    """The numbers in the kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; ``None`` if it is not one."""
-    if listed is None:
-        return None
-    found: set[int] = set()
-    for part in listed.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
-            return None
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
 
 
 # Network interfaces
@@ -156,6 +143,7 @@ def describe(
     """
     sources = sources or Sources()
     root, path = sources.root, os.path.realpath(data or ".")
+    mount = mount_of(mounts(root), path)
     with nvml(sources.nvml) as library:
         cards = gpus(library, root) if library is not None else Described()
     nodes = ranges(text(root / "sys/devices/system/node/online"))
@@ -169,11 +157,11 @@ def describe(
         gpus=cards.gpus,
         topology=cards.topology,
         routes=cards.routes,
-        disk=disks.summary(root, path),
-        disks=(disks.disk(root, path, sources.statvfs),),
+        disk=f"{mount.kind} on {mount.source}" if mount else None,
+        disks=(disks.disk(root, path, mount, sources.statvfs),),
         nics=nics(root),
         numa_nodes=None if nodes is None else len(nodes),
-        limits=limits(root, disks.device_numbers(root, path)),
+        limits=limits(root, disks.device_numbers(root, mount)),
         virtualization=text(root / "sys/class/dmi/id/sys_vendor"),
         cloud=rented.cloud,
         instance=rented.instance,

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stash.core.records.host import Disk
-from stash.measure.linux.procfs import Mount, entries, mount_of, mounts, number, target, text
+from stash.measure.linux.procfs import Mount, entries, number, target, text
 
 Statvfs = Callable[[str], os.statvfs_result]
 
 
-def disk(root: Path, path: str, statvfs: Statvfs = os.statvfs) -> Disk:
-    """What holds ``path``, an absolute path; every fact that cannot be read is ``None``."""
-    mount = mount_of(mounts(root), path)
+def disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) -> Disk:
+    """What holds ``path``, an absolute path on ``mount``; every fact that cannot be read is ``None``."""
     if mount is None:
         return Disk(path=path)
     wholes = _wholes(root, mount)
@@ -47,15 +46,8 @@ def disk(root: Path, path: str, statvfs: Statvfs = os.statvfs) -> Disk:
     )
 
 
-def summary(root: Path, path: str) -> str | None:
-    """``ext4 on /dev/nvme0n1p1`` for the mount that holds ``path``."""
-    mount = mount_of(mounts(root), path)
-    return f"{mount.kind} on {mount.source}" if mount else None
-
-
-def device_numbers(root: Path, path: str) -> list[str]:
-    """``major:minor`` of every block device under ``path`` that a control group may limit."""
-    mount = mount_of(mounts(root), path)
+def device_numbers(root: Path, mount: Mount | None) -> list[str]:
+    """``major:minor`` of every block device under a mount that a control group may limit."""
     found = [text(folder / "dev") for folder in _wholes(root, mount)] if mount else []
     return [device for device in found if device is not None]
 

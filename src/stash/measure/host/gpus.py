@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,8 +177,9 @@ def count_gpus() -> int:
         present = _count(library) if library is not None else 0
     if visible is None:
         return present
-    named = [part for part in visible.split(",") if part.strip() and part.strip() != "-1"]
-    return min(present, len(named))
+    # as CUDA reads it: up to the first that names no device, like -1, or Slurm's NoDevFiles
+    named = takewhile(lambda part: re.match(r"\d|GPU-|MIG-", part.strip()), visible.split(","))
+    return min(present, len(list(named)))
 
 
 @dataclass

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Literal, NamedTuple, Protocol
+from types import FrameType
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from stash.measure.host.cloud import (
@@ -69,20 +69,6 @@ class PendingEvent(NamedTuple):
 
 PendingEvents = Mapping[str, PendingEvent]
 """By a key of the service's own."""
-
-
-class NoticeService(Protocol):
-    """One service that publishes such events."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def pause_seconds(self) -> float:
-        """Between two questions."""
-
-    def ask(self) -> PendingEvents:
-        """All that is pending now; waits for that as long as the service wants. Raises OSError, ValueError."""
 
 
 def news(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Notice]:
@@ -226,6 +212,10 @@ class AzureNotices:
         return _good(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
 
 
+NoticeService = AwsNotices | GcpNotices | AzureNotices
+"""To ``ask`` one for all that is pending waits as long as it wants, and raises OSError or ValueError."""
+
+
 def _by_our_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
     """``moment`` of the service's clock on ours: the two need not agree, and its answers carry its own time."""
     theirs = _date(answer.headers.get("date", ""))
@@ -297,9 +287,7 @@ class NoticeWatch:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def __iter__(self) -> Iterator[Notice]:

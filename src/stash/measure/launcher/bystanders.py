@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from stash.core.records.circumstances import OtherProgram
 from stash.measure.launcher.gpu_looks import GpuLooks
+from stash.measure.linux.processes import Status, status_of
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -24,14 +24,7 @@ _MAX_PROGRAMS = 3
 _INTERPRETERS = ("python", "node", "perl", "ruby", "java", "sh", "bash", "dash")
 
 
-class _Process(NamedTuple):
-    number: int
-    parent: int
-    ticks: int
-    """On cores: its own, and those of its children that have ended."""
-
-
-def _is_ours(number: int, every: Mapping[int, _Process]) -> bool:
+def _is_ours(number: int, every: Mapping[int, Status]) -> bool:
     """Whether it is this very process, or below it."""
     seen = {0}
     while number not in seen:
@@ -45,19 +38,17 @@ def _is_ours(number: int, every: Mapping[int, _Process]) -> bool:
 class Bystanders:
     """The programs that are no part of the processes below this one; ``look`` at them now and then."""
 
-    def __init__(
-        self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic, gpus: GpuLooks | None = None
-    ) -> None:
-        self._proc, self._clock = proc, clock
-        self.gpus = GpuLooks() if gpus is None else gpus
-        self._before: dict[int, _Process] = {}
+    def __init__(self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._clock, self.gpus = proc, clock, GpuLooks()
+        self._before: dict[int, Status] = {}
         self._used: dict[str, float] = defaultdict(float)
         self._looked: float | None = None
         self._seconds = 0.0
 
     def look(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
-        now, every = self._clock(), {each.number: each for each in self._processes()}
+        now, numbers = self._clock(), [int(folder.name) for folder in self._proc.glob("[0-9]*")]
+        every = {number: status for number in numbers if (status := status_of(number, self._proc)) is not None}
         found = {number: each for number, each in every.items() if not _is_ours(number, every)}
         if count:
             self.gpus.look(lambda number: _is_ours(number, every))
@@ -74,18 +65,12 @@ class Bystanders:
                     self._used[self._name(number)] += since / _TICKS
         self._before, self._looked = found, now
 
-    def _heir(self, gone: _Process, found: Mapping[int, _Process]) -> int:
+    def _heir(self, gone: Status, found: Mapping[int, Status]) -> int:
         """The nearest process above one that has ended which has not: parents may have ended with their children."""
         number = gone.parent
         while number not in found and number in self._before:
             number = self._before[number].parent
         return number
-
-    def _processes(self) -> Iterable[_Process]:
-        for folder in self._proc.glob("[0-9]*"):
-            with suppress(OSError, ValueError, IndexError):
-                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                yield _Process(int(folder.name), int(fields[1]), sum(map(int, fields[11:15])))
 
     def _name(self, number: int) -> str:
         folder = self._proc / str(number)

@@ -46,6 +46,7 @@ _HINT = re.compile(rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|C
 _MAX_OF_HYDRA = 3
 _LAST_WORDS = 40
 """Lines among which a job says why it ends."""
+_LINES_SHOWN = 8
 _LONGEST_CAUSE = 300
 
 
@@ -78,11 +79,11 @@ def closed(output: str) -> set[int]:
     return {int(pid) for pid in _CLOSED.findall(output)}
 
 
-def own_output(output: str, lines: int = 8) -> str:
+def own_output(output: str) -> str:
     """The last lines the job itself printed, without what its launcher, or a rank's traceback, says of it."""
-    lines_of_job = output[: _launcher_speaks(output)].splitlines()
-    kept = [line for line in lines_of_job if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
-    return "\n".join(kept[-lines:])
+    lines = output[: _launcher_speaks(output)].splitlines()
+    kept = [line for line in lines if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
+    return "\n".join(kept[-_LINES_SHOWN:])
 
 
 def stated(output: str) -> str:
@@ -188,9 +189,9 @@ _MEMORY = re.compile(
 _PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
 _SHARED_MEMORY = re.compile(
     r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
-    r"|unable to [\w ]{1,60} file </torch_"
+    r"|unable to [\w ]{1,60} file </torch_|shared memory segment /dev/shm/nccl"
 )
-"""What loader's workers and their trainer hand batches through."""
+"""What loader's workers and their trainer hand batches through, and NCCL's ranks of one machine gradients."""
 _RENDEZVOUS = re.compile(
     r"^[\w.]*(?:Rendezvous(?:Timeout|Connection)Error"
     r"|(?:Dist\w*|Runtime|Timeout)Error: .{0,300}timed out .{0,200}(?:connect|store|clients joined))",
@@ -237,6 +238,10 @@ class Evidence:
     left: tuple[int, str] | None = None
     """A node whose launcher had ended, with its address."""
 
+    @property
+    def when(self) -> str:
+        return _after(self.steps)
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -264,7 +269,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if evidence.left is not None and _NOTICED.search(own):
         node, address = evidence.left
         return Diagnosis(
-            f"{evidence.title} was ended on node {node} ({address}) {_when(evidence)}: what is printed there says why"
+            f"{evidence.title} was ended on node {node} ({address}) {evidence.when}: what is printed there says why"
         )
     spoke = {int(rank) for rank in _PASSED_ON.findall(own)}  # through the parent of ``mp.spawn``
     silent = [rank for rank in evidence.silent if rank not in spoke]
@@ -274,7 +279,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if known is not None:
         return known
     if own:
-        return Diagnosis(f"{evidence.title} failed {_when(evidence)}: {_message(own)}", own)
+        return Diagnosis(f"{evidence.title} failed {evidence.when}: {_message(own)}", own)
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
@@ -288,12 +293,11 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     if any(map(_MEMORY.match, words)):
         half = (evidence.batch or 0) // 2
         smaller = f"try --batch {half}" if half else "use a smaller batch"
-        return Diagnosis(f"{evidence.title} ran out of memory {_when(evidence)}; {smaller}", own)
+        return Diagnosis(f"{evidence.title} ran out of memory {evidence.when}; {smaller}", own)
     if any(map(_SHARED_MEMORY.search, [own, *words])):
         return Diagnosis(
-            f"{evidence.title} could not use shared memory {_when(evidence)}: /dev/shm is missing, full or not "
-            "writable; mount it with room for the loader's batches (in a container: --shm-size 8g), or load without "
-            "workers",
+            f"{evidence.title} could not use shared memory {evidence.when}: /dev/shm is missing, full or not "
+            "writable; mount it with more room (in a container: --shm-size 8g), or load without workers",
             own,
         )
     if any(map(_PORT.match, all_words)):
@@ -310,21 +314,20 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
         )
     images = [line for line in words if _IMAGE.search(line)]
     if images:  # a worker's error comes wrapped in others; the last is its own
-        return Diagnosis(f"a sample of the data could not be read {_when(evidence)}: {images[-1].strip()}", own)
+        return Diagnosis(f"a sample of the data could not be read {evidence.when}: {images[-1].strip()}", own)
     return None
 
 
 def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
     """Of a job that printed nothing of its own: how it ended."""
-    when = _when(evidence)
     if root_cause and root_cause.code < 0:
         return _ended_by_signal(root_cause, evidence)
     if evidence.exit_code < 0:
-        return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {when}")
+        return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {evidence.when}")
     code = root_cause.code if root_cause else evidence.exit_code
     shells = f" (what a shell says of {_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
     why = stated(evidence.output)
-    ended = f"{evidence.title} ended with exit code {code}{shells} {when}"
+    ended = f"{evidence.title} ended with exit code {code}{shells} {evidence.when}"
     return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
 
 
@@ -337,7 +340,7 @@ def _terminated(traceback: str) -> list[Reported]:
 
 def _connection_lost(silent: Sequence[int], ranks: Sequence[Reported], evidence: Evidence) -> Diagnosis:
     """Of ranks that noticed that these were gone, which had printed nothing."""
-    lost = f"{_when(evidence)}; the others lost their connection to it"
+    lost = f"{evidence.when}; the others lost their connection to it"
     for rank, code in ranks:
         if rank in silent and code > 0:
             ended = f"rank {rank} of {evidence.title} ended with exit code {code} {lost}"
@@ -349,7 +352,7 @@ def _connection_lost(silent: Sequence[int], ranks: Sequence[Reported], evidence:
 
 
 def _ended_by_signal(killed: Reported, evidence: Evidence) -> Diagnosis:
-    return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {_when(evidence)}")
+    return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {evidence.when}")
 
 
 def _signal(code: int) -> str:
@@ -388,10 +391,6 @@ def _message(traceback: str) -> str:
     lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
     message = lines[-1] if lines else traceback.strip().splitlines()[-1]
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
-
-
-def _when(evidence: Evidence) -> str:
-    return _after(evidence.steps)
 
 
 def _after(steps: Mapping[int, int]) -> str:

@@ -1,7 +1,7 @@
 """What starts the ranks of a job: this process alone, torchrun, Slurm with torchrun on each node, or another.
 
     engine.cluster(asked, machine, environment)   how many processes and where; None if it is not in charge
-    engine.command(job, cluster)                  what to start on this machine
+    engine.command(job, cluster)                  what to start on this machine; both raise UserError
 
 ``cluster`` asks them in the order of ``ENGINES``: flags first, then what torchrun or Slurm set, then this machine.
 """
@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from stash.core.errors import UserError
 from stash.core.membership import LOOPBACK
@@ -69,16 +68,6 @@ class Cluster:
         return self.rdzv_endpoint if self.nnodes > 1 else None
 
 
-class Engine(Protocol):
-    """One way to start ranks."""
-
-    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
-        """The cluster, if this engine is in charge here; raises UserError where wish and machine do not fit."""
-
-    def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        """What to start on this machine; raises UserError where something is missing."""
-
-
 def meeting_point(cluster: Cluster) -> tuple[str, int]:
     """Host and port where the nodes meet; raises UserError where none was given, or none that can be read."""
     if cluster.rdzv_endpoint is None:
@@ -109,7 +98,7 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
     nproc, devices, cores = asked.nproc, machine.devices, machine.cores
     if nproc is None:
         several = asked.ranks or (asked.nnodes or 1) > 1
-        nproc = (devices or max(1, min(cores, 2))) if several else 1
+        nproc = (devices or (2 if cores % 2 == 0 else 1)) if several else 1
     if nproc < 1:
         raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
     if devices and nproc > devices:
@@ -240,7 +229,7 @@ def _placed(asked: Asked, environment: Mapping[str, str]) -> Asked:
     return replace(asked, nnodes=nodes, node_rank=rank, endpoint=endpoint)
 
 
-ENGINES: Mapping[str, Engine] = {
+ENGINES: Mapping[str, Inherited | Torchrun | Local] = {
     "inherited": Inherited(),
     "slurm": Slurm(),
     "torchrun": Torchrun(),

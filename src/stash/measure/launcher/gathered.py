@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from statistics import fmean
 from typing import Any
 
 from pydantic import ValidationError
@@ -166,10 +168,14 @@ class Gathered:
 
         Raises StashError if what follows from it cannot be.
         """
-        steal = [block.steal for block in self.blocks if block.steal is not None]
-        hosts = [Host(**host) for host in self.hosts]
-        if steal and hosts:
-            hosts[0] = hosts[0].model_copy(update={"steal_fraction": sum(steal) / len(steal)})
+        steals: dict[int, list[float]] = defaultdict(list)
+        for block in self.blocks:
+            if block.steal is not None and block.rank in self.ranks:
+                steals[self.ranks[block.rank].node].append(block.steal)
+        hosts = [
+            Host(**{**host, "steal_fraction": fmean(steals[node])} if steals[node] else host)
+            for node, host in enumerate(self.hosts)
+        ]
         facts = {**job.model_dump(), **self.workload}
         facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]

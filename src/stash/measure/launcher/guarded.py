@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from stash.core.interrupts import postponed
 from stash.core.units import counted
@@ -53,9 +52,7 @@ class GuardedFiles:
                 )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with postponed():
             put_all_back(self._kept)  # an interrupt may have come while a launch's files were
             if self._claimed is not None:

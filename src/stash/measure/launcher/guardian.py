@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,18 +34,14 @@ def main(launcher: int, run: Path, kept: Path) -> int:
             os.utime(kept)  # a sign of life: what is written later is somebody else's
         time.sleep(_PERIOD)
     orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
-    _wait_until(lambda: not any(named(f"{VARIABLE}={each}") for each in orders))  # by their supervisors
+    deadline = time.monotonic() + _MAX_SECONDS
+    while any(named(f"{VARIABLE}={each}") for each in orders) and time.monotonic() < deadline:  # supervisors
+        time.sleep(0.05)
     end_at_once(lambda: [process for each in orders for process in carrying(VARIABLE, each)])
     found = sentences(put_all_back(kept) + remove(run, late=False))
     if found:
         print(f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}", file=sys.stderr)
     return 0
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _MAX_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -162,11 +162,6 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     return Job("script", path, arguments)
 
 
-def module(name: str, arguments: tuple[str, ...]) -> Job:
-    """A module, as in ``python -m``."""
-    return Job("module", name, arguments)
-
-
 def command(words: tuple[str, ...]) -> Job:
     """Any launcher's command, run as it is; raises UserError if there is no such program."""
     if not words:

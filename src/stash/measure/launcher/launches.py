@@ -7,11 +7,11 @@ a launch is not known here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from stash.core.formatting import listed
 from stash.core.interrupts import follow_requests
@@ -34,7 +34,7 @@ from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Beat, Tail
+from stash.measure.protocol.journal import Tail
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
@@ -65,20 +65,6 @@ class Member:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-class StartedProcess(Protocol):
-    """What is used of a ``Process``."""
-
-    folder: RunFolder
-
-    def poll(self) -> int | None: ...
-    def stop(self) -> None: ...
-    def finish(self, exiting: Collection[int]) -> dict[int, int]: ...
-    def output(self) -> str: ...
-    def crashes(self) -> list[str]: ...
-    def silent(self) -> list[int]: ...
-    def beats(self) -> dict[int, Beat]: ...
-
-
 class _Finish(NamedTuple):
     """How a member was ended once its ranks were done."""
 
@@ -92,7 +78,7 @@ class _Finish(NamedTuple):
 class _Running:
     """A started member: what never changes, how far its journal was read, and what is known of its end."""
 
-    process: StartedProcess
+    process: Process
     orders: Orders
     offset: int
     journal: Tail
@@ -164,7 +150,7 @@ class Launches:
         self,
         measurement: Measurement,
         folder: Path,
-        start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: Callable[[], Sequence[int]] = list,
     ) -> None:
         self.folder = folder
@@ -175,7 +161,7 @@ class Launches:
         """When a launch is ended wherever it is, and none is begun any more (the clock's monotonic seconds)."""
         self.watcher: Watcher = lambda moment: None
         self._measurement, self._start_process = measurement, start
-        self._last: StartedProcess | None = None
+        self._last: Process | None = None
         self._asked = ""
         self._said_to_wait = False
 

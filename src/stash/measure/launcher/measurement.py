@@ -183,9 +183,7 @@ class Measurement:
 
     def moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""
-        phase = self.gathered.phase
-        if not round_finished:
-            return Moment(phase.name, phase.round, self.spent(), round_seconds=self.gathered.round_seconds)
-        profile = self.profile("measuring")
-        breakdown, expected = self._breakdown(profile), self.gathered.round_seconds
+        phase, expected = self.gathered.phase, self.gathered.round_seconds
+        profile = self.profile("measuring") if round_finished else None
+        breakdown = None if profile is None else self._breakdown(profile)
         return Moment(phase.name, phase.round, self.spent(), profile, breakdown, expected)

@@ -14,9 +14,9 @@ import stat
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
+from stash.core.errors import UserError
 from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown, is_run, owned
 from stash.measure.protocol.put_back import SHUTDOWN_SECONDS, RestoreReport, left, put_back, restore
 
@@ -43,9 +43,7 @@ class NeighbouringRuns:
             self._sign.bind(f"\0stash-run.{self._run}.{os.getpid()}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._sign.close()
 
     def others(self) -> list[int]:
@@ -86,8 +84,14 @@ class TemporaryFolder:
 
     def __enter__(self) -> TemporaryFolder:
         self.swept = sweep(self._parent)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
-        self._claimed = claim(self.path)
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+            self._claimed = claim(self.path)
+        except OSError as error:
+            raise UserError(
+                f"nothing can be written in {self._parent} ({error.strerror}); make room there, or name another "
+                "folder with TMPDIR"
+            ) from None
         return self
 
     def keep(self, file: Path) -> Path:
@@ -95,9 +99,7 @@ class TemporaryFolder:
         self._kept = file.replace(self.path / file.name)
         return self._kept
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._kept is None:
             remove(self.path)
         else:

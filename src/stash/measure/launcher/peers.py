@@ -38,14 +38,8 @@ _PAUSE = 0.3
 _PURPOSE = "numbering of nodes"
 _NUMBER, _TAG = 4, 32
 
-Say = Callable[[str], None]
 
-
-def _on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _MEETING_SECONDS) -> Cluster:
+def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
     """The cluster with this node's number; waits for the others where they have to agree on theirs.
 
     Raises UserError for a secret that is none or that the others do not share, and for nodes that do not come.
@@ -63,7 +57,8 @@ def numbered(cluster: Cluster, say: Say = _on_stderr, patience: float = _MEETING
     if listener is not None:
         secret = cluster.rdzv_id or secrets.token_hex(8)
         if cluster.rdzv_id is None:
-            say(f"this is node 0; start the same command on the others, with --rdzv-id {secret}")
+            text = f"this is node 0; start the same command on the others, with --rdzv-id {secret}"
+            print(text, file=sys.stderr, flush=True)
         others = gathered(listener, secret.encode(), _PURPOSE, cluster.nnodes - 1, deadline)
         if len(others) < cluster.nnodes - 1:
             for connection, _ in others:

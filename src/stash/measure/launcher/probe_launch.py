@@ -25,7 +25,7 @@ from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.guarded import of_killed_runs
-from stash.measure.launcher.job import module
+from stash.measure.launcher.job import Job
 from stash.measure.launcher.neighbours import TemporaryFolder
 from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, request
@@ -54,19 +54,30 @@ def probe(
     what: frozenset[str] | None = None,
     say: Say = lambda part: None,
     ask_metadata: bool = False,
-    meeting: float | None = None,
 ) -> Probe | None:
     """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
 
-    ``what`` names the parts (default all of them), ``say`` is called with each part as it begins, ``meeting`` is how
-    many seconds the nodes may take to find each other. Raises UserError for a wish that makes no sense or
-    nodes that do not meet, JobError if the workers fail before anything was measured.
+    ``what`` names the parts (default all of them), ``say`` is called with each part as it begins. Raises UserError
+    for a wish that makes no sense or nodes that do not meet, JobError if the workers fail before anything was
+    measured.
     """
-    wait = meeting or (_ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS)
+    _check(budget, data, what)
+    here, wait = Path.cwd(), _ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS
+    scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     with TemporaryFolder() as folder:
         for sentence in of_killed_runs(folder.swept):
             say(sentence)
-        orders = _orders(folder.path, budget, data, kind, instance, ask_metadata, what)
+        orders = ProbeOrders(
+            folder=str(folder.path),
+            scratch=str(scratch / f".stash-probe-{uuid.uuid4().hex[:12]}"),
+            budget=budget,
+            parts=tuple(part for part in PARTS if what is None or part in what),
+            data=str(data.resolve()) if data is not None else None,
+            kind=_kind(data, kind),
+            instance=instance,
+            ask_metadata=ask_metadata,
+            version=__version__,
+        )
         path = folder.path / "orders.json"
         try:
             cluster = numbered(cluster, patience=wait)
@@ -78,16 +89,8 @@ def probe(
             shutil.rmtree(orders.scratch, ignore_errors=True)
 
 
-def _orders(
-    folder: Path,
-    budget: float,
-    data: Path | None,
-    kind: str | None,
-    instance: str | None,
-    ask_metadata: bool,
-    what: frozenset[str] | None,
-) -> ProbeOrders:
-    """The wishes, checked; raises UserError."""
+def _check(budget: float, data: Path | None, what: frozenset[str] | None) -> None:
+    """Raise UserError for wishes that make no sense."""
     if budget <= 0:
         raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
     unknown = sorted((what or frozenset()) - set(PARTS))
@@ -97,19 +100,6 @@ def _orders(
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
-    here = Path.cwd()
-    scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
-    return ProbeOrders(
-        folder=str(folder),
-        scratch=str(scratch / f".stash-probe-{uuid.uuid4().hex[:12]}"),
-        budget=budget,
-        parts=tuple(part for part in PARTS if what is None or part in what),
-        data=str(data.resolve()) if data is not None else None,
-        kind=_kind(data, kind),
-        instance=instance,
-        ask_metadata=ask_metadata,
-        version=__version__,
-    )
 
 
 def _kind(data: Path | None, kind: str | None) -> str | None:
@@ -126,7 +116,7 @@ def _kind(data: Path | None, kind: str | None) -> str | None:
 
 def _request(cluster: Cluster, path: Path, wait: float) -> Request:
     """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
-    job = replace(module("stash.measure.probe.probe_worker", (str(path),)), name="the probe")
+    job = Job("module", "stash.measure.probe.probe_worker", (str(path),), name="the probe")
     threads = None if count_gpus() else max(1, len(os.sched_getaffinity(0)) // cluster.nproc)
     launch = request(job, cluster if cluster.inherited else replace(cluster, engine="torchrun"), path, threads)
     variables = {name: value for name, value in launch.variables.items() if name != "PYTHONPATH"}

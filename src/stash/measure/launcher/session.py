@@ -30,7 +30,7 @@ from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
 from stash.measure.launcher.job import Job, commit_of, may_train_on_several
-from stash.measure.launcher.launches import Launches, Member, StartedProcess
+from stash.measure.launcher.launches import Launches, Member
 from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import numbered
@@ -90,7 +90,7 @@ class ProfileSession:
         wishes: ProfileOptions,
         *,
         clock: Timer = time,
-        start: Callable[[Request, RunFolder], StartedProcess] = Process,
+        start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: NeighbouringRuns | None = None,
     ) -> None:
         hide(job.command, job.kept)  # in whatever is printed of it from here on

@@ -11,11 +11,10 @@ import json
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from types import TracebackType
 from typing import Any
 
 from stash.analysis.disturbance import undisturbed
@@ -25,12 +24,10 @@ from stash.measure.agent.wraps.sample_cache import folder_of, sweep
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.launcher.launches import Launches, Member, StartedProcess
+from stash.measure.launcher.launches import Launches, Member
 from stash.measure.launcher.measurement import Measurement
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
-from stash.measure.launcher.process import Process, Request
 from stash.measure.launcher.session import ProfileSession
-from stash.measure.protocol.folder import RunFolder
 
 _SAME_HASHES = {"PYTHONHASHSEED": "0"}
 """Sets of texts have one order in all trials."""
@@ -70,15 +67,8 @@ class Trials:
     ``until``: the monotonic second at which a launch that has not ended is ended.
     """
 
-    def __init__(
-        self,
-        session: ProfileSession,
-        *,
-        until: float | None = None,
-        start: Callable[[Request, RunFolder], StartedProcess] = Process,
-    ) -> None:
-        self._measurement = session.measurement
-        self._until, self._start = until, start
+    def __init__(self, session: ProfileSession, *, until: float | None = None) -> None:
+        self._measurement, self._until = session.measurement, until
         self._number = 0
         self._endless = False
 
@@ -93,9 +83,7 @@ class Trials:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def run(
@@ -123,7 +111,7 @@ class Trials:
         before, began = self._measurement, time.monotonic()
         m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
         m.launches = self._number
-        launches = Launches(m, self._folder, self._start, self._others)
+        launches = Launches(m, self._folder, neighbours=self._others)
         self._number += 1
         launches.passing, launches.until = True, self._until
         orders = launches.orders(self._folder)
@@ -134,14 +122,11 @@ class Trials:
         failure = launches.run(Member(orders, variables={**_SAME_HASHES, **variables}))
         elapsed = time.monotonic() - began
         folder = self._folder / f"launch-{orders.launch}-0"
-        evidence = tuple(json.loads(path.read_text()) for path in sorted(folder.glob("trial.*.json"), key=_rank))
+        by_rank = {int(path.name.split(".")[1]): path for path in folder.glob("trial.*.json")}
+        evidence = tuple(json.loads(by_rank[rank].read_text()) for rank in sorted(by_rank))
         if failure is not None:
             return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, failure=failure)
         return _measured(m.gathered, m.profile("trial"), evidence, elapsed)
-
-
-def _rank(path: Any) -> int:
-    return int(path.name.split(".")[1])
 
 
 def _measured(

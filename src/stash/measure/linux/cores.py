@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -50,14 +51,10 @@ def planned() -> Mapping[str, Any] | None:
 
 def numa_cores(root: str = "/sys/devices/system/node") -> list[list[int]]:
     """The cores of each NUMA node that this process may use, in order; empty where Linux has none."""
-    mine, found = os.sched_getaffinity(0), []
-    with suppress(OSError, ValueError):
-        nodes = [name for name in os.listdir(root) if name[:4] == "node" and name[4:].isdigit()]
-        for name in sorted(nodes, key=lambda name: int(name[4:])):
-            with open(os.path.join(root, name, "cpulist")) as file:
-                parts = [part.partition("-") for part in file.read().strip().split(",") if part]
-            cores = {core for low, _, high in parts for core in range(int(low), int(high or low) + 1)}
-            found.append(sorted(cores & mine))
+    from stash.measure.linux.procfs import entries, ranges, text
+
+    mine, nodes = os.sched_getaffinity(0), [each for each in entries(Path(root)) if each.name[4:].isdigit()]
+    found = (sorted((ranges(text(node / "cpulist")) or set()) & mine) for node in nodes)
     return [cores for cores in found if cores]
 
 

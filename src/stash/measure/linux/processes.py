@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-_PROC = Path("/proc")
+_PROC, _CPUS = Path("/proc"), Path("/sys/devices/system/cpu")
 _GRACE = 3.0
 """Seconds to react to a request, and for helpers to tidy up."""
 _TICK = 0.02
@@ -33,6 +33,8 @@ class Status(NamedTuple):
     """It is a zombie: only its exit code is left."""
     code: int
     """Once it has ended: its exit code, or the number of the signal that ended it, negative."""
+    ticks: int
+    """On cores: its own, and those of its children that have ended."""
 
 
 def node_name() -> str:
@@ -128,7 +130,8 @@ def status_of(number: int, proc: Path = _PROC) -> Status | None:
     except OSError:
         return None
     raw = int(fields[49]) if len(fields) > 49 else 0
-    return Status(int(fields[1]), fields[0] in "ZX", -(raw & 0x7F) if raw & 0x7F else raw >> 8)
+    code = -(raw & 0x7F) if raw & 0x7F else raw >> 8
+    return Status(int(fields[1]), fields[0] in "ZX", code, sum(map(int, fields[11:15])))
 
 
 def freeze(find: Find, spared: Collection[int] = ()) -> None:
@@ -179,9 +182,17 @@ def _wait_until_gone(find: Find, seconds: float) -> None:
 def pin(local_rank: int, ranks: int) -> None:
     """Keep this rank to its share of the cores, in order, so that ranks on CPUs do not take them from each other.
 
-    What it starts inherits them. With more ranks than cores all keep all of them.
+    Hyper-threads of one core stay together. What it starts inherits them. With more ranks than cores all keep all.
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0), key=lambda number: (_first_thread(number), number))
     share = len(cores) // ranks
     if share >= 1:
         os.sched_setaffinity(0, cores[local_rank * share : (local_rank + 1) * share])
+
+
+def _first_thread(number: int) -> int:
+    """The first hyper-thread of the core that this one is of; itself where Linux does not say."""
+    with suppress(OSError, ValueError):
+        siblings = (_CPUS / f"cpu{number}/topology/thread_siblings_list").read_text()
+        return int(siblings.replace("-", ",").partition(",")[0])
+    return number

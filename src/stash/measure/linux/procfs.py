@@ -29,6 +29,19 @@ def number(path: Path) -> int | None:
     return found if found is not None and abs(found) < 1 << 63 else None
 
 
+def ranges(listed: str | None) -> set[int] | None:
+    """The numbers in the kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; ``None`` if it is not one."""
+    if listed is None:
+        return None
+    found: set[int] = set()
+    for part in listed.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return None
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
 def entries(folder: Path) -> list[Path]:
     """What a folder holds, in natural order (``mlx5_2`` before ``mlx5_10``); nothing if it cannot be listed."""
 

@@ -101,6 +101,7 @@ class Helpers:
             there = {int(name) for name in os.listdir(self._tasks)} - {self._spared}
             for thread in self._files.keys() - there:
                 os.close(self._files.pop(thread))
+            self._of_loops &= self._files.keys()  # another thread may get the number of one that has ended
             self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
             for thread in there - self._files.keys():
                 self._consider(thread)
@@ -108,13 +109,13 @@ class Helpers:
 
     def _consider(self, thread: int) -> None:
         with suppress(OSError):
-            file = os.open(f"{self._tasks}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-            now = os.pread(file, _BYTES, 0)
+            path = f"{self._tasks}/{thread}/schedstat"
+            with open(path, "rb", buffering=0) as file:
+                now = file.read(_BYTES)
             if self._at_rest.get(thread, now) == now:
                 self._at_rest[thread] = now
-                os.close(file)
                 return
-            self._files[thread] = file
+            self._files[thread] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             with open(f"{self._tasks}/{thread}/comm") as name, open(f"{self._tasks}/{self._spared}/comm") as own:
                 if name.read() == own.read():
                     self._of_loops.add(thread)
@@ -134,7 +135,7 @@ class Helpers:
     def loop_delays(self) -> dict[int, float]:
         """Seconds so far of each thread of parallel loops."""
         found = {}
-        for thread in self._of_loops & self._files.keys():
+        for thread in self._of_loops:
             with suppress(OSError):
                 found[thread] = int(os.pread(self._files[thread], _BYTES, 0).split(None, 2)[1]) * 1e-9
         return found
@@ -181,19 +182,31 @@ def times_of(process: int) -> ProcessTimes:
 def throttled_seconds() -> float | None:
     """What limits have kept this process's own control group from running so far, those of the groups above too.
 
-    ``None`` if unknown.
+    Of all cores together, so it may be more than has passed; ``None`` if unknown.
     """
-    found = []
-    for path, unit in _throttled_files():
-        with suppress(OSError, ValueError, StopIteration), open(path) as file:
-            line = next(line for line in file if line.startswith(("throttled_time", "throttled_usec")))
-            found.append(int(line.split()[1]) * unit)
+    counted = map(_counts, _throttled_files())
+    return max((each[name] * unit for each in counted for name, unit in _UNITS.items() if name in each), default=None)
+
+
+def quota_periods() -> tuple[int, int] | None:
+    """(periods of time in which such a limit was reached, all in which the group ran); ``None`` if unknown."""
+    counted = map(_counts, _throttled_files())
+    found = ((each["nr_throttled"], each["nr_periods"]) for each in counted if "nr_throttled" in each)
     return max(found, default=None)
 
 
+_UNITS = {"throttled_time": 1e-9, "throttled_usec": 1e-6}
+"""In seconds, of version 1 and version 2."""
+
+
+def _counts(file: Path) -> dict[str, int]:
+    with suppress(OSError, ValueError):
+        return {name: int(count) for name, count in map(str.split, file.read_text().splitlines())}
+    return {}
+
+
 @cache
-def _throttled_files(root: Path = Path("/")) -> tuple[tuple[Path, float], ...]:
-    """Where version 1 and version 2 of control groups may count it, and their units in seconds."""
+def _throttled_files(root: Path = Path("/")) -> tuple[Path, ...]:
+    """Where version 1 and version 2 of control groups may count it."""
     groups = ControlGroups(root)
-    units = {"cpu": 1e-9, "": 1e-6}
-    return tuple((folder / "cpu.stat", unit) for name, unit in units.items() for folder in groups.folders(name))
+    return tuple(folder / "cpu.stat" for name in ("cpu", "") for folder in groups.folders(name))

@@ -60,8 +60,8 @@ def measure(folders: Folders, seconds: float) -> Reads:
             found.append(chosen)
         elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
             first, second = chosen.halves()
-            found.append(_sequential(chosen, first, folders.scratch, each, direct=True))
-            found.append(_sequential(chosen, second, folders.scratch, each, direct=False))
+            found.append(_sequential(chosen, first, each, direct=True))
+            found.append(_sequential(chosen, second, each, direct=False))
             found.append(_warm(chosen, "sequential", second, each))
         else:  # one after the other and eight at a time from disk, and again from memory
             first, second = chosen.halves()
@@ -94,30 +94,21 @@ def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasur
     )
 
 
-def _sequential(
-    chosen: Chosen, wanted: Sequence[Piece], scratch: Path, seconds: float, direct: bool
-) -> DiskRead | Unmeasured:
-    """Large files front to back, past the page cache (``direct``) or through the emptied one; by fio if it can."""
+def _sequential(chosen: Chosen, wanted: Sequence[Piece], seconds: float, direct: bool) -> DiskRead | Unmeasured:
+    """Large files front to back, past the page cache (``direct``) or through the emptied one."""
     link = "reads sequential direct" if direct else "reads sequential cold"
     cached, warm = _emptied(wanted)
     if warm and not direct:
         return Unmeasured(link=link, why=warm)
     try:
-        reader, marks = "fio", None
-        if disk_pieces.present():
-            marks = disk_pieces.read_with_fio(wanted, seconds, direct, scratch)
-        if marks is None:
-            reader = "stash"
-            if not direct:
-                disk_pieces.evict(wanted)  # fio may have read a part of them before it failed
-            marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
+        marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
     except OSError as error:
         why = f"a file could not be read: {error.strerror or error}"
         if direct:
             why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
         return Unmeasured(link=link, why=why)
     timing = _by_pieces(marks, wanted[0].bytes)
-    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct, reader=reader)
+    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct)
 
 
 def _cold_random(
@@ -188,7 +179,6 @@ def _record(
     resident: float | None,
     cold: bool,
     direct: bool = False,
-    reader: str = "stash",
     readers: int = 1,
 ) -> DiskRead | Unmeasured:
     if timing is None:
@@ -197,7 +187,7 @@ def _record(
         pattern=link.split()[1],
         cold=cold,
         direct=direct,
-        reader=reader,
+        reader="stash",
         path=str(chosen.where),
         file_bytes=chosen.file_bytes,
         resident=resident,

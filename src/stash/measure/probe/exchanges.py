@@ -96,7 +96,8 @@ def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Gro
     """(ranks of this node if there are several, all ranks); every rank makes every group, in the same order."""
     limit = timedelta(seconds=seconds + _GRACE)
     if backend == "gloo":
-        pin(team.local_rank, len(team.peers))  # as ``stash profile`` does on CPUs: both curves are then alike
+        # as ``stash profile`` does on CPUs: both curves are then alike
+        pin(team.local_rank, team.node_of.count(team.node))
     if team.nodes > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
         name = interface_of(team.addresses[team.node])
         os.environ.update({"GLOO_SOCKET_IFNAME": name} if name else {})

@@ -48,11 +48,6 @@ class Team:
     def nodes(self) -> int:
         return max(self.node_of) + 1
 
-    @property
-    def peers(self) -> tuple[int, ...]:
-        """The ranks of this node."""
-        return tuple(rank for rank, node in enumerate(self.node_of) if node == self.node)
-
     def number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
         """Learn the node and the place on it from the machine of every rank, where the launcher says neither."""
         own = machines[self.rank]

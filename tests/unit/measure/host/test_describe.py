@@ -27,7 +27,16 @@ def test_the_driver_is_let_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "count"),
-    [(None, 8), ("0,1", 2), ("", 0), ("-1", 0), ("GPU-1,GPU-2,GPU-3", 3), (",".join("0" * 20), 8)],
+    [
+        (None, 8),
+        ("0,1", 2),
+        ("", 0),
+        ("-1", 0),
+        ("GPU-1,GPU-2,GPU-3", 3),
+        (",".join("0" * 20), 8),
+        ("NoDevFiles", 0),
+        ("1,-1,2", 1),  # Slurm's word for none, and where CUDA stops to read
+    ],
 )
 def test_cuda_visible_devices_narrows_the_count(monkeypatch: Any, visible: str | None, count: int) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(machine("aws-p3.16xlarge")["nvml"]))

@@ -268,6 +268,10 @@ def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
         "RuntimeError: unable to write to file </torch_41_7_0>: No space left on device (28)",
         "RuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error. It is possible that dataloader's "
         "workers are out of shared memory. Please try to raise your shared memory limit.",
+        "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:268, unhandled system error (run with "
+        "NCCL_DEBUG=INFO for details), NCCL version 2.21.5\nncclSystemError: System call (e.g. socket, malloc) or "
+        "external library call failed or device error. \nLast error:\n"
+        "Error while creating shared memory segment /dev/shm/nccl-vzIpS6 (size 9637888)",
     ],
 )
 def test_shared_memory_that_is_missing_or_full_is_named(error):

@@ -107,6 +107,13 @@ def test_what_does_not_fit_is_refused_with_what_does(asked, machine, words):
         placed(**machine, **asked)
 
 
+@pytest.mark.parametrize("cores", [1, 3, 7])
+def test_ranks_that_were_not_asked_for_are_as_many_as_cores_can_be_shared_by(cores: int):
+    """A pod of three cores: a plain script was refused for two ranks that nobody had typed."""
+    assert placed(ranks=False, devices=0, cores=cores) == Cluster(1, 1, engine="local")
+    assert placed(devices=0, cores=cores).nproc == 1
+
+
 def test_on_a_testbed_ranks_may_share_a_core():
     assert placed(devices=0, cores=2, nproc=3, environment={"STASH_TESTBED": "1"}).nproc == 3
 

@@ -63,6 +63,18 @@ def test_every_message_finds_its_place_in_the_profile():
     assert (gathered.rounds, gathered.end, gathered.phase.name) == (1, "stopped", "warm-up")
 
 
+def test_what_hosts_of_machines_took_is_each_machines_own():
+    gathered = gathered_from(
+        HostsSeen([{"hostname": "one"}, {"hostname": "other"}, {"hostname": "unknown"}]),
+        *(RankSeen(rank, rank, 0, "cpu") for rank in range(3)),
+        BlockDone(0, "cluster", 0, 2, 1.0, steal=0.0),
+        BlockDone(0, "cluster", 1, 2, 1.0, steal=0.2),
+        BlockDone(0, "cluster", 2, 2, 1.0),
+    )
+    hosts = gathered.profile(SETTINGS, JOB, "budget", 9.0).hosts
+    assert [host.steal_fraction for host in hosts] == [0.0, 0.2, None]
+
+
 def test_launches_side_by_side_are_ranks_of_one_job():
     gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
     gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)

@@ -23,7 +23,7 @@ def test_whether_a_script_may_train_with_ranks_is_read_in_it_and_the_modules_bes
     assert not jobs.may_train_on_several(jobs.script(alone, ()))
     assert jobs.may_train_on_several(jobs.script(ranks, ()))
     assert not jobs.may_train_on_several(jobs.script(spawns, ()))
-    assert not jobs.may_train_on_several(jobs.module("no.such.module", ()))
+    assert not jobs.may_train_on_several(jobs.Job("module", "no.such.module"))
 
 
 @pytest.mark.parametrize(

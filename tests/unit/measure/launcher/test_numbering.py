@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,17 +64,14 @@ def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster) -> None:
     assert numbered(cluster) is cluster
 
 
-def test_node_0_draws_a_secret_and_says_it(port: int, pool: ThreadPoolExecutor) -> None:
-    notes: list[str] = []
-    connected = threading.Event()
-
-    def say(text: str) -> None:
-        notes.append(text)
-        connected.set()
-
-    first = pool.submit(numbered, node(port, secret=None), say, PATIENCE)
-    assert connected.wait(PATIENCE)
-    secret = notes[0].rpartition(" ")[2]
+def test_node_0_draws_a_secret_and_says_it(
+    port: int, pool: ThreadPoolExecutor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, printed = pool.submit(numbered, node(port, secret=None), PATIENCE), ""
+    while not printed.endswith("\n"):
+        time.sleep(0.01)
+        printed += capsys.readouterr().err
+    secret = printed.strip().rpartition(" ")[2]
     assert len(secret) >= peers.MIN_SECRET
     assert number(node(port, secret=secret)) == 1
     assert first.result().node_rank == 0

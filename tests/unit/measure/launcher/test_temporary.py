@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from stash.core.errors import UserError
+from stash.measure.launcher import neighbours
 from stash.measure.launcher.neighbours import TemporaryFolder, sweep
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import RunFolder, claim, owned
@@ -27,6 +29,15 @@ def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> No
         assert folder.path.stat().st_mode & 0o777 == 0o700
         (folder.path / "launch").mkdir()
     assert list(temporary.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: Path) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(neighbours, "claim", full)
+    with pytest.raises(UserError, match=rf"nothing can be written in {temporary} \(No space left on device\); make"):
+        TemporaryFolder().__enter__()
 
 
 def test_it_is_gone_after_an_exception_too(temporary: Path) -> None:

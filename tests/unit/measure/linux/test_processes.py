@@ -114,17 +114,29 @@ def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "shares"),
+    ("cores", "ranks", "shares", "siblings"),
     [
-        ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}]),
-        ({5, 1, 9}, 3, [{1}, {5}, {9}]),  # not all are ours, and they are taken in order
-        ({0, 1, 2}, 2, [{0}, {1}]),  # alike for all, so one is left over
-        ({0}, 2, [None, None]),
+        ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}], ""),
+        ({5, 1, 9}, 3, [{1}, {5}, {9}], ""),  # not all are ours, and they are taken in order
+        ({0, 1, 2}, 2, [{0}, {1}], ""),  # alike for all, so one is left over
+        ({0}, 2, [None, None], ""),
+        ({0, 1, 2, 3}, 2, [{0, 2}, {1, 3}], "0,2 1,3 0,2 1,3"),  # else both ranks had half of either core
+        ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}], "0-1 0-1 2-3 2-3"),
     ],
 )
 def test_ranks_share_the_cores_evenly_or_keep_them_all(
-    monkeypatch: pytest.MonkeyPatch, cores: set[int], ranks: int, shares: list[set[int] | None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: set[int],
+    ranks: int,
+    shares: list[set[int] | None],
+    siblings: str,
 ) -> None:
+    for number, threads in enumerate(siblings.split()):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{threads}\n")
+    monkeypatch.setattr(processes, "_CPUS", tmp_path)
     given: list[set[int] | None] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, some: given.__setitem__(-1, set(some)))

@@ -13,7 +13,7 @@ import pytest
 
 from stash.measure.agent.runner.timed_steps import Usage
 from stash.measure.linux import run_queue
-from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, throttled_seconds
+from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, quota_periods, throttled_seconds
 
 known = pytest.mark.skipif(not RunQueue().known, reason="this kernel counts no delays")
 
@@ -136,13 +136,50 @@ def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
 def test_the_limit_that_holds_may_be_that_of_a_group_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str], seconds: float
 ) -> None:
-    (tmp_path / "proc/self").mkdir(parents=True)
     root = group.rpartition(":")[2] if "docker" in group else "/"
-    (tmp_path / "proc/self/mountinfo").write_text(f"30 20 0:26 {root} /sys/fs/cgroup rw - {mount}\n")
-    (tmp_path / "proc/self/cgroup").write_text(group + "\n")
-    for folder, line in counts.items():
-        (tmp_path / "sys/fs/cgroup" / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "sys/fs/cgroup" / folder / "cpu.stat").write_text(f"nr_periods 7\n{line}\n")
-    files = run_queue._throttled_files(tmp_path)
-    monkeypatch.setattr(run_queue, "_throttled_files", lambda: files)
+    of_groups(tmp_path, monkeypatch, f"{root} /sys/fs/cgroup rw - {mount}", group, counts)
     assert throttled_seconds() == pytest.approx(seconds)
+
+
+def of_groups(root: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str]) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/mountinfo").write_text(f"30 20 0:26 {mount}\n")
+    (root / "proc/self/cgroup").write_text(group + "\n")
+    for folder, line in counts.items():
+        (root / "sys/fs/cgroup" / folder).mkdir(parents=True, exist_ok=True)
+        (root / "sys/fs/cgroup" / folder / "cpu.stat").write_text(f"nr_periods 7\n{line}\n")
+    files = run_queue._throttled_files(root)
+    monkeypatch.setattr(run_queue, "_throttled_files", lambda: files)
+
+
+def test_a_limit_is_reached_no_longer_than_time_passes_on_however_many_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod of few CPUs whose threads run on many cores: Linux adds up the seconds of all of them."""
+    counts = {"": "nr_throttled 7\nthrottled_usec 5600000"}
+    of_groups(tmp_path, monkeypatch, "/ /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/", counts)
+    assert throttled_seconds() == pytest.approx(5.6)  # in 7 periods of 0.1 s
+    assert quota_periods() == (7, 7)
+
+
+@known
+def test_nothing_is_kept_of_a_thread_that_has_ended() -> None:
+    helpers, go, end = Helpers(threading.get_native_id()), threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        spin(0.002)
+        end.wait(5)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    helpers.look()
+    go.set()
+    time.sleep(0.05)
+    helpers.look()
+    assert thread.native_id in helpers.loop_delays()
+    end.set()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        time.sleep(0.01)
+    helpers.look()
+    assert thread.native_id not in helpers._of_loops  # another thread may get its number, and exchange

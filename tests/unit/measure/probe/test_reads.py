@@ -26,8 +26,7 @@ def test_pieces_read_ahead_of_time_count_as_whole_ones():
     assert disk_reads._by_pieces(marks, 64_000) is not None  # not even one was read to its end
 
 
-def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: Path, monkeypatch):
-    monkeypatch.setattr(disk_pieces, "present", lambda: False)
+def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: Path):
     found = disk_reads.measure(disk_reads.Folders(None, disk / "scratch", 100_000), 4.0)
     records = [one for one in found if isinstance(one, DiskRead)]
     cold = [one for one in records if one.cold]
@@ -39,11 +38,10 @@ def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: 
     assert {one.reader for one in records} == {"stash"}
 
 
-def test_a_file_system_in_memory_is_never_read_cold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_file_system_in_memory_is_never_read_cold():
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         pytest.skip("there is no /dev/shm here")
-    monkeypatch.setattr(disk_pieces, "present", lambda: False)
     scratch = memory / f"stash-test-{os.getpid()}"
     try:
         found = disk_reads.measure(disk_reads.Folders(None, scratch, 50_000), 1.0)
