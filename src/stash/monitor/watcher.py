@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from stash.core.errors import UserError
 from stash.core.formatting import dollars
 from stash.core.units import format_seconds
+from stash.measure.protocol.orders import TraceRequest, WatchRequest
 from stash.measure.protocol.stamped import StepStage
-from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
 from stash.monitor import collector as collecting
 from stash.monitor.accounting import SecondsArray, by_calls, differ
 from stash.monitor.baseline import RunBaseline
