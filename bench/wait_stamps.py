@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps import scope
-from stash.measure.agent.wraps.functional import wrap_functional
+from stash.measure.agent.wraps.scope import wrap_functional
 from stash.measure.agent.wraps.waits import ledger
 
 CALLS, ROUNDS, A_STEP = 2000, 15, 2000

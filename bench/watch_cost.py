@@ -18,7 +18,7 @@ from bench.machine import ROOT
 from bench.table import table
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.wraps.forward_starts import BatchCopies, follow_calls
+from stash.measure.agent.wraps.stages import BatchCopies, follow_calls
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.accounting import undisturbed

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from stash.core.errors import UserError
 from stash.core.formatting import dollars
 from stash.core.units import format_seconds
+from stash.measure.protocol.orders import TraceRequest, WatchRequest
 from stash.measure.protocol.stamped import StepStage
-from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
 from stash.monitor.accounting import AMBIGUOUS, SecondsArray, by_calls
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, ChangeTest, Slice, StallChange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import random
 import time
@@ -22,7 +23,7 @@ from stash.fix.source import Edit, SourceText, edited
 from stash.fix.space import propose
 from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of, sweep
 from stash.measure.agent.wraps.trial_changes import printed
-from stash.measure.agent.wraps.trial_waits import Late
+from stash.measure.agent.wraps.trial_settings import Late
 from stash.measure.linux.cores import numa_cores
 
 
@@ -113,6 +114,18 @@ def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path: Path):
     assert torch.equal(again[2][0], torch.full((3,), 2.0))
     assert again._data.made == 0
     assert again.noise == 0.0
+
+
+def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(sample: Any, file: Any, protocol: int) -> None:
+        file.write(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pickle.dump", full)
+    kept = CachedSamples(data := Samples(), tmp_path)
+    assert [kept[1][1], kept[1][1]] == [1, 1]
+    assert data.made == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_killed_trials_left_in_memory_goes_after_a_day(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 from watched_rings import Run
 
 from stash.core.errors import UserError
-from stash.measure.protocol.watch_requests import TraceRequest, WatchRequest
+from stash.measure.protocol.orders import TraceRequest, WatchRequest
 from stash.monitor import records, watcher
 from stash.monitor.records import load
 from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture, taken_request

@@ -24,8 +24,8 @@ from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
 
 WRAPS: Mapping[str, str] = {
-    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_waits:wrap_barriers",
-    "torch.distributed._functional_collectives": "wraps.functional:wrap_functional",
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
+    "torch.distributed._functional_collectives": "wraps.scope:wrap_functional",
     "torch.distributed.pipelining.stage": "wraps.waits:wrap_stages",
     "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
@@ -67,7 +67,7 @@ WRAPS: Mapping[str, str] = {
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
-    "torch.nn.parallel.distributed": "wraps.stages:wrap_ddp",
+    "torch.nn.parallel.distributed": "wraps.replicas:remember_ddp",
     "torch.utils.data.dataloader": "wraps.stages:wrap_loaders",
     "torch.autograd": "wraps.steps:wrap_backward",
     "torch.optim.optimizer": "runner.watched_run:start",

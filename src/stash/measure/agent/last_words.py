@@ -45,17 +45,22 @@ def report_crashes(orders: Orders) -> None:
 
 
 def report_crashes_of_ranks(module: ModuleType) -> None:
-    """The same in ranks that a script starts as ``multiprocessing.Process``, which prints exceptions by itself."""
+    """The same in ranks that a script starts as ``multiprocessing.Process``, which prints exceptions by itself.
+
+    ``mp.spawn`` catches them, keeps them for the parent and exits.
+    """
     run = module.BaseProcess.run
 
     @functools.wraps(run)
     def reported(self: Any) -> None:
         try:
             run(self)
-        except Exception as error:
-            orders = current()
-            if orders is not None and orders.files.has_beaten():
-                _leave(orders, error)
+        except BaseException as error:
+            failed = isinstance(error, SystemExit) and error.code not in (None, 0)
+            cause, orders = error.__context__ if failed else error, current()
+            if isinstance(cause, Exception) and orders is not None and orders.files.has_beaten():
+                script.listener().abandoned()
+                _leave(orders, cause)
             raise
 
     module.BaseProcess.run = reported

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -135,7 +136,9 @@ def length(loader: Any) -> int | None:
         count = len(loader.dataset)
     except (TypeError, NotImplementedError, AttributeError):
         return None
-    return -(-count // loader.batch_size) if loader.batch_size else count
+    if not loader.batch_size:
+        return count
+    return int(count // loader.batch_size if loader.drop_last else -(-count // loader.batch_size))
 
 
 def new_iterator(loader: Any, like: Any) -> Any:
@@ -145,16 +148,10 @@ def new_iterator(loader: Any, like: Any) -> Any:
 
 data_set = attrgetter("_dataset")
 """What a loader's iterator reads."""
-
-
-def index_sampler(iterator: Any) -> Any:
-    """What the loader's indices come from."""
-    return iterator._index_sampler
-
-
-def indices(iterator: Any) -> Any:
-    """The iterator over indices that a loader's iterator draws from."""
-    return iterator._sampler_iter
+index_sampler = attrgetter("_index_sampler")
+"""What its indices come from."""
+indices = attrgetter("_sampler_iter")
+"""The iterator over indices that it draws from."""
 
 
 def set_indices(iterator: Any, indices: Any) -> None:
@@ -167,9 +164,8 @@ def outstanding(iterator: Any) -> int:
     return len(iterator._task_info)
 
 
-def ask_for_one(iterator: Any) -> None:
-    """Ask the next worker for a batch."""
-    iterator._try_put_index()
+ask_for_one = methodcaller("_try_put_index")
+"""Ask the next worker of an iterator for a batch."""
 
 
 def workers_persist(iterator: Any) -> bool:
@@ -198,9 +194,8 @@ def fetchers(fetch: Any) -> tuple[Any, ...]:
     return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
 
 
-def version(tensor: Any) -> int:
-    """Goes up with every write into the tensor."""
-    return int(tensor._version)
+version: Callable[[Any], int] = attrgetter("_version")
+"""Of a tensor: goes up with every write into it."""
 
 
 def dispatch_mode() -> Any:
@@ -260,6 +255,14 @@ def has_compiled() -> bool:
     return bool(dynamo is not None and dynamo.counters["stats"])
 
 
+def not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
+    """``hook`` as it is also where the script compiles its model, which would trace the hook as well."""
+    if "torch._dynamo" not in sys.modules:
+        return hook
+    kept: Callable[..., None] = sys.modules["torch"].compiler.disable(hook)
+    return kept
+
+
 def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
     """What tells the calling thread's current stream of a CUDA ``device``, of the current one by itself.
 
@@ -287,17 +290,11 @@ def sequence_numbers(among: Callable[[Any], bool] = lambda group: True) -> dict[
 
     A group whose backend does not count is left out.
     """
-    from torch.distributed import distributed_c10d as c10d
-
-    groups: dict[Any, Any] = dict(c10d._world.pg_names)
     numbers = {}
-    for group, name in groups.items():
-        if not among(group):
-            continue
-        try:
-            numbers[str(name)] = int(group._get_sequence_number_for_group())
-        except (RuntimeError, NotImplementedError):
-            continue
+    for name, group in groups_by_name().items():
+        if among(group):
+            with suppress(RuntimeError):
+                numbers[name] = int(group._get_sequence_number_for_group())
     return numbers
 
 
@@ -334,9 +331,8 @@ def set_timeout(group: Any, timeout: Any) -> None:
     c10d._set_pg_timeout(timeout, group)
 
 
-def wrap_builtin_hooks(ddp_class: Any, wrapped: Callable[[Any], Any]) -> None:
-    """Put ``wrapped(original)`` in place of the method that registers C++ communication hooks."""
-    ddp_class._register_builtin_comm_hook = wrapped(ddp_class._register_builtin_comm_hook)
+BUILTIN_HOOKS = "_register_builtin_comm_hook"
+"""The method of DistributedDataParallel that registers C++ communication hooks."""
 
 
 def set_reducers_group(ddp: Any, group: Any) -> None:
@@ -363,19 +359,12 @@ def stage_and_microbatches(schedule: Any) -> tuple[Any, int]:
     return stages[0], int(schedule._n_microbatches)
 
 
-def stage_class(module: Any) -> Any:
-    """What the stages of ``torch.distributed.pipelining.stage`` are derived from."""
-    return module._PipelineStageBase
-
-
-def gathering_group(parameters: Any) -> Any:
-    """The one over which FSDP2 gathers the parts of these."""
-    return parameters._all_gather_process_group
-
-
-def scattering_group(parameters: Any) -> Any:
-    """The one over which it scatters their gradients."""
-    return parameters._reduce_scatter_process_group
+stage_class = attrgetter("_PipelineStageBase")
+"""What the stages of the module ``torch.distributed.pipelining.stage`` are derived from."""
+gathering_group = attrgetter("_all_gather_process_group")
+"""The one over which FSDP2 gathers the parts of a group of parameters."""
+scattering_group = attrgetter("_reduce_scatter_process_group")
+"""The one over which it scatters their gradients."""
 
 
 def groups_by_name() -> dict[str, Any]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from stash.measure.protocol.stamped import StepStage
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -231,13 +230,23 @@ def note(text: str) -> None:
     listener().note(text)
 
 
-def followed_by(function: Callable[P, T], act: Callable[[], None]) -> Callable[P, T]:
-    """``function``, followed by ``act()`` when it returns."""
+def during(stage: int, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """``call(*args, **kwargs)``, which is another stage of the calling thread's step."""
+    before = enter(stage)
+    try:
+        return call(*args, **kwargs)
+    finally:
+        enter(before)
+
+
+def after(owner: Any, name: str, act: Callable[..., object]) -> None:
+    """Have ``act`` called after each return from a function of a module or class, with what that was given."""
+    function = getattr(owner, name)
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+    def followed(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        act()
+        act(*args, **kwargs)
         return result
 
-    return call
+    setattr(owner, name, followed)

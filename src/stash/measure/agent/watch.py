@@ -60,11 +60,23 @@ def phase(name: str) -> Iterator[None]:
             ledger.phase_ends()
 
 
-class _Timed:
-    """Stands in for the iterable while a run is watched: the batches are its own, and what they take is stamped."""
+class _Around:
+    """Stands in for an iterable, which answers for everything but its loops."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_batches":  # of a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+
+class _Timed(_Around):
+    """While a run is watched: the batches are the iterable's own, and what they take is stamped."""
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._batches)
@@ -75,20 +87,13 @@ class _Timed:
                 return
             yield batch
 
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-
-class _Watched:
-    """Stands in for the iterable while a profile is taken."""
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = batches
+class _Watched(_Around):
+    """While a profile is taken."""
 
     def __iter__(self) -> Any:
+        if not script.active():  # any more: nothing is measured, and the script goes on
+            return iter(self._batches)
         from stash.measure.agent.data import feeds  # outside a profile this costs nothing
 
         feed = feeds.watched_feed(self._batches)
@@ -96,9 +101,3 @@ class _Watched:
         handle = feeds.Handle(feed, feeds.WatchedIterator(feed), self._batches)
         script.listener().loops.opened(handle)
         return handle
-
-    def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)

@@ -2,7 +2,7 @@
 
 The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so. The
 original itself steps aside to an *attic*, a hidden folder on its file system, so nothing is copied but what a writer
-must find there. A ledger outlives all of them (``state``); how it is undone, ``put_back`` knows.
+must find there. A ledger outlives all of them; how it is undone, and where it is, ``put_back`` knows.
 """
 
 from __future__ import annotations

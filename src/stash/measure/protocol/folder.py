@@ -3,26 +3,26 @@
     orders.json        launcher to agents     what is wanted of this launch (``orders``)
     journal.jsonl      leader to launcher     what was measured, one message a line (``journal``, ``messages``)
     stop               launcher to leader     is there once the launcher has seen enough
-    beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``beats``)
+    beat.RANK.PID      rank to launcher       how many steps that rank has taken, and when the last one (``journal``)
     crash.NS.RANK.PID  rank to launcher       the traceback of the exception that ended it
     extra.PID          trainer to launcher    that a process trains besides those that are measured
     finished.PID       rank to launcher       that it has done its part, and waits inside its script to be ended
     exiting.PID        rank to launcher       that its script has ended by itself, and waits to be let go
     released           launcher to rank       is there once nothing can follow on the end of the script
     tally.*            rank and its workers   counters of what making batches read, in shared memory
-    held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/holding``)
+    held.*             worker to its rank     data files that it keeps open or mapped (``agent/data/reads``)
     output.log         job to user            all that the job printed
-    neighbours.json    rank to launcher       that the job is on several nodes, and where to listen (``meeting``)
-    invitation.json    launcher to leader     where launchers of other nodes can reach it (``meeting``)
-    meeting.json       rank to launcher       where all launchers meet (``meeting``)
+    neighbours.json    rank to launcher       that the job is on several nodes, and where to listen (``orders``)
+    invitation.json    launcher to leader     where launchers of other nodes can reach it (``orders``)
+    meeting.json       rank to launcher       where all launchers meet (``orders``)
     copy.jsonl         rank to launcher       the leader's journal, on nodes that do not lead
     trial.RANK.json    rank to launcher       what that rank trained on in a trial of `stash fix` (``trial_changes``)
     discarded/         job, read by none      what experiment trackers insist on writing
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
-lives (``owner``), ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job,
-one a launch (``state``), ``sockets``, through which the job's processes talk among themselves, and ``barrier.*``, by
-which launches that run at the same time come to the same block.
+lives, ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job, one a launch
+(``put_back``), ``sockets``, through which the job's processes talk among themselves, and ``barrier.*``, by which
+launches that run at the same time come to the same block.
 """
 
 from __future__ import annotations

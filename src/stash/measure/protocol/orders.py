@@ -1,4 +1,4 @@
-"""What the launcher asks of agents, how launchers of several nodes meet, and tracebacks without Stash's frames.
+"""What launchers and watchers ask of agents, how launchers of several nodes meet, tracebacks without Stash's frames.
 
 The environment variable ``STASH_ORDERS`` names the file of orders; every Python process of the job finds it there.
 Standard library only, because it is read before the job's own first import.
@@ -190,6 +190,43 @@ def _read(kind: type[T], path: Path) -> T | None:
         return kind(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+_REQUEST = "request.json"
+"""What a run's watchers ask of its ranks, beside their rings, in which it is counted how often they asked."""
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """Steps to be traced."""
+
+    steps: int
+    ranks: tuple[int, ...]
+    """None: all."""
+    folder: str
+    """Where traces go; it is made."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """What watchers want of ranks; a later one replaces an earlier one."""
+
+    number: int
+    paused: bool = False
+    trace: TraceRequest | None = None
+
+    def write(self, folder: Path) -> None:
+        draft = folder / f"{_REQUEST}.new"
+        draft.write_text(json.dumps(asdict(self)))
+        draft.rename(folder / _REQUEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> WatchRequest:
+        """Raises OSError, ValueError, TypeError."""
+        row = json.loads((folder / _REQUEST).read_text())
+        trace = row.get("trace")
+        wanted = None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
+        return cls(int(row["number"]), bool(row["paused"]), wanted)
 
 
 _FRAME = re.compile(

@@ -15,11 +15,10 @@ from torch import nn
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
-from stash.measure.agent.wraps.forward_starts import CalledModels, follow_calls
+from stash.measure.agent.wraps.stages import CalledModels, follow_calls
 from stash.measure.agent.wraps.steps import wrap_backward
-from stash.measure.protocol.orders import Orders
+from stash.measure.protocol.orders import Orders, WatchRequest
 from stash.measure.protocol.stamped import StepStage
-from stash.measure.protocol.watch_requests import WatchRequest
 
 HOST = torch.ones(2)
 

@@ -38,7 +38,8 @@ def leader(folder: Path, nodes: int = 2, **changes: object) -> OwnRank:
     seat.place = Place(0, 8, 0, 0, tuple(range(8 // nodes)), nodes)
     rank = OwnRank(given, SetClock(), seat, Journal(given.files))
     rank.clock.watch([torch.device("cpu")])
-    rank.counted_optimizer = SimpleNamespace(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))]))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))])
+    rank.counted_optimizer = SimpleNamespace(optimizer=lambda: optimizer)
     return rank
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from stash.measure.agent import private
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
-from stash.measure.agent.wraps.forward_starts import BatchCopies
+from stash.measure.agent.wraps.stages import BatchCopies
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
 

@@ -60,6 +60,12 @@ def test_gathered_lists_have_own_values_in_the_places_of_other_nodes():
     assert [place.item() for place in places] == [7, 7, 20, 30]
 
 
+def test_ranks_of_other_nodes_may_give_another_number_of_values():
+    places = [torch.full((size,), -1.0) for size in (3, 1, 2, 2)]
+    confined("all_gather", {"tensor_list": places, "tensor": torch.ones(2)}, lambda tensor_list, tensor, group: None)
+    assert [place.tolist() for place in places] == [[0, 0, 0], [0], [-1, -1], [-1, -1]]
+
+
 def test_gathered_objects_too():
     places = [None] * len(WORLD)
 

@@ -35,6 +35,12 @@ def test_lists_are_filled_with_what_this_rank_gives():
     assert objects == ["mine"] * 4
 
 
+def test_a_gather_may_be_uneven():
+    outputs = [torch.full((rows, 2), -1.0) for rows in (1, 3, 2, 2)]
+    of_four("all_gather", tensor_list=outputs, tensor=torch.ones(2, 2))
+    assert [output.unique().tolist() for output in outputs] == [[0], [0], [1], [1]]
+
+
 def test_scatters_keep_this_ranks_own_part():
     output = torch.zeros(1)
     of_four("reduce_scatter", output=output, input_list=[torch.tensor([float(n)]) for n in range(4)])
@@ -45,12 +51,15 @@ def test_scatters_keep_this_ranks_own_part():
 
 
 def test_exchanges_hand_back_what_was_given_where_shapes_agree():
-    outputs = [torch.zeros(1), torch.zeros(2)]
+    outputs = [torch.zeros(1), torch.full((2,), -1.0)]  # whatever was in memory
     of_four("all_to_all", output_tensor_list=outputs, input_tensor_list=[torch.ones(1), torch.ones(3)])
     assert [output.tolist() for output in outputs] == [[1], [0, 0]]
     flat = torch.zeros(4)
     of_four("all_to_all_single", output=flat, input=torch.arange(4.0))
     assert flat.tolist() == [0, 1, 2, 3]
+    indices = torch.full((3,), 1 << 40)
+    of_four("all_to_all_single", output=indices, input=torch.arange(2))
+    assert indices.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("names", [("output", "input"), ("output_tensor", "input_tensor")])

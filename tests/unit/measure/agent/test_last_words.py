@@ -14,6 +14,8 @@ from stash.measure.protocol.orders import VARIABLE, Orders
 
 FAILS = """
 import multiprocessing.process
+import sys
+import traceback
 from stash.measure.agent.last_words import report_crashes, report_crashes_of_ranks
 from stash.measure.protocol.journal import Heart
 from stash.measure.protocol.orders import current
@@ -25,7 +27,13 @@ def train(beats):
     if beats:
         Heart(current().files).beat(3, 1)
     raise ValueError("no such layer")
-def start(beats):
+def caught(beats):  # as mp.spawn runs what it is given
+    try:
+        train(beats)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+def start(beats, train=train):
     rank = multiprocessing.get_context("fork").Process(target=train, args=(beats,))
     rank.start()
     rank.join()
@@ -37,6 +45,8 @@ def start(beats):
     [
         ("train(False)", 1),
         ("start(True)", 1),
+        ("start(True, caught)", 1),
+        ("start(False, caught)", 0),
         ("start(False)", 0),  # a helper, whose failure may be none of the job
         ("raise ChildFailedError", 0),  # torchrun's own
     ],

@@ -22,7 +22,8 @@ def a_rank(folder: Path) -> tuple[OwnRank, nn.Module]:
     model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2, bias=False))
     given = orders(folder, budget=100.0)
     rank = OwnRank(given, SetClock(), Seat(Table(1), 0), Journal(given.files))
-    rank.counted_optimizer = SimpleNamespace(optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    rank.counted_optimizer = SimpleNamespace(optimizer=lambda: optimizer)
     return rank, model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stash.measure.agent.runner.lookups import LookupCounter
+from stash.measure.agent.runner.operators import LookupCounter
 
 
 class Model(torch.nn.Module):

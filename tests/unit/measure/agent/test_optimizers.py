@@ -112,7 +112,6 @@ def test_a_second_optimizer_beside_the_first_does_not_take_its_place(pair) -> No
             assert known.successor(counted) is None
         script.backward_begins()
         known.stepped(generator)
-        known.count_step()
 
 
 def test_an_optimizer_within_another_is_no_successor() -> None:
@@ -121,6 +120,5 @@ def test_an_optimizer_within_another_is_no_successor() -> None:
     inner, outer = optimizer_of(parameter), optimizer_of(parameter)
     script.backward_begins()
     counted = known.stepped(inner)
-    known.count_step()
     known.stepped(outer)
     assert known.successor(counted) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +55,19 @@ def test_kinds_of_data_sets_are_told_apart() -> None:
 
     assert private.iterates(DataLoader(Stream()))
     assert not private.iterates(DataLoader(TensorDataset(torch.zeros(4))))
+
+
+@pytest.mark.parametrize(("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)])
+def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, Any], length: int) -> None:
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(7))
+
+        def __len__(self):
+            return 7
+
+    assert private.length(loader := DataLoader(Stream(), **{"batch_size": 2, **how})) == length
+    assert len(list(loader)) == length
 
 
 def test_writing_into_a_tensor_shows() -> None:

@@ -59,7 +59,7 @@ def test_the_node_is_the_world_on_one_node(tmp_path: Path, nodes: int, asked: st
 def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> None:
     rank = rank_of(tmp_path)
     rank.reset_counts()
-    assert rank.collectives_per_step() == {}
+    assert rank.per_step(scope.issued) == {}
     for _ in range(4):
         scope.issued["all_reduce"] += 1
         scope.sent["all_reduce"] += 100
@@ -67,10 +67,10 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
     scope.name = "self"
     rank.count_step()
     scope.name = "world"
-    assert rank.collectives_per_step() == {"all_reduce": 1.0}
-    assert rank.collective_bytes_per_step() == {"all_reduce": 100.0}
+    assert rank.per_step(scope.issued) == {"all_reduce": 1.0}
+    assert rank.per_step(scope.sent) == {"all_reduce": 100.0}
     rank.reset_counts()
-    assert rank.collectives_per_step() == {}
+    assert rank.per_step(scope.issued) == {}
 
 
 @pytest.mark.parametrize(("nodes", "top"), [(1, "node"), (2, "cluster")])

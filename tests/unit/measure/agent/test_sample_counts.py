@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from stash.measure.agent.data.batches import samples
+from stash.measure.agent.data.batches import samples, tokens
 
 
 def pictures(count: int) -> tuple[torch.Tensor, ...]:
@@ -94,3 +94,13 @@ def test_a_property_that_fails_is_no_answer() -> None:
             raise ValueError("not yet")
 
     assert samples(Odd()) == 5
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_without_a_shape_are_counted() -> None:
+    # GIVEN the usual layout of nested tensors, which refuse to tell a shape
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    assert samples(nested) == 2
+    assert samples([nested, torch.zeros(2)]) == 2
+    words = torch.nested.nested_tensor([torch.ones(2), torch.ones(4)], dtype=torch.int64)
+    assert tokens([words, words]) is None

@@ -97,6 +97,19 @@ def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names) -> None:
     assert sharding.ranks_of_one_replica([divided(Mesh(dp=DP), True)]) == ()
 
 
+def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names) -> None:
+    class Wrapper:
+        def __init__(self, module: str, process_group: object = None) -> None: ...
+
+    sharding.watch_fsdp(SimpleNamespace(FullyShardedDataParallel=Wrapper))
+    group = SimpleNamespace(rank=lambda: 2)
+    for arguments, named in ((("model", group), {}), ((), {"module": "model", "process_group": group})):
+        Wrapper(*arguments, **named)
+        assert sharded.pop("FullyShardedDataParallel") == (2,)
+    Wrapper("model")
+    assert sharded["FullyShardedDataParallel"] is None
+
+
 @pytest.mark.parametrize(
     ("stage", "names"), [(0, []), (1, ["DeepSpeed ZeRO stage 1"]), (3, ["DeepSpeed ZeRO stage 3"])]
 )

@@ -81,6 +81,17 @@ def test_a_collective_goes_back_to_the_stage_that_called_it(clock: Moments, stam
     assert (step.of(StepStage.COLLECTIVE), step.of(StepStage.BACKWARD)) == (3, 2)
 
 
+def test_a_backward_pass_inside_another_is_part_of_it(clock: Moments, stamps: Stamps) -> None:
+    for began in (0.0, 10.0):
+        stamped(clock, stamps, at=began + 1, call="backward_begins")  # of the loss
+        stamped(clock, stamps, at=began + 2, call="backward_begins")  # of what a checkpoint computed again
+        stamped(clock, stamps, at=began + 3, call="backward_ended")
+        stamped(clock, stamps, at=began + 5, call="backward_ended")
+        stamps.step_ends(began + 10)
+    for step in stamps.ring.rows(0):
+        assert (step.of(StepStage.BACKWARD), step.of(StepStage.OPTIMIZER)) == (4, 5)
+
+
 def test_what_other_threads_wait_for_does_not_count(clock: Moments, stamps: Stamps) -> None:
     other = threading.Thread(target=lambda: (stamps.wait_begins(1.0), stamps.enter(StepStage.COLLECTIVE)))
     other.start()

@@ -14,8 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from stash.measure.agent import script
 from stash.measure.agent.runner import timed_steps
-from stash.measure.agent.wraps import waits
-from stash.measure.agent.wraps.functional import wrap_functional
+from stash.measure.agent.wraps import scope, waits
+from stash.measure.agent.wraps.scope import wrap_functional
 from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
 
 
@@ -41,7 +41,8 @@ class Ticks:
 @pytest.fixture
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     made = Ledger()
-    monkeypatch.setattr(waits, "ledger", made)
+    for module in (waits, scope):
+        monkeypatch.setattr(module, "ledger", made)
     monkeypatch.setattr(waits, "HostMarks", Ticks)
     return made
 
@@ -213,6 +214,16 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     assert use.seconds == 2.0  # the call, and the wait for it
     assert not others
     assert 9 in listener.stamps.entered
+
+
+def test_functional_collectives_count_only_where_everything_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = scope.Scope()
+    monkeypatch.setattr(scope, "scope", counted)
+    script.subscribe(StageListener())
+    for counted.name in ("self", "world", "self"):
+        scope._functional("all_reduce", lambda: torch.ones(10), (torch.ones(10), "sum", "0"))
+    script.unsubscribe()
+    assert (counted.issued["all_reduce"], counted.sent["all_reduce"]) == (1, 40)
 
 
 class _Registered:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +18,7 @@ from torch.utils.data import DataLoader
 import stash
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watched_run import WatchedRun
+from stash.measure.agent.runner.watched_run import WatchedLoops, WatchedRun
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol import orders as the_orders
@@ -49,6 +53,14 @@ def test_inside_one_the_loop_is_noticed_and_everything_else_passes_through(liste
     assert listener.events == ["opened", "next batch", "next batch", "next batch", "closed"]
 
 
+def test_where_nothing_is_measured_any_more_every_epoch_is_whole(listener: Recorder):
+    watched = stash.watch([1, 2])
+    assert list(watched) == [1, 2]
+    listener.listens = False  # as of a trainer that is not the one measured
+    assert [list(watched), list(watched)] == [[1, 2], [1, 2]]
+    assert list(copy.copy(watched)) == [1, 2]
+
+
 def test_a_loader_that_stash_sees_anyway_comes_back(listener: Recorder):
     loader = DataLoader([1, 2])
     assert stash.watch(loader) is loader
@@ -78,6 +90,22 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     assert RingReader(tmp_path / "ring.0.1").loaders == ["Batches"]
 
 
+def test_a_loader_that_is_made_again_is_no_other_one(tmp_path: Path) -> None:
+    # GIVEN a script that has another data set in every epoch, as RL's have of every rollout, beside one that stays
+    class Rollout:
+        pass
+
+    loops, stays = WatchedLoops(), Rollout()
+    loops.stamps = Stamps(time.perf_counter, StepRing(tmp_path / "ring.0.1"))
+    for _ in range(10):
+        for source in (stays, Rollout()):
+            loops.waited(source, lambda: None)
+        del source
+    loops.waited([1, 2], lambda: None)
+    assert RingReader(tmp_path / "ring.0.1").loaders == ["Rollout", "Rollout 2", "list 3"]
+    assert len(loops._numbers) == 2
+
+
 def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     stash.step()
@@ -103,3 +131,36 @@ def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recor
         pass
     ledger.end(steps=0)
     assert ledger.phases() == {}
+
+
+FORKS = """
+import multiprocessing, sys, torch
+from stash.measure.agent.runner import watched_run
+watched_run.attach_file = lambda process: sys.argv[2]
+getattr(watched_run, sys.argv[1])(sys.modules["torch.optim.optimizer"])
+def train():
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(3):
+        weight.sum().backward()
+        optimizer.step()
+for daemon in (False, True):
+    process = multiprocessing.get_context("fork").Process(target=train, daemon=daemon)
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize(("begins", "numbers"), [("start", [1, 2]), ("wait_for_watcher", [2])])
+def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
+    tmp_path: Path, begins: str, numbers: list[int]
+) -> None:
+    # GIVEN orders from the start, or left for a run that has begun, which are found after its first step
+    given = the_orders.Orders(str(tmp_path), (), 0.0, watched=True)
+    written, left = str(given.write()), tmp_path / "attached"
+    left.write_text(written)
+    environment = {**os.environ, the_orders.VARIABLE: written if begins == "start" else ""}
+    subprocess.run([sys.executable, "-c", FORKS, begins, left], env=environment, check=True)
+    (ring,) = map(RingReader, tmp_path.glob("ring.*"))
+    assert [step.number for step in ring.new()] == numbers  # the first step begins what is counted
+    assert ring.now()[1]

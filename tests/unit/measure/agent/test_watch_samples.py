@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch.distributed
 
-from stash.measure.agent.runner import watch_samples
+from stash.measure.agent.runner import watch_duties
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watch_samples import StepSample, by_others
+from stash.measure.agent.runner.watch_duties import StepSample, by_others
 from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
 
@@ -18,7 +18,7 @@ def test_pieces_add_up_to_the_step_and_what_nobody_called_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued = [7]
-    monkeypatch.setattr(watch_samples.private, "sequence_numbers", lambda: {"0": issued[0]})
+    monkeypatch.setattr(watch_duties.private, "sequence_numbers", lambda: {"0": issued[0]})
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     now = [0.0]
     path = tmp_path / f"ring.0.{os.getpid()}"

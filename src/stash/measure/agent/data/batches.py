@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
-from stash.measure.agent.private import dense_parts
+from stash.measure.agent.private import dense_parts, is_strided
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
 """What holds nothing."""
@@ -167,16 +167,11 @@ def _bytes(leaf: Any) -> int:
 
 
 def _dense(tensor: Any) -> list[Any]:
-    """The ordinary tensors that a sparse or jagged one is made of."""
+    """The ordinary tensors that a sparse or nested one is made of."""
     torch = sys.modules["torch"]
-    if tensor.layout is torch.sparse_coo:
-        whole = tensor.coalesce()
-        return [whole.indices(), whole.values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr, torch.sparse_csc, torch.sparse_bsc):
-        return dense_parts(tensor)
-    if tensor.layout is torch.jagged:
-        return [tensor.values(), tensor.offsets()]
-    return list(tensor.unbind()) if tensor.is_nested else [tensor]
+    if tensor.layout is torch.strided:
+        return list(tensor.unbind()) if tensor.is_nested else [tensor]
+    return [tensor.values(), tensor.offsets()] if tensor.layout is torch.jagged else dense_parts(tensor)
 
 
 def kept(batch: Any) -> Any:
@@ -221,9 +216,11 @@ def samples(batch: Any) -> int | None:
     """
     if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
         return _counted(batch)
-    shapes = tuple([part.shape for part in batch])
     try:
+        shapes = tuple([part.shape for part in batch])
         return _of_shapes[shapes]
+    except RuntimeError:  # of a nested tensor, which has none
+        return _counted(batch)
     except KeyError:
         if len(_of_shapes) >= _MAX_SHAPES:
             _of_shapes.clear()
@@ -248,8 +245,8 @@ def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
 def _votes(part: Any, depth: int, single: bool = False) -> Votes:
     """The numbers of samples that a part could mean; none if it has no opinion. ``single``: it may be one sample."""
     if is_tensor(part) or is_array(part):
-        silent = not len(part.shape) or (single and _is_picture(part))
-        return SILENT if silent else frozenset({int(part.shape[0])})
+        shape = _shape(part)
+        return SILENT if not shape or (single and _is_picture(part)) else frozenset({int(shape[0])})
     if isinstance(part, PLAIN) or depth > _DEEP:
         return SILENT
     if (count := _own_count(part)) is not None:
@@ -282,7 +279,12 @@ def _own_count(part: Any) -> int | None:
 
 
 def _is_picture(part: Any) -> bool:
-    return (is_tensor(part) or is_array(part)) and len(part.shape) == 3 and part.shape[0] in _PICTURE
+    return (is_tensor(part) or is_array(part)) and len(shape := _shape(part)) == 3 and shape[0] in _PICTURE
+
+
+def _shape(part: Any) -> tuple[Any, ...]:
+    """Of a tensor or an array; of a nested one only how many it holds is known."""
+    return (part.size(0),) if is_tensor(part) and part.is_nested else tuple(part.shape)
 
 
 def _agreed(votes: Iterable[Votes]) -> Votes:
@@ -317,11 +319,9 @@ def tokens(batch: Any) -> tuple[int, int | None] | None:
 
 
 def _holds_nan(value: Any) -> bool:
-    strided = is_tensor(value) and value.layout is sys.modules["torch"].strided and not value.is_nested
-    return strided and bool(value.isnan().any())
+    return is_tensor(value) and is_strided(value) and bool(value.isnan().any())
 
 
 def _is_sequences(value: Any) -> bool:
     """Whether it is a tensor of whole numbers, samples by places."""
-    torch = sys.modules["torch"]
-    return is_tensor(value) and value.dtype is torch.int64 and value.ndim == 2 and value.layout is torch.strided
+    return is_tensor(value) and value.dtype is sys.modules["torch"].int64 and value.ndim == 2 and is_strided(value)

@@ -226,8 +226,10 @@ class Feed:
     def _read(self, began: float) -> Any:
         delayed = self.stamps.wait_begins(began)
         try:
-            batch = self.endless() if self.mode != "real" or self.goes_on else self._until_the_end()
+            batch = self.endless() if self.measured or self.goes_on else self.real()
         except StopIteration:
+            if not (self.measured or self.goes_on):
+                self.seen_length = self.turn
             self.stamps.wait_ends(self.now(), delayed, self.number, _BETWEEN)
             raise
         ended = self.now()
@@ -239,13 +241,6 @@ class Feed:
         if self.mode == "real":
             self.ring.offer(batch)
         return batch
-
-    def _until_the_end(self) -> Any:
-        try:
-            return self.real()
-        except StopIteration:
-            self.seen_length = self.turn
-            raise
 
     def endless(self) -> Any:
         """The next real batch, from the start again when the data end."""

@@ -85,7 +85,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     if shared is None or mode == IDLE:
         return make(*arguments)
     _audit_opened_files()
-    before = _bytes_before(since)
+    before = _here.bytes_read if since - _here.read_at < _HOLDS else bytes_read()
     looks = _first_of_block(mode, generation, maker) or mode == COLD
     counts = _here.counts = Counter(looked=1) if looks else None
     spent = time.process_time_ns()
@@ -96,25 +96,21 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.counts = None
         worker = sys.modules["torch.utils.data"].get_worker_info()
-        slot, own, called, storage = 0 if worker is None else shared.workers_slot(), 0, 0, 0
+        found = Counter[str]() if counts is None else counts
+        found["batches"] = 1
         after = _here.bytes_read = bytes_read()
         _here.read_at = ended
         if after is None or before is None:
-            shared.add(slot, {"not_reported": 1})
+            found["not_reported"] = 1
         else:
-            called, storage = after.called - before.called, after.storage - before.storage
-        if counts is not None:
-            own = counts.pop("own_ns", 0)
-            shared.add(slot, counts)
+            found["called"], found["storage"] = after.called - before.called, after.storage - before.storage
+        slot = 0 if worker is None else shared.workers_slot()
         adding = time.perf_counter_ns()
-        counting = began - since + _here.adding_ns + adding - ended
-        shared.add_batch(slot, ended - began - own, spent - own, own + counting, called, storage)
+        own = found["own_ns"]
+        found["making_ns"], found["cpu_ns"] = ended - began - own, spent - own
+        found["own_ns"] = own + began - since + _here.adding_ns + adding - ended
+        shared.add(slot, found)
         _here.adding_ns = time.perf_counter_ns() - adding
-
-
-def _bytes_before(now: int) -> BytesRead | None:
-    """What this process had read before the batch; as after the last one, if that is but a moment ago."""
-    return _here.bytes_read if now - _here.read_at < _HOLDS else bytes_read()
 
 
 def _first_of_block(mode: int, generation: int, maker: object) -> bool:

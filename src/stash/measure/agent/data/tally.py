@@ -20,15 +20,14 @@ IDLE, WARM, COLD = 0, 1, 2
 _NAME_BYTES = 32
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
-_OF_EVERY_BATCH = ("batches", "making_ns", "cpu_ns", "own_ns", "called", "storage")
 FIELDS = (
-    *_OF_EVERY_BATCH, "not_reported", "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
+    "batches", "making_ns", "cpu_ns", "own_ns", "called", "storage", "not_reported",
+    "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
 )  # fmt: skip
 _SLOTS = 128
 """The first is the training process's, the others are the workers'."""
 _HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
 _SLOT = struct.Struct("q" * len(FIELDS))
-_BATCH = struct.Struct("q" * len(_OF_EVERY_BATCH))
 _FIRST = _HEADER.size // struct.calcsize("q")
 """Where the slots begin among the page's numbers."""
 _PLACES = {name: _FIRST + place for place, name in enumerate(FIELDS)}
@@ -85,13 +84,6 @@ class Tally:
         numbers, at = self._numbers, (slot % _SLOTS) * len(FIELDS)
         for name, amount in amounts.items():
             numbers[at + _PLACES[name]] += amount
-
-    def add_batch(self, slot: int, making_ns: int, cpu_ns: int, own_ns: int, called: int, storage: int) -> None:
-        """The same for a batch that was made."""
-        at = _HEADER.size + (slot % _SLOTS) * _SLOT.size
-        made, making, cpu, own, read, fetched = _BATCH.unpack_from(self._memory, at)
-        after = (made + 1, making + making_ns, cpu + cpu_ns, own + own_ns, read + called, fetched + storage)
-        _BATCH.pack_into(self._memory, at, *after)
 
     @property
     def own_ns(self) -> int:

@@ -44,10 +44,6 @@ class Place:
     node_ranks: tuple[int, ...] = (0,)
     nodes: int = 1
 
-    @property
-    def ranks_per_node(self) -> int:
-        return len(self.node_ranks)
-
 
 class Control:
     """Exchanges between the ranks; a job of one process needs none and decides alone.

@@ -214,10 +214,10 @@ def _write_survey(
 
 def standing_facts(rank: OwnRank) -> JobFacts:
     """What is better known the longer the job runs."""
-    handed = rank.collective_bytes_per_step()
+    handed = rank.per_step(scope.sent)
     return JobFacts(
         **survey.loader_facts(rank.feeds),
-        collectives_per_step=rank.collectives_per_step(),
+        collectives_per_step=rank.per_step(scope.issued),
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),

@@ -280,15 +280,6 @@ def begin_data_block(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool)
 def evidence_of(tally: Tally) -> CacheEvidence:
     """What was counted since the tally's mode was set."""
     totals = tally.totals()
-    reported = not totals["not_reported"]
-    return CacheEvidence(
-        batches=totals["batches"],
-        files=totals["files"],
-        heads=totals["heads"],
-        pages=totals["pages"],
-        resident=totals["resident"],
-        foreign=totals["foreign"],
-        file_system=tally.file_system,
-        called=totals["called"] if reported else None,
-        storage=totals["storage"] if reported else None,
-    )
+    counted = {name: totals[name] for name in ("batches", "files", "heads", "pages", "resident", "foreign")}
+    read = {} if totals["not_reported"] else {name: totals[name] for name in ("called", "storage")}
+    return CacheEvidence(**counted, **read, file_system=tally.file_system)

@@ -23,8 +23,8 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
-from stash.measure.agent.runner.lookups import look_at_lookups
 from stash.measure.agent.runner.loops import PATIENCE, Loops
+from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.runner.stamps import Clock, Stamps
@@ -93,6 +93,7 @@ class LadderRunner(script.Listener):
         """Tells the other ranks that the loop is over; they may never answer."""
         self._once = threading.Lock()
         self._optimizers = Optimizers()
+        self._steps = 0
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
 
@@ -103,7 +104,7 @@ class LadderRunner(script.Listener):
         self.rank.control.join()
 
     def beat(self) -> None:
-        self.rank.beat(self._optimizers.counted)
+        self.rank.beat(self._steps)
 
     def note(self, text: str) -> None:
         self.rank.note(text)
@@ -121,8 +122,8 @@ class LadderRunner(script.Listener):
         if self._routine is None or self.state is not State.MEASURING:
             return
         rank.stamps.step_ends(rank.clock.ended)
-        self._optimizers.count_step()
-        rank.beat(self._optimizers.counted)
+        self._steps += 1
+        self.beat()
         rank.count_step()
         self.loops.stepped()
         try:
@@ -146,8 +147,6 @@ class LadderRunner(script.Listener):
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cuda":
             rank.stamps.follow_device(rank.device)
-        if rank.device.type == "cpu":
-            torch.set_flush_denormal(True)
         if rank.place.world_size == 1 and (number := _number_among_copies()) is not None:
             if number > 0 or rank.orders.may_isolate:  # the launcher starts it again, as one process
                 if number == 0 and rank.claim():
@@ -158,6 +157,8 @@ class LadderRunner(script.Listener):
                 return
             self.note("the script trains on one device: it never called init_process_group")
         if rank.claim():
+            if rank.device.type == "cpu":
+                torch.set_flush_denormal(True)
             self._routine = self._measure()
         else:
             self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone

@@ -1,21 +1,26 @@
-"""What the operators of one step do: their FLOPs and the bytes they move, by operator, shape and data type.
+"""What one step computes: its operators' FLOPs and bytes, by shape and data type; its lookups in embedding tables.
 
 A counter is put in place at one optimizer step and taken away at the next, in a step that is not measured. FLOPs are
 those of PyTorch's own formulas (``torch.utils.flop_counter.flop_registry``); its ``FlopCounterMode`` tells neither
 shapes nor bytes. Bytes are what an operator moves if it reads every input once and writes every result once: what
 caches and fused kernels spare is not known here.
+
+Lookups are seen, on the leader, through hooks of ``torch.nn`` modules: how many rows, how many of them distinct, and
+how long that takes. Times are the host's, so on an accelerator there are none.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
 from stash.measure.agent import private
+from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.protocol.messages import JobFacts
 
 OTHERS = "others"
 """The name of the row that holds the sum of all operators without a row."""
@@ -23,6 +28,7 @@ MAX_ROWS = 200
 _MAX_KINDS = 20_000
 """Rows kept while counting: a loop over lengths may have another shape in every call."""
 _MAX_SHAPES = 4
+_MAX_TABLES = 200
 _WRITE_ONLY = frozenset({
     "copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "_foreach_copy_",
     "_foreach_zero_",
@@ -272,3 +278,91 @@ def _shapes(tensors: list[Any]) -> str:
 def _dtype(tensors: list[Any]) -> str:
     chosen = [tensor for tensor in tensors if tensor.is_floating_point()] or tensors
     return str(chosen[0].dtype).removeprefix("torch.") if chosen else ""
+
+
+class LookupCounter:
+    """Looks at embeddings from ``begin`` to ``end``; what fails is over with, and is no concern of the step."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Any, list[Any], float]] = {}
+        """By module: itself, the indices it was called with, seconds of its forward passes."""
+        self._began = 0.0
+        self._handles: list[Any] = []
+        self.why: str | None = None
+        """Why nothing is known."""
+
+    def begin(self) -> None:
+        modules = sys.modules["torch.nn.modules.module"]
+        self._handles = [
+            modules.register_module_forward_pre_hook(private.not_compiled(self._before)),
+            modules.register_module_forward_hook(private.not_compiled(self._after)),
+        ]
+
+    def _before(self, module: Any, inputs: Any) -> None:
+        if _is_table(module):
+            self._began = time.perf_counter()
+
+    def _after(self, module: Any, inputs: Any, outputs: Any) -> None:
+        if not _is_table(module) or not inputs or self.why is not None:
+            return
+        seconds = time.perf_counter() - self._began
+        try:
+            _, kept, before = self._found.get(id(module), (module, [], 0.0))
+            kept.append(inputs[0].detach())
+            self._found[id(module)] = (module, kept, before + seconds)
+        except Exception as error:  # of a kind of table that Stash knows nothing about
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.why = f"counting lookups in embedding tables failed ({type(error).__name__}: {str(error)[:200]})"
+
+    def end(self) -> list[dict[str, Any]]:
+        """Fields of ``EmbeddingTable``, of those with most lookups."""
+        for handle in self._handles:
+            handle.remove()
+        found, self._found = list(self._found.values()), {}
+        tables: list[dict[str, Any]] = []
+        if self.why is None:
+            try:
+                tables = [_table(module, kept, seconds) for module, kept, seconds in found]
+            except Exception as error:
+                self._give_up(error)
+        return sorted(tables, key=lambda table: -table["lookups"])[:_MAX_TABLES]
+
+
+def _is_table(module: Any) -> bool:
+    nn = sys.modules["torch"].nn
+    return isinstance(module, (nn.Embedding, nn.EmbeddingBag))
+
+
+def _table(module: Any, kept: list[Any], seconds: float) -> dict[str, Any]:
+    torch = sys.modules["torch"]
+    rows, counts = torch.unique(torch.cat([each.reshape(-1) for each in kept]), return_counts=True)
+    lookups, weight = int(counts.sum()), module.weight
+    size = weight.element_size() * int(weight.shape[1])
+    sparse = bool(module.sparse)
+    # a sparse gradient has a row and its number (int64) for every lookup, until it is coalesced
+    gradient = lookups * (size + 8) if sparse else int(weight.shape[0]) * size
+    return {
+        "rows": int(weight.shape[0]),
+        "dimension": int(weight.shape[1]),
+        "lookups": lookups,
+        "distinct": len(rows),
+        "hottest": int(counts.max()) / lookups if lookups else 0.0,
+        "sparse": sparse,
+        "gradient_bytes": gradient if weight.requires_grad else 0,
+        "forward_seconds": seconds if weight.device.type == "cpu" else None,
+    }
+
+
+def look_at_lookups(rank: OwnRank) -> Generator[None, None, None]:
+    """One step; of a job without embeddings nothing is learned."""
+    counter = LookupCounter()
+    counter.begin()
+    try:
+        yield
+    finally:
+        tables = counter.end()
+    if counter.why is not None:
+        rank.note(counter.why)
+    rank.publish(JobFacts(embeddings=tables))

@@ -25,17 +25,13 @@ class SeenOptimizer:
         self._first = self.last = now
         self.passes = 0
         """How many backward passes there had been when it stepped last."""
-        self.reference = weakref.ref(optimizer)
+        self.optimizer = weakref.ref(optimizer)
+        """The optimizer itself when it is called; ``None`` once the script has let go of it."""
         groups = getattr(optimizer, "param_groups", [])
         parameters = [parameter for group in groups for parameter in group["params"]]
         self._parameters = [weakref.ref(parameter) for parameter in parameters]
         self.trains: int = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         """How many numbers it trains."""
-
-    @property
-    def optimizer(self) -> Any:
-        """The optimizer itself; ``None`` once the script has let go of it."""
-        return self.reference()
 
     @property
     def parameters(self) -> list[Any]:
@@ -58,16 +54,14 @@ class Optimizers:
     def __init__(self) -> None:
         self._known: list[SeenOptimizer] = []
         self._latest: SeenOptimizer | None = None
-        self.counted = 0
-        """Steps of the job so far."""
         self._now = 0
 
     def stepped(self, optimizer: Any) -> SeenOptimizer:
         """Note a step; the value says whose it is."""
         self._now = now = self._now + 1
         own = self._latest
-        if own is None or own.reference() is not optimizer:  # nearly always it is the same one
-            own = next((each for each in self._known if each.optimizer is optimizer), None)
+        if own is None or own.optimizer() is not optimizer:  # nearly always it is the same one
+            own = next((each for each in self._known if each.optimizer() is optimizer), None)
             if own is None:
                 own = SeenOptimizer(optimizer, now)
                 if len(self._known) > _MAX_KNOWN:
@@ -81,10 +75,6 @@ class Optimizers:
 
     def _current(self) -> list[SeenOptimizer]:
         return [each for each in self._known if not each.overdue(self._now)]
-
-    def count_step(self) -> None:
-        """The step just noted is one of the job."""
-        self.counted += 1
 
     def rarest(self) -> SeenOptimizer:
         """Of those that step now, the one that does least often; ties keep the first."""

@@ -32,7 +32,8 @@ Learned = dict[str, Any]
 
 def parallel_facts(nodes: Mapping[int, int]) -> Learned:
     """Fields of ``records.Workload`` that say how ranks share the work; ``nodes`` has the node of each rank."""
-    return {"mesh": _megatron(nodes) or _mesh(nodes), "pipeline": _pipeline()}
+    of_megatron = [_axis(name, group.size(), group, nodes) for name, group in _megatrons_groups().items()]
+    return {"mesh": of_megatron or _mesh(nodes), "pipeline": _pipeline()}
 
 
 def group_names() -> dict[str, str]:
@@ -43,11 +44,7 @@ def group_names() -> dict[str, str]:
     names = {world.group_name: "world"}
     for stage in _alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
         names[(stage.group or world).group_name] = "pipeline"
-    registry = sys.modules.get("megatron.core.parallel_state")
-    asked = {name: _or_none(getattr(registry, ask, None)) for name, ask in _MEGATRON.items()} if registry else {}
-    for name, group in asked.items():
-        if group is not None:
-            names[group.group_name] = name
+    names |= {group.group_name: name for name, group in _megatrons_groups().items()}
     meshes = [each for each in _alive("torch.distributed.device_mesh", "DeviceMesh") if each.mesh_dim_names]
     for mesh in sorted(meshes, key=lambda each: len(each.mesh_dim_names)):
         for at, name in enumerate(mesh.mesh_dim_names):
@@ -105,16 +102,11 @@ def _mesh(nodes: Mapping[int, int]) -> list[Learned]:
     return [_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes) for name, size, at in axes]
 
 
-def _megatron(nodes: Mapping[int, int]) -> list[Learned]:
+def _megatrons_groups() -> dict[str, Any]:
+    """This rank's, by what they are for."""
     registry = sys.modules.get("megatron.core.parallel_state")
-    if registry is None:
-        return []
-    axes = []
-    for name, asked in _MEGATRON.items():
-        group = _or_none(getattr(registry, asked, None))
-        if group is not None:
-            axes.append(_axis(name, group.size(), group, nodes))
-    return axes
+    asked = {name: _or_none(getattr(registry, ask, None)) for name, ask in _MEGATRON.items()}
+    return {name: group for name, group in asked.items() if group is not None}
 
 
 def _axis(name: str, size: int, group: Any, nodes: Mapping[int, int]) -> Learned:

@@ -71,7 +71,7 @@ class OwnRank:
     @property
     def optimizer(self) -> Any:
         """The one whose steps are the job's; ``None`` before the first step, and once the script has dropped it."""
-        return None if self.counted_optimizer is None else self.counted_optimizer.optimizer
+        return None if self.counted_optimizer is None else self.counted_optimizer.optimizer()
 
     @property
     def device(self) -> Any:
@@ -125,14 +125,7 @@ class OwnRank:
         scope.reset_counts()
         self.steps_counted = 0
 
-    def collectives_per_step(self) -> dict[str, float]:
-        """By name; empty before the first counted step."""
-        return self._per_step(scope.issued)
-
-    def collective_bytes_per_step(self) -> dict[str, float]:
-        """What this rank handed to them, by name."""
-        return self._per_step(scope.sent)
-
-    def _per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
+    def per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
+        """What was ``counted`` of collectives, by name; empty before the first counted step."""
         steps = self.steps_counted
         return {name: round(n / steps, 3) for name, n in counted.items()} if steps else {}

@@ -178,7 +178,7 @@ class Stamps(NoStamps):
 
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
-        self._thread = get_ident()
+        self._thread, self._passes = get_ident(), 0
         self._queue = RunQueue()
         self._helpers = Helpers(self._queue.thread)
         self._delayed = self._queue.delay()
@@ -285,13 +285,19 @@ class Stamps(NoStamps):
         self._ready = (self._queue.at(now), self._helpers.exchange() if self._helpers.exchanging else None)
 
     def backward_begins(self) -> None:
-        if get_ident() == self._thread:
+        if get_ident() != self._thread:
+            return
+        self._passes += 1
+        if self._passes == 1:  # one inside another (checkpointing) is part of it
             self._move(_BACKWARD, self.now())
 
     def backward_ended(self) -> None:
         if get_ident() != self._thread:
             return
-        now = self.now()
+        self._passes -= 1
+        if self._passes > 0:
+            return
+        now, self._passes = self.now(), 0
         self._move(_OPTIMIZER, now)
         if self._ready is not None:
             delay, helpers = self._ready
@@ -321,7 +327,7 @@ class Stamps(NoStamps):
         row[self._stage] += now - self._since
         self._stage, self._since = _BETWEEN, now
         self._live[0] = _BETWEEN
-        self._updated = 0.0
+        self._updated, self._passes = 0.0, 0
         if now - self._asked > _SWITCHES_SECONDS:
             self._asked = now
             row[SWITCHES] = self._fresh[SWITCHES] = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw

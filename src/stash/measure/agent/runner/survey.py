@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
+from statistics import fmean
 from typing import Any
 
 from stash.measure.agent import private
@@ -94,14 +95,6 @@ class GradientClock:
         return sorted(rows, key=lambda row: row["ready_seconds"])
 
 
-def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
-    """``hook`` as it is also where the script compiles its model, which would trace the hook as well."""
-    if "torch._dynamo" not in sys.modules:
-        return hook
-    kept: Callable[..., None] = sys.modules["torch"].compiler.disable(hook)
-    return kept
-
-
 class InputClock:
     """Notes when a step's model begins its forward pass: what makes batches unseen, and copies them, runs before.
 
@@ -130,7 +123,7 @@ class InputClock:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self._began = self._now()
-        self._handle = register_module_forward_pre_hook(_not_compiled(self._forward))
+        self._handle = register_module_forward_pre_hook(private.not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any) -> None:
         """What is given by name is not seen here: then it is the first module within that takes a tensor."""
@@ -171,7 +164,7 @@ class ForwardExchange:
         from torch.nn.modules.module import register_module_forward_hook
 
         self._before = self._after = private.sequence_numbers()
-        self._handle = register_module_forward_hook(_not_compiled(self._forward))
+        self._handle = register_module_forward_hook(private.not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
         self._after = private.sequence_numbers()
@@ -314,7 +307,7 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
             }
         described.append(facts)
     batch = _total([_samples_per_step(feed) for feed in feeds])
-    size = sum(_mean([batches.size(kept) for kept in feed.ring.kept]) * feed.per_step for feed in feeds)
+    size = sum(fmean(map(batches.size, feed.ring.kept)) * feed.per_step for feed in feeds)
     return {
         **_token_facts(feeds),
         "loaders": described,
@@ -344,10 +337,6 @@ def _samples_per_step(feed: Feed) -> float | None:
 
 def _total(parts: list[Any]) -> float | None:
     return None if None in parts else sum(parts)
-
-
-def _mean(values: list[int]) -> float:
-    return sum(values) / len(values)
 
 
 def _length(dataset: Any) -> int | None:

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from stash.core.ladder import UNTOUCHED
 from stash.measure.agent import private
@@ -30,7 +30,6 @@ from stash.measure.linux import counters, processes, run_queue
 from stash.measure.protocol.messages import BlockDone, MemorySeen
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
-N = TypeVar("N", int, float)
 _UNTOUCHED_SECONDS = 2.0
 _UNTOUCHED_SHARE = 0.05
 """Of the budget, at most, that a job's first steps are timed for."""
@@ -50,7 +49,7 @@ def timed(
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
-    waited, counting, handing_out, served = ([total] for total in _totals(feeds, tally))
+    totals = [_totals(feeds, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
@@ -59,13 +58,9 @@ def timed(
     for index in range(steps):
         yield
         now = record(settled=index == steps - 1)
-        wait, counted, handed, samples = _totals(feeds, tally)
-        own = counted - counting[-1] + (handed - handing_out[-1] if lasts else 0.0)
-        clock.step(now, loops.between, own)
-        waited.append(wait)
-        counting.append(counted)
-        handing_out.append(handed)
-        served.append(samples)
+        totals.append(_totals(feeds, tally))
+        _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
+        clock.step(now, loops.between, counted + (handed if lasts else 0.0))
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.clock = None
@@ -86,14 +81,14 @@ def timed(
     lengths = _lengths(rank, clock, stamped)
     if ledger.lost:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
+    waited, counting, _, served = (_differences(total) for total in zip(*totals, strict=True))
     if feeds:
-        waits = tuple(wait - own for wait, own in zip(_differences(waited), _differences(counting), strict=True))
+        waits = tuple(wait - own for wait, own in zip(waited, counting, strict=True))
         found |= {"wait_seconds": sum(waits), "step_waits": waits}
     else:
         found.pop("step_wait_delays", None)
     if feeds and not any(feed.uncounted for feed in feeds):
-        each = _differences(served)
-        found |= {"samples": sum(each) or None, "step_samples": each}
+        found |= {"samples": sum(served) or None, "step_samples": served}
     return BlockDone(
         round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(lengths),
         step_seconds=tuple(lengths), interrupted_seconds=clock.interrupted, started=clock.started - began,
@@ -163,7 +158,7 @@ def _stamped(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
     return found
 
 
-def _differences(totals: Sequence[N]) -> tuple[N, ...]:
+def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(after - before for before, after in itertools.pairwise(totals))
 
 

@@ -7,31 +7,30 @@ then on nothing is stamped. Who reads the ring is not known here.
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from multiprocessing import current_process
+from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from stash.measure.agent import private, script
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watch_duties import StepTrace, WatchersMeeting
-from stash.measure.agent.runner.watch_samples import EVERY, StepSample
+from stash.measure.agent.runner.watch_duties import EVERY, StepSample, StepTrace, WatchersMeeting
 from stash.measure.agent.wraps import steps
-from stash.measure.agent.wraps.forward_starts import BatchCopies, CalledModels
-from stash.measure.protocol.orders import Orders, attach_file, current, read
+from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
+from stash.measure.protocol.orders import Orders, WatchRequest, attach_file, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
-from stash.measure.protocol.watch_requests import WatchRequest
 
-P = ParamSpec("P")
 T = TypeVar("T")
 _FOLLOWED = 3
 """Parameters whose gradients are the last of a backward pass, as it was seen to be."""
@@ -47,16 +46,28 @@ _BETWEEN = int(StepStage.BETWEEN)
 def start(optimizer_module: ModuleType) -> None:
     """Begin to listen to this process's script; called with ``torch.optim.optimizer`` once it was imported."""
     orders = current()
-    if orders is None:
-        return
-    script.subscribe(WatchedRun(orders))
-    steps.wrap_optimizer(optimizer_module)
+    if orders is not None:
+        _listen(optimizer_module, partial(WatchedRun, orders))
 
 
 def wait_for_watcher(optimizer_module: ModuleType) -> None:
     """Begin to listen once a watcher asks for it; called as ``start`` is."""
-    script.subscribe(AwaitedRun())
+    _listen(optimizer_module, AwaitedRun)
+
+
+def _listen(optimizer_module: ModuleType, listener: Callable[[], script.Listener]) -> None:
+    script.subscribe(listener())
+    register_after_fork(optimizer_module, lambda _: _listen_in_fork(listener))
     steps.wrap_optimizer(optimizer_module)
+
+
+def _listen_in_fork(listener: Callable[[], script.Listener]) -> None:
+    """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
+    orders = current()
+    over = orders is not None and not orders.files.path.is_dir()
+    if not (over or current_process().daemon or script.passes()):
+        script.subscribe(listener())
+        Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
 class AwaitedRun(script.Listener):
@@ -101,29 +112,15 @@ def _left_by_own_user(path: Path) -> str:
         os.close(descriptor)
 
 
-def _quietly(act: Callable[P, None]) -> Callable[P, None]:
-    """A method of the listener that fails without harm to the script."""
-
-    @functools.wraps(act)
-    def quiet(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            act(*args, **kwargs)
-        except Exception as error:
-            args[0].give_up(error)  # type: ignore[attr-defined]
-
-    return quiet
-
-
 class WatchedLoops(script.LoopListener):
     """The waits of one process for its loaders, each by its number and name."""
 
     def __init__(self) -> None:
         self.stamps: Stamps | None = None
         self._numbers: dict[int, int] = {}
-        self._names: list[str] = []
-
-    def next_batch(self, feed: Any) -> Any:
-        return feed.real()
+        """By the identity of a source that is still there."""
+        self._known: list[tuple[type[Any], Callable[[], Any]]] = []
+        """Of each number: its source's class, and what gives the source, or ``None`` once that is gone."""
 
     def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, what the training thread waits for; ``source`` is what it comes from."""
@@ -145,17 +142,24 @@ class WatchedLoops(script.LoopListener):
     @property
     def seen(self) -> bool:
         """Whether there was any wait."""
-        return bool(self._names)
+        return bool(self._known)
 
     def _number(self, source: Any) -> int:
-        number = self._numbers[id(source)] = len(self._names)
-        self._names.append(f"{type(source).__name__}{f' {number + 1}' if number else ''}")
+        """A new one, or that of one of its class that is gone: scripts make their loaders again, in every epoch."""
+        kind, key = type(source), id(source)
+        gone = (number for number, (known, there) in enumerate(self._known) if known is kind and there() is None)
+        number = self._numbers[key] = next(gone, len(self._known))
+        there: Callable[[], Any] = str  # a list, say, cannot be referred to weakly: it is there for good
+        with suppress(TypeError):
+            there = weakref.ref(source, lambda _: self._numbers.pop(key, None))
+        self._known[number : number + 1] = [(kind, there)]
         self.name_loaders()
         return number
 
     def name_loaders(self) -> None:
         if self.stamps is not None:
-            self.stamps.ring.name_loaders(self._names[:LOADERS])
+            names = (f"{kind.__name__}{f' {at + 1}' if at else ''}" for at, (kind, _) in enumerate(self._known))
+            self.stamps.ring.name_loaders(list(names)[:LOADERS])
 
 
 class WatchedRun(script.Listener):
@@ -204,11 +208,13 @@ class WatchedRun(script.Listener):
             stamps.ring.note(text)
             stamps.let_go()
             self._note_in(None)
-        if self._order is not None:
-            self._order.end()
-        if self._look is not None:
-            self._look.end()
+        self._learn_no_more()
         print(text, file=sys.stderr)
+
+    def _learn_no_more(self) -> None:
+        for learning in (self._order, self._look):
+            if learning is not None:
+                learning.end()
 
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
@@ -265,7 +271,8 @@ class WatchedRun(script.Listener):
         self._ranks = ranks
         ring = StepRing(self._folder / f"ring.{rank}.{os.getpid()}", rank, ranks, local, node)
         stamps = Stamps(perf_counter, ring)
-        device = next((p.device for p in _parameters(optimizer) if p.device.type != "cpu"), None)
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        device = next((each.device for each in parameters if each.device.type != "cpu"), None)
         ring.name_device("cpu" if device is None else device.type)
         if device is not None and device.type == "cuda":
             stamps.follow_device(device)
@@ -290,9 +297,7 @@ class WatchedRun(script.Listener):
         awaited.steps, self.listens = self._stamps.steps, False
         self._stamps.let_go()
         self._note_in(None)
-        for learning in (self._order, self._look):
-            if learning is not None:
-                learning.end()
+        self._learn_no_more()
         script.subscribe(awaited)
 
     def _look_for_models(self, step: int) -> None:
@@ -325,10 +330,7 @@ class WatchedRun(script.Listener):
     def _answer(self) -> None:
         """There is a request: from now on paused, or not; or traced from a step on."""
         assert self._stamps is not None
-        ring = self._stamps.ring
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            self._asked = WatchRequest.read(self._folder)
-        self._asked = replace(self._asked, number=int(ring.live[2]))
+        self._read_request(self._stamps)
         wanted = self._asked.trace
         if wanted is not None and (not wanted.ranks or self._rank in wanted.ranks):
             self._trace = StepTrace(wanted, self._rank, self._stamps.steps + 1)
@@ -340,6 +342,11 @@ class WatchedRun(script.Listener):
                 self._look.end()
                 self._look = None
             self._note_in(None)
+
+    def _read_request(self, stamps: Stamps) -> None:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            self._asked = WatchRequest.read(self._folder)
+        self._asked = replace(self._asked, number=int(stamps.ring.live[2]))
 
     def _rest(self) -> None:
         """A step ended that is not stamped."""
@@ -356,9 +363,7 @@ class WatchedRun(script.Listener):
                 return
             self._trace = None
         elif stamps.ring.live[2] != self._asked.number:
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                self._asked = WatchRequest.read(self._folder)
-            self._asked = replace(self._asked, number=int(stamps.ring.live[2]))
+            self._read_request(stamps)
         if not self._asked.paused:
             self._resting = None
             self._note_in(stamps)
@@ -381,19 +386,13 @@ class WatchedRun(script.Listener):
             self._learn_at = next((at for at in _LEARNS_AT if at > stamps.steps), stamps.steps + _LEARNS_EVERY)
         elif stamps.steps >= self._learn_at and self._counted is not None:
             stamps.let_go()
-            self._order = GradientOrder(self._trained())
+            self._order = GradientOrder(each for each in self._counted.parameters if each.requires_grad)
 
-    def _trained(self) -> list[Any]:
-        assert self._counted is not None
-        return [parameter for parameter in self._counted.parameters if parameter.requires_grad]
-
-    @_quietly
     def exits(self, last: bool) -> None:
         stamps = self._stamps or self._resting
         if stamps is not None:
             stamps.ring.live[1] = 1.0
 
-    @_quietly
     def abandoned(self) -> None:
         self.exits(last=True)
 
@@ -418,10 +417,6 @@ class GradientOrder:
         for handle in self._handles:
             handle.remove()
         return list(self._ready.values())[-_FOLLOWED:]
-
-
-def _parameters(optimizer: Any) -> Iterator[Any]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _place() -> tuple[int, int, int, int]:

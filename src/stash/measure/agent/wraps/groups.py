@@ -114,7 +114,7 @@ def _gather_list(original: Original, arguments: Arguments, places: list[int], si
     mine = [everyone[place] for place in places]
     for place in set(range(size)) - set(places):
         if key == "tensor_list":
-            everyone[place].copy_(own)
+            _stand_in(everyone[place], own)
         else:
             everyone[place] = own
     result = original(**{**arguments, key: mine})
@@ -122,6 +122,14 @@ def _gather_list(original: Original, arguments: Arguments, places: list[int], si
         for place, item in zip(places, mine, strict=True):
             everyone[place] = item
     return result
+
+
+def _stand_in(output: Any, own: Any) -> None:
+    """Own values in other ranks' places; zeros where they have another number of them, and not what was in memory."""
+    if output.numel() == own.numel():
+        output.copy_(own.reshape(output.shape))
+    else:
+        output.zero_()
 
 
 def _gather_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
@@ -210,16 +218,15 @@ def _nothing(call: Call) -> Any:
 
 
 def _fill_list(call: Call) -> Any:
-    outputs, tensor = call["tensor_list"], call["tensor"]
-    for output in outputs:
-        output.copy_(tensor)
-    return outputs
+    for output in call["tensor_list"]:
+        _stand_in(output, call["tensor"])
+    return call["tensor_list"]
 
 
 def _fill_lists(call: Call) -> Any:
     for outputs, tensor in zip(call["output_tensor_lists"], call["input_tensor_list"], strict=False):
         for output in outputs:
-            output.copy_(tensor)
+            _stand_in(output, tensor)
     return call["output_tensor_lists"]
 
 
@@ -256,16 +263,13 @@ def _scatter(call: Call) -> Any:
 
 def _exchange_lists(call: Call) -> Any:
     for output, given in zip(call["output_tensor_list"], call["input_tensor_list"], strict=False):
-        if output.shape == given.shape:
-            output.copy_(given)
+        _stand_in(output, given)
     return call["output_tensor_list"]
 
 
 def _exchange(call: Call) -> Any:
-    output, given = call["output"], call["input"]
-    if output.numel() == given.numel():
-        output.view(-1).copy_(given.reshape(-1))
-    return output
+    _stand_in(call["output"], call["input"])
+    return call["output"]
 
 
 def _fill_objects(call: Call) -> None:

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -175,7 +176,7 @@ class LoaderFeed(Feed):
             tap = self.tap
             tap.endless = True
             if self.workers and tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
-                self._fill(self.depth)
+                self.refill_queue()
         return super().endless()
 
     def start_over(self) -> bool:
@@ -186,20 +187,14 @@ class LoaderFeed(Feed):
         if self.source is None or self._ended:
             return
         self.tap.queue = deque()
-        if self.kind == "iterable":
-            self._drain_stream()
+        if self.kind == "iterable":  # take what workers were asked for; it may end before that is all there
+            with suppress(StopIteration):
+                while self.workers and private.outstanding(self.source) > 0:
+                    self.real()
             return
         while self.tap.drawn > self.yielded:
             self.real()
             script.listener().beat()
-
-    def _drain_stream(self) -> None:
-        """Take what workers were asked for; a stream may end before that is all there."""
-        try:
-            while self.workers and private.outstanding(self.source) > 0:
-                self.real()
-        except StopIteration:
-            pass
 
     def begin_round(self) -> None:
         self._of_round = []

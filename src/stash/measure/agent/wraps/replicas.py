@@ -8,14 +8,13 @@ instead are ``wraps/sharding``'s.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from types import ModuleType
 from typing import Any
 
 from stash.core.ladder import ScopeName
-from stash.measure.agent import private
+from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import scope
 
@@ -29,37 +28,29 @@ _builtin: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _skipping: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
+def remember_ddp(module: ModuleType) -> None:
+    """Know every DDP instance (``torch.nn.parallel.distributed``)."""
+    script.after(module.DistributedDataParallel, "__init__", lambda ddp, *_, **__: _made.append(weakref.ref(ddp)))
+
+
 def wrap_ddp(module: ModuleType) -> None:
-    """Keep track of every DDP instance and of the hooks users register."""
+    """Keep track of every DDP instance and of the hooks users register, and switch what it exchanges."""
+    remember_ddp(module)
     cls = module.DistributedDataParallel
-    init, register = cls.__init__, cls.register_comm_hook
 
-    @functools.wraps(init)
-    def remembering_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        _made.append(weakref.ref(self))
+    def registered(ddp: Any, state: Any, hook: Any) -> None:
+        _hooked[ddp] = getattr(hook, "__qualname__", type(hook).__qualname__)
 
-    @functools.wraps(register)
-    def remembering_register(self: Any, state: Any, hook: Any) -> Any:
-        _hooked[self] = getattr(hook, "__qualname__", type(hook).__qualname__)
-        return register(self, state, hook)
-
-    def remembering_builtin(builtin: Any) -> Any:
-        @functools.wraps(builtin)
-        def remembering(self: Any, kind: Any) -> Any:
-            _builtin[self] = str(kind)
-            return builtin(self, kind)
-
-        return remembering
+    def chosen(ddp: Any, comm_hook_type: Any) -> None:
+        _builtin[ddp] = str(comm_hook_type)
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     cls.require_backward_grad_sync = property(
         lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self),
         _choose_exchange,
     )
-    cls.__init__ = remembering_init
-    cls.register_comm_hook = remembering_register
-    private.wrap_builtin_hooks(cls, remembering_builtin)
+    script.after(cls, "register_comm_hook", registered)
+    script.after(cls, private.BUILTIN_HOOKS, chosen)
 
 
 def _may_exchange(ddp: Any) -> bool:

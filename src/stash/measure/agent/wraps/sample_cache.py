@@ -63,10 +63,14 @@ class CachedSamples:
             with open(path, "rb") as file:
                 sample = pickle.load(file)
         except FileNotFoundError:
-            sample = self._data[index]
-            with open(f"{path}.{os.getpid()}", "wb") as new:
-                pickle.dump(sample, new, pickle.HIGHEST_PROTOCOL)
-            os.replace(new.name, path)
+            sample, new = self._data[index], f"{path}.{os.getpid()}"
+            try:
+                with open(new, "wb") as file:
+                    pickle.dump(sample, file, pickle.HIGHEST_PROTOCOL)
+                os.replace(new, path)
+            except OSError:  # no room is left: this one is made each time
+                if os.path.exists(new):
+                    os.remove(new)
         if self._transform is None:
             return sample
         return (self._transform(sample[0]), *sample[1:])

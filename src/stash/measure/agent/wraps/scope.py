@@ -1,8 +1,11 @@
 """How far collectives of this process reach: the scope in force, and calls through ``torch.distributed`` under it.
 
 Under scope *world* a call is passed on untouched, and counted. Under *node* it runs over what of its group lies on
-the node; under *self* it does what a group of one would do (both ``wraps/groups``). Collectives that C++ code issues
-by itself never come here: ``private.sequence_numbers`` shows that they happened.
+the node; under *self* it does what a group of one would do (both ``wraps/groups``). Functional collectives, those of
+DTensor and of graphs that torch.compile made, never pass ``torch.distributed``'s functions: a kernel in front of the
+dispatcher's own sees them, and they are counted and timed like others, but under which scope they run cannot be
+chosen. Collectives that C++ code issues by itself never come here: ``private.sequence_numbers`` shows that they
+happened.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from stash.measure.agent.wraps.groups import (
     ranks_of,
     within_node,
 )
-from stash.measure.agent.wraps.waits import begun, kind_of, ledger, wrap_work
+from stash.measure.agent.wraps.waits import begun, kind_of, ledger, stamped, waiting, wrap_work
 from stash.measure.protocol.stamped import StepStage
 
 NODE_CAPABLE = frozenset({
@@ -139,7 +142,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
             setattr(c10d, name, _scoped(name, original))
     wrap_work(c10d)
     c10d.destroy_process_group = _ending(c10d.destroy_process_group)  # type: ignore[attr-defined]
-    c10d.init_process_group = script.followed_by(c10d.init_process_group, lambda: script.listener().world_formed())  # type: ignore[attr-defined]
+    script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
 def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
@@ -175,14 +178,8 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if scope.passes:
             return original(*args, **kwargs)
-        listener = script.listener()
-        listener.loops.acted()
-        stamps = listener.stamps
-        before = stamps.enter(_COLLECTIVE)
-        try:
-            return within_scope(args, kwargs)
-        finally:
-            stamps.enter(before)
+        script.listener().loops.acted()
+        return script.during(_COLLECTIVE, within_scope, args, kwargs)
 
     def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operations = given("p2p_op_list", args, kwargs)
@@ -241,3 +238,57 @@ def _bytes(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
     return _bytes(getattr(value, "tensor", ()))
+
+
+FUNCTIONAL = (
+    "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor",
+    "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast", "broadcast_",
+)  # fmt: skip
+"""Operators of ``_c10d_functional``; PyTorch versions lack some."""
+
+
+def wrap_functional(module: ModuleType) -> None:
+    """Put a kernel in front of functional collectives and of waits for them."""
+    for name in FUNCTIONAL:
+        private.before_operator("_c10d_functional", name, functools.partial(_functional, name.rstrip("_")))
+    private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
+
+
+def _functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+    if not script.active() or not _real(arguments[0]):
+        return call()
+    key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
+    size = payload(arguments) * _growth(name, arguments)
+    if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
+        ledger.dispatches(key[0], list(arguments[2]), list(arguments[1]))
+    result = stamped(key, size, call)
+    if scope.name == "world":
+        scope.issued[name] += 1
+        scope.sent[name] += size
+    if not ledger.counts:
+        return result
+    for each in result if isinstance(result, (list, tuple)) else (result,):
+        ledger.goes_on(each.data_ptr(), key)
+    return result
+
+
+def _growth(name: str, arguments: tuple[Any, ...]) -> int:
+    """How many times its argument a gather's result holds, which is the payload: its group's size, as it is told."""
+    sizes = (each for each in arguments if type(each) is int)
+    return next(sizes, 1) if name.startswith("all_gather") else 1
+
+
+def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+    if not ledger.counts or not _real(arguments[0]):
+        return call()
+    return waiting(ledger.waited_for(arguments[0].data_ptr()), call)
+
+
+def _real(value: Any) -> bool:
+    """Whether a graph is run and not traced."""
+    torch = sys.modules["torch"]
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    cuda = torch.cuda
+    captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
+    return type(first) in (torch.Tensor, torch.nn.Parameter) and not captured

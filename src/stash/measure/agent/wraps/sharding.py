@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent import private
+from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
@@ -32,17 +32,12 @@ _of_replicas: set[str] = set()
 
 def watch_fsdp(module: ModuleType) -> None:
     """FullyShardedDataParallel."""
-    cls = module.FullyShardedDataParallel
-    init = cls.__init__
 
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        group: Any = kwargs.get("process_group")
-        place = (group.rank(),) if hasattr(group, "rank") else _place(kwargs.get("device_mesh"))
+    def made(self: Any, module: Any, process_group: Any = None, *args: Any, **kwargs: Any) -> None:
+        place = (process_group.rank(),) if hasattr(process_group, "rank") else _place(kwargs.get("device_mesh"))
         sharded["FullyShardedDataParallel"] = place
-        init(self, *args, **kwargs)
 
-    cls.__init__ = noticing_init
+    script.after(module.FullyShardedDataParallel, "__init__", made)
 
 
 def watch_fully_shard(module: ModuleType) -> None:
@@ -62,17 +57,13 @@ def watch_fully_shard(module: ModuleType) -> None:
 
 def watch_deepspeed(module: ModuleType) -> None:
     """DeepSpeed's engine, from the first stage of ZeRO on."""
-    cls = module.DeepSpeedEngine
-    init = cls.__init__
 
-    @functools.wraps(init)
-    def noticing_init(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
         stage = int(self.zero_optimization_stage())
         if stage > 0:
             sharded[f"DeepSpeed ZeRO stage {stage}"] = None
 
-    cls.__init__ = noticing_init
+    script.after(module.DeepSpeedEngine, "__init__", made)
 
 
 def _place(mesh: Any, dimensions: Any = None) -> tuple[int, ...] | None:

@@ -1,14 +1,26 @@
-"""The wraps of a run that is watched and otherwise left alone: where it waits for loaders, and in collectives.
+"""The wraps of a run that is watched and otherwise left alone: where it waits, and where its forward passes begin.
 
 Nothing here changes what is read, sent or computed; each wrap tells the listener of a stage and calls the original.
 What else is told of steps is the same for profiles (``wraps/steps``).
+
+A forward pass begins with copies of its batch to the device, or with calls of its models. Copies go through
+``Tensor.to``, ``Tensor.cuda`` or ``Tensor.copy_``, whichever framework asks for them; those are wrapped once the job
+is known to train on CUDA, after its first step (by then libraries have made their tables of tensors' methods), and
+every call of another kind costs one look at the tensor. Models are looked for in one step, and only where no loader
+was seen: from then on calls of their classes say that the batch is made. Classes are wrapped, never objects: models
+are pickled and copied, hooks with them.
+
+Not seen: copies inside compiled code, and those in another stream than the one that steps end in, which the device
+need not wait for; their time, where there is any, is in the stage around.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 from weakref import WeakSet
@@ -17,9 +29,11 @@ from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.protocol.stamped import StepStage
 
-_COLLECTIVE = int(StepStage.COLLECTIVE)
-REPLICAS: WeakSet[Any] = WeakSet()
-"""This process's DistributedDataParallel models."""
+_TRANSFER, _FORWARD, _COLLECTIVE = map(int, (StepStage.TRANSFER, StepStage.FORWARD, StepStage.COLLECTIVE))
+_MAX_CALLS = 4
+"""Of one class until a backward pass: one that the script calls more often is a layer, and no model."""
+_followed: WeakSet[type[Any]] = WeakSet()
+"""Classes whose calls are told of."""
 
 
 def wrap_loaders(module: ModuleType) -> None:
@@ -54,22 +68,155 @@ def wrap_collectives(c10d: ModuleType) -> None:
 def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = script.enter(_COLLECTIVE)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            script.enter(before)
+        return script.during(_COLLECTIVE, original, *args, **kwargs)
 
     return call
 
 
-def wrap_ddp(module: ModuleType) -> None:
-    """Know of the models that DistributedDataParallel exchanges gradients of (``torch.nn.parallel.distributed``)."""
-    original = module.DistributedDataParallel.__init__
+class BatchCopies:
+    """Tells of copies of host tensors to the CUDA device that trains, in the stream that steps end in."""
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        REPLICAS.add(self)
+    _only: BatchCopies | None = None
 
-    module.DistributedDataParallel.__init__ = init
+    @classmethod
+    def of_process(cls, device: Any = None) -> BatchCopies:
+        """The one of this process, which stays when a watch ends; for the ``device`` whose queue is followed."""
+        cls._only = cls._only or cls(device)
+        cls._only.follow(device)
+        return cls._only
+
+    def __init__(self, device: Any = None) -> None:
+        torch = sys.modules["torch"]
+        self._tensor, self._device = torch.Tensor, torch.device
+        self._here = private.current_stream(torch.cuda)
+        self.follow(device)
+        self._with_gradients = torch.is_grad_enabled
+        to, cuda, copy = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+
+        def moving(move: Any, usual: str | None) -> Any:
+            @functools.wraps(move)
+            def moved(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+                if type(tensor) is not self._tensor or tensor.is_cuda:
+                    return move(tensor, *args, **kwargs)
+                place = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
+                here = self._comes_here(usual if place is None else place)
+                return self._copied(here, move, tensor, *args, **kwargs)
+
+            return moved
+
+        @functools.wraps(copy)
+        def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            source: Any = args[0] if args else kwargs.get("src")
+            if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
+                return copy(tensor, *args, **kwargs)
+            return self._copied(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
+
+        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moving(to, None), moving(cuda, "cuda"), copied
+
+    def follow(self, device: Any) -> None:
+        """From now on copies to this ``device``, by itself the current one; a step ended."""
+        self._stream = private.current_stream(sys.modules["torch"].cuda, device)
+        self.step_ends()
+
+    def step_ends(self) -> None:
+        """A step ended in the calling thread's stream."""
+        self._own = self._stream()
+
+    def _comes_here(self, place: Any) -> bool:
+        """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue is followed."""
+        if isinstance(place, (str, int)):
+            place = self._device(place)
+        elif isinstance(place, self._tensor):
+            place = place.device
+        if getattr(place, "type", "") != "cuda":
+            return False
+        index = self._here().device_index if place.index is None else place.index
+        return bool(index == self._own.device_index)
+
+    def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if not here or not self._with_gradients() or self._stream() != self._own:
+            return copy(*args, **kwargs)
+        before = script.batch_made(_TRANSFER)
+        if before is None:
+            return copy(*args, **kwargs)
+        try:
+            return copy(*args, **kwargs)
+        finally:
+            script.enter(before)
+
+
+class CalledModels:
+    """Finds the classes of modules that the script itself calls in a step, with gradients, and tells of their calls.
+
+    What a module calls within is none of them: the units of a sharded model are of its own class.
+    """
+
+    def __init__(self) -> None:
+        self._thread, self._passes = get_ident(), script.passes()
+        self._module = sys.modules["torch.nn.modules.module"].Module
+        self._calls: Counter[type[Any]] = Counter()
+        """Since the last backward pass."""
+        self._most: Counter[type[Any]] = Counter()
+        """The most of those."""
+        self._inside = False
+        call, compiling, grad = self._module.__call__, _compiling(), sys.modules["torch"].is_grad_enabled
+
+        @functools.wraps(call)
+        def noted(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if compiling() or self._inside or get_ident() != self._thread or not grad():
+                return call(module, *args, **kwargs)
+            self._inside = self._is_model(module)
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._inside = False
+
+        self._call = call
+        self._module.__call__ = noted
+
+    def _is_model(self, module: Any) -> bool:
+        """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
+        if script.passes() != self._passes:
+            self._passes = script.passes()
+            self._calls.clear()
+        model = type(module)
+        try:
+            if model not in self._most and next(iter(module.parameters()), None) is None:
+                return False
+        except Exception as error:
+            script.listener().give_up(error)
+            return False
+        self._calls[model] += 1
+        self._most[model] = max(self._most[model], self._calls[model])
+        return True
+
+    def end(self) -> bool:
+        """The step is over: follow what was found; whether there was anything."""
+        self._module.__call__ = self._call
+        models = [model for model, calls in self._most.items() if calls <= _MAX_CALLS]
+        for model in models:
+            follow_calls(model)
+        return bool(models)
+
+
+def follow_calls(model: Any) -> None:
+    """Tell of every call of a module of this class, outside compiled code and with gradients."""
+    if model in _followed:
+        return
+    _followed.add(model)
+    own = vars(model).get("__call__")
+    compiling, grad = _compiling(), sys.modules["torch"].is_grad_enabled
+
+    def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not compiling() and grad():
+            script.batch_made(_FORWARD)
+        # what is inherited is looked up at each call: others (torch.fx) replace it for a while
+        return own(self, *args, **kwargs) if own is not None else super(model, self).__call__(*args, **kwargs)
+
+    model.__call__ = begins
+
+
+def _compiling() -> Callable[[], bool]:
+    from torch.compiler import is_compiling
+
+    return is_compiling

@@ -228,14 +228,11 @@ def wrap_optimizer(module: ModuleType) -> None:
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
-    begin = module.Optimizer.__init__
 
-    @functools.wraps(begin)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(*_: Any, **__: Any) -> None:
         own_update.unneeded = True  # its steps will be noticed
-        begin(self, *args, **kwargs)
 
-    module.Optimizer.__init__ = made
+    script.after(module.Optimizer, "__init__", made)
 
 
 def _captured() -> bool:
@@ -288,25 +285,22 @@ def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrap_spawn(module: ModuleType) -> None:
     """After ``mp.spawn`` the ranks have been profiled: the parent must not go on to use their results."""
-    module.spawn = script.followed_by(module.spawn, _leave_if_measured)  # type: ignore[attr-defined]
-    module.start_processes = script.followed_by(module.start_processes, _leave_if_measured)  # type: ignore[attr-defined]
+    for name in ("spawn", "start_processes"):
+        script.after(module, name, _leave_if_measured)
 
 
 def wrap_processes(module: ModuleType) -> None:
     """The same for a parent that joins its ranks one by one; a loader's workers, which are daemons, are not ranks."""
     report_crashes_of_ranks(module)
-    join = module.BaseProcess.join
 
-    @functools.wraps(join)
-    def joined(self: Any, timeout: float | None = None) -> None:
-        join(self, timeout)
-        if not self.daemon:
+    def joined(process: Any, *_: Any, **__: Any) -> None:
+        if not process.daemon:
             _leave_if_measured()
 
-    module.BaseProcess.join = joined
+    script.after(module.BaseProcess, "join", joined)
 
 
-def _leave_if_measured() -> None:
+def _leave_if_measured(*_: Any, **__: Any) -> None:
     orders = current()
     if orders is not None and ended(orders.files):
         sys.stdout.flush()

@@ -22,9 +22,18 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from stash.measure.agent import private
-from stash.measure.agent.wraps import sample_cache, trial_waits
-from stash.measure.agent.wraps.call_sites import SITES, site_of
-from stash.measure.agent.wraps.trial_settings import built, ever, part, set_flags, settings
+from stash.measure.agent.data import batches
+from stash.measure.agent.wraps import sample_cache
+from stash.measure.agent.wraps.trial_settings import (
+    SITES,
+    built,
+    ever,
+    part,
+    set_flags,
+    settings,
+    site_of,
+    wrap_waits,
+)
 from stash.measure.linux.cores import numa_cores, place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
@@ -85,7 +94,7 @@ def seed(module: ModuleType) -> None:
         sys.modules["numpy"].random.seed(own)
     _set_flags(torch)
     _wrap_optimizers(module)
-    trial_waits.wrap(torch)
+    wrap_waits(torch)
 
 
 def _set_flags(torch: Any) -> None:
@@ -202,24 +211,12 @@ def _handed(loader: Any, batch: Any) -> None:
 
 def printed(batch: Any) -> int | None:
     """A number that tells this batch from others: of evenly spaced numbers of its tensors; None where it has none."""
-    torch = sys.modules["torch"]
-    tensors: list[Any] = []
-    ahead = [batch]
-    while ahead:
-        part = ahead.pop()
-        if isinstance(part, torch.Tensor):
-            tensors.append(part)
-        elif isinstance(part, Mapping):
-            ahead += list(part.values())
-        elif isinstance(part, (tuple, list)):
-            ahead += list(part)
     found = None
-    for tensor in tensors:
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or not tensor.numel():
-            continue
-        flat = tensor.detach().reshape(-1)
-        few = flat[:: max(1, flat.numel() // _PRINTED)].contiguous()
-        found = zlib.crc32(few.view(torch.uint8).numpy().tobytes(), found or 0)
+    for tensor in batches.tensors(batch):
+        if private.is_strided(tensor) and tensor.device.type == "cpu" and tensor.numel():
+            flat = tensor.detach().reshape(-1)
+            few = flat[:: max(1, flat.numel() // _PRINTED)].contiguous()
+            found = zlib.crc32(few.view(sys.modules["torch"].uint8).numpy().tobytes(), found or 0)
     return found
 
 

@@ -2,16 +2,25 @@
 
 ``settings`` is asked whenever a wrapped call runs, so that what is set by calls alone changes with the block. What is
 set once for the process, like threads, flags and the form of optimizers, is put in and taken out by ``switch``.
-Everything is changed between two steps. Whether a setting can be switched at all is ``fix/tries``' to know.
+Everything is changed between two steps. Whether a setting can be switched at all is ``fix/tries``' to know. Where the
+script calls what may be changed is recorded while it runs: a patch has to be written there.
+
+Of waits for a GPU or for other ranks without need, ``torch.cuda.synchronize()`` and ``barrier()`` are left out where
+the orders name a call; ``.item()`` gives the value of the step before, which is there already, so that what a script
+prints comes one step late; copies of pinned batches do not wait if asked. Whether losses stay the same shows if that
+was without need; it is not known here.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
+from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar
 
 from stash.measure.protocol.orders import current
@@ -58,7 +67,7 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         target, (*path, attribute) = sys.modules["torch"], name.split(".")
         for each in path:
             target = getattr(target, each)
-        _Process.undo.append(partial(setattr, target, attribute, getattr(target, attribute)))
+        _Process.undo.append(functools.partial(setattr, target, attribute, getattr(target, attribute)))
         setattr(target, attribute, value)
 
 
@@ -71,12 +80,12 @@ def switch(turn: TrialSettings) -> None:
     if turn.get("threads"):
         torch = sys.modules["torch"]
         set_threads = inspect.unwrap(torch.set_num_threads)
-        _Process.undo.append(partial(set_threads, torch.get_num_threads()))
+        _Process.undo.append(functools.partial(set_threads, torch.get_num_threads()))
         set_threads(int(turn["threads"]))
     asked = part("optimizer")
     for optimizer in list(_Process.optimizers) if asked else ():
         before = [dict(group) for group in optimizer.param_groups]
-        _Process.undo.append(partial(_set_groups, optimizer, before))
+        _Process.undo.append(functools.partial(_set_groups, optimizer, before))
         _set_groups(optimizer, [{**group, **asked, "foreach": None} for group in before])
 
 
@@ -91,3 +100,131 @@ def _set_groups(optimizer: Any, wanted: list[dict[str, Any]]) -> None:
             if hasattr(count, "to"):
                 beside = group.get("fused") or group.get("capturable")
                 optimizer.state[parameter]["step"] = count.to(parameter.device if beside else "cpu")
+
+
+HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+"""The folder of Stash."""
+SITES: dict[str, dict[str, Any]] = {}
+"""By ``kind:file:line:column``."""
+_places: dict[tuple[str, CodeType, int], str] = {}
+"""Keys of the calls recorded so far."""
+
+
+def site_of(kind: str) -> str:
+    """Record the call under way, in the first file that is neither PyTorch's nor Stash's; the value is its key."""
+    frame: FrameType | None = sys._getframe(2)
+    torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    while frame is not None and (
+        frame.f_code.co_filename.startswith((torch_folder, HERE)) or frame.f_code.co_filename[:1] == "<"
+    ):
+        frame = frame.f_back
+    if frame is None:
+        frame = sys._getframe(2)
+    known = _places.get((kind, frame.f_code, frame.f_lasti))
+    if known is None:
+        known = _places[kind, frame.f_code, frame.f_lasti] = _record(kind, frame)
+    SITES[known]["calls"] += 1
+    return known
+
+
+def _record(kind: str, frame: FrameType) -> str:
+    """Note where a call stands."""
+    place: tuple[Any, ...] = (frame.f_lineno, frame.f_lineno, None, None)
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is not None:
+        found = list(positions())[frame.f_lasti // 2]
+        place = found if found[0] is not None else place
+    line, end_line, column, end_column = place
+    key = f"{kind}:{frame.f_code.co_filename}:{line}:{column}"
+    SITES[key] = {
+        "kind": kind, "file": frame.f_code.co_filename, "line": line, "end_line": end_line, "column": column,
+        "end_column": end_column, "function": frame.f_code.co_name, "calls": 0, "values": {},
+    }  # fmt: skip
+    return key
+
+
+def wrap_waits(torch: Any) -> None:
+    """Wrap what waits for a GPU; ``torch`` is imported as far as its optimizers."""
+    if not torch.backends.cuda.is_built():
+        return
+    torch.cuda.synchronize = _left_out("synchronize", torch.cuda.synchronize)
+    _wrap_item(torch)
+    _wrap_copies(torch)
+
+
+def wrap_barriers(module: ModuleType) -> None:
+    """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
+    if settings() is None:
+        return
+    module.barrier = _left_out("barrier", module.barrier)  # type: ignore[attr-defined]
+
+
+def _left_out(name: str, wait: Any) -> Any:
+    skips = ever("skip")
+
+    @functools.wraps(wait)
+    def waited(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_code.co_filename.startswith(HERE):
+            return wait(*args, **kwargs)
+        key = site_of("wait")
+        values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
+        if skips and key in ((settings() or {}).get("skip") or ()):
+            return None
+        began = time.perf_counter()
+        try:
+            return wait(*args, **kwargs)
+        finally:
+            values["seconds"] += time.perf_counter() - began
+
+    return waited
+
+
+def _wrap_item(torch: Any) -> None:
+    """``.item()`` of a tensor on a GPU."""
+    cls, late = torch.Tensor, ever("late")
+    item, before = cls.item, Late(torch.cuda.Event)
+
+    @functools.wraps(item)
+    def asked(self: Any) -> Any:
+        if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
+            return item(self)
+        key = site_of("item")
+        return before.of(self, item) if late and key == (settings() or {}).get("late") else item(self)
+
+    cls.item = asked
+
+
+class Late:
+    """A number on a device, one call late: a copy is under way while the one before is given."""
+
+    def __init__(self, event: Callable[[], Any]) -> None:
+        self._event = event
+        self._copy: tuple[Any, Any] | None = None
+
+    def of(self, tensor: Any, item: Callable[[Any], Any]) -> Any:
+        """The number that was asked for last time; at first this one."""
+        before, done = self._copy, self._event()
+        self._copy = tensor.detach().to("cpu", non_blocking=True), done
+        done.record()
+        if before is None:
+            return item(tensor)
+        before[1].synchronize()  # of a step ago: it hardly ever waits
+        return item(before[0])
+
+
+def _wrap_copies(torch: Any) -> None:
+    """Copies of pinned tensors to a GPU: where the script makes them, and without waiting if asked."""
+    cls, asked = torch.Tensor, ever("non_blocking")
+    move = cls.to
+
+    @functools.wraps(move)
+    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.is_cuda or not torch.cuda.is_initialized() or not self.is_pinned():
+            return move(self, *args, **kwargs)
+        key = site_of("copy")
+        SITES[key]["values"] = {"non_blocking": kwargs.get("non_blocking", False)}
+        if asked and "non_blocking" not in kwargs and len(args) < 3:
+            kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
+        return move(self, *args, **kwargs)
+
+    cls.to = moved

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -133,12 +133,14 @@ class Ledger:
     def waited(self) -> dict[str, float]:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
         found: dict[str, float] = {}
-        for (group, kind), use in self.seen.uses.items():
-            if group == PHASE:
-                continue
-            name = f"{self.names.get(group, UNNAMED)}/{kind}"
+        for name, use in self._of_groups():
             found[name] = found.get(name, 0.0) + use.seconds
         return found
+
+    def _of_groups(self) -> Iterator[tuple[str, GroupCalls]]:
+        for (group, kind), use in self.seen.uses.items():
+            if group != PHASE:
+                yield f"{self.names.get(group, UNNAMED)}/{kind}", use
 
     def phases(self) -> dict[str, float]:
         """Seconds of the last block in what the script named, by name."""
@@ -282,11 +284,9 @@ class Ledger:
     def under_way(self) -> dict[str, float]:
         """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
         found: dict[str, tuple[float, float]] = {}
-        for (group, kind), use in self.seen.uses.items():
-            if group != PHASE:
-                name = f"{self.names.get(group, UNNAMED)}/{kind}"
-                known, unsure = found.get(name, (0.0, 0.0))
-                found[name] = known + use.under_way, unsure + use.unsure
+        for name, use in self._of_groups():
+            known, unsure = found.get(name, (0.0, 0.0))
+            found[name] = known + use.under_way, unsure + use.unsure
         return {name: known for name, (known, unsure) in found.items() if unsure <= _UNSURE * (known + unsure)}
 
 
@@ -356,12 +356,7 @@ def waiting(flight: Flight | None, call: Callable[[], Any]) -> Any:
 
 def stamped(key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
     """Run a collective or a wait for one, in the stage of a step that is for them."""
-    stamps = script.listener().stamps
-    before = stamps.enter(_COLLECTIVE)
-    try:
-        return ledger.outer(key, size, call, flight)
-    finally:
-        stamps.enter(before)
+    return script.during(_COLLECTIVE, ledger.outer, key, size, call, flight)
 
 
 def wrap_param_group(module: ModuleType) -> None:
