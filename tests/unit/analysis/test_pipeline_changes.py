@@ -60,11 +60,12 @@ def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
     assert slowest(found) == min(map(slowest, every))
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_orders_are_those_of_the_schedules(kind: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_orders_are_those_of_the_schedules(name: str) -> None:
     for ranks, count in itertools.product((1, 2, 5), (1, 3, 8)):
         for rank in range(ranks):
-            assert order_of(NAMES[kind], rank, ranks, count).split() == ORDERS[kind](rank, ranks, count)
+            passes = [f"{stage}{kind}{batch}" for stage, kind, batch in ORDERS[name](rank, ranks, count)]
+            assert order_of(NAMES[name], rank, ranks, count).split() == passes
 
 
 @settings(max_examples=30, deadline=None)
