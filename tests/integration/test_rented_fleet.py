@@ -42,7 +42,7 @@ def loss(model, batch):
     return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
 
 def optimizer(parameters):
-    return torch.optim.SGD(parameters, lr=0.0001)
+    return torch.optim.SGD(parameters, lr=0.00003)
 
 job = stash.spot.Job(model, loss, optimizer, Data, batch=64)
 """

@@ -38,12 +38,12 @@ dist.destroy_process_group()
 """
 RUN = """
 from pathlib import Path
-from stash.spot.commands.rented_fleet import RunOptions, run_rented_sync
+from stash.spot.commands.rented_fleet import RunOptions, run_rented
 options = RunOptions(
     plan=Path("job.plan.json"), job="train.py", sync=True, infra="aws/us-east-1", max_dollars=25.0,
-    bucket="s3://mine/run1", yes=True, checkpoint_every="{every}",
+    checkpoint_url="s3://mine/run1", yes=True, checkpoint_every="{every}",
 )
-run_rented_sync(options, ("train.py", "700"))
+run_rented(options, ("train.py", "700"))
 """
 
 pytestmark = [
