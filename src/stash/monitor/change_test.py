@@ -107,9 +107,9 @@ class ChangeTest:
     def take(self, slice: Slice) -> list[StallChange]:
         """What has begun or ended with this slice."""
         values = corrected(slice.account)
-        self._seen += 1
         if self._levels["step"].reference is None:
-            self._learn(slice, values)
+            if values["step"] > 0:  # else it only waited for a core
+                self._learn(slice, values)
             return []
         self._recent.append((slice, values))
         found = [change for name in TESTED if (change := self._judge(name)) is not None]
@@ -119,6 +119,7 @@ class ChangeTest:
         return found
 
     def _learn(self, slice: Slice, values: dict[str, float]) -> None:
+        self._seen += 1
         if self._seen <= _SKIPPED:
             return
         self._start.append((slice, values))

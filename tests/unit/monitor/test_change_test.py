@@ -39,6 +39,17 @@ def test_a_steady_run_raises_nothing() -> None:
     assert changes_of(steady(300)) == []
 
 
+def test_steps_that_only_wait_for_a_core_are_no_reference() -> None:
+    # GIVEN ranks that are ready to run, and do not, for as long as they would compute
+    only = {"contention": -0.01, "exchange": -0.02, "input": -0.01, "delay": 0.06}
+    test = ChangeTest()
+    assert changes_of([part(n, **only) for n in range(100)], test) == []
+    assert test.reference is None
+    # THEN it is found once they have cores
+    assert changes_of(steady(300), test) == []
+    assert test.reference is not None
+
+
 def test_a_rise_is_told_once_with_its_rank_and_once_more_when_it_is_over() -> None:
     slow = [part(n, input=0.03, late={1: {"input": 0.03}}) for n in range(20, 40)]
     changes = changes_of([*steady(20), *slow, *(part(n) for n in range(40, 60))])
