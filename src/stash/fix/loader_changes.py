@@ -127,7 +127,7 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
 def cached_samples() -> str:
     """The class that keeps samples, as it is put into a script."""
     text = re.sub(r"  # type: ignore.*", "", inspect.getsource(CachedSamples))
-    return f"import os\nimport pickle\n\n\n{text}"
+    return f"import os\nimport pickle\nimport re\nimport zlib\n\n\n{text}"
 
 
 def batch_changes(facts: Facts, site: Site) -> Proposal:

@@ -106,13 +106,14 @@ def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path: Path):
     torch.manual_seed(7)
     assert torch.equal(first[0][0], data[2][0])
     assert torch.equal(first[1][0], data[2][0])
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["2"]
+    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["2"]
     assert data.transform is jitter
     assert len(kept) == 4
-    # AND others find it
-    again = CachedSamples(Samples(), tmp_path / "kept")
-    assert torch.equal(again[2][0], torch.full((3,), 2.0))
-    assert again._data.made == 0
+    # AND others of the same data find it
+    again = CachedSamples(Samples(transform=jitter), tmp_path / "kept", transform=True)
+    before = again._data.made
+    assert again[2][1] == data[2][1]
+    assert again._data.made == before
     assert again.noise == 0.0
 
 
@@ -124,8 +125,16 @@ def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path: Path, monkeypat
     monkeypatch.setattr("pickle.dump", full)
     kept = CachedSamples(data := Samples(), tmp_path)
     assert [kept[1][1], kept[1][1]] == [1, 1]
-    assert data.made == 2
-    assert list(tmp_path.iterdir()) == []
+    assert data.made == 3 + 2  # by three samples it is known
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_other_data_under_the_same_folder_are_other_samples(tmp_path: Path):
+    # GIVEN samples kept of one data set, and the script started with another of the same length
+    first, second = ([torch.full((2,), number + each) for each in range(4)] for number in (0.0, 10.0))
+    assert [float(CachedSamples(first, tmp_path)[at][0]) for at in range(4)] == [0, 1, 2, 3]
+    assert [float(CachedSamples(second, tmp_path)[at][0]) for at in range(4)] == [10, 11, 12, 13]
+    assert len(CachedSamples([], tmp_path)) == 0
 
 
 def test_what_killed_trials_left_in_memory_goes_after_a_day(tmp_path: Path):
@@ -184,7 +193,7 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
     assert 'CachedSamples(data, "kept"),\n    batch_size=2,\n    num_workers=1,' in after
     assert "type: ignore" not in after
     exec(compile(after.replace("num_workers=1", "num_workers=0"), "train.py", "exec"), {"__name__": "train"})
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0", "1", "2", "3"]
+    assert sorted(path.name for path in (tmp_path / "kept").glob("*/*")) == ["0", "1", "2", "3"]
 
 
 # Waits

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -35,7 +36,8 @@ _KEPT_FREE = 0.5
 class CachedSamples:
     """Samples of a map-style data set, each made once and kept in a folder; remove it when the data change.
 
-    With ``transform``, what is kept is what the data set gives without its ``transform``, which follows each time.
+    Data sets of another length, root, or first, middle or last sample have folders of their own in it. With
+    ``transform``, what is kept is what the data set gives without its ``transform``, which follows each time.
     """
 
     def __init__(self, data, folder, transform=False):  # type: ignore[no-untyped-def]
@@ -45,9 +47,14 @@ class CachedSamples:
         if transform:
             self._data, self._transform = copy.copy(data), data.transform
             self._data.transform = self._data.transforms = None
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if os.stat(folder).st_uid != os.getuid():  # what is read from it could run
-            raise PermissionError(f"{folder} belongs to somebody else")
+        length = len(data)
+        few = [self._data[index] for index in sorted({0, length // 2, length - 1}) if length]
+        text = re.sub(r"\b0x[0-9a-f]+", "", f"{length} {getattr(data, 'root', None)} {few!r}")  # without addresses
+        self._folder = os.path.join(folder, f"{zlib.crc32(text.encode(errors='replace')):08x}")
+        for each in (folder, self._folder):
+            os.makedirs(each, mode=0o700, exist_ok=True)
+            if os.stat(each).st_uid != os.getuid():  # what is read from it could run
+                raise PermissionError(f"{each} belongs to somebody else")
 
     def __len__(self):  # type: ignore[no-untyped-def]
         return len(self._data)
