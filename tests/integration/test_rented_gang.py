@@ -95,7 +95,8 @@ def test_at_a_notice_whoever_saves_saves_and_the_node_leaves(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr + logs(tmp_path)
     assert "worker2 (g4dn.4xlarge) will be taken away in" in done.stdout
     noticed = [each for each in events(tmp_path) if each["what"] in ("notice", "saved", "left", "lost")]
-    assert [each["what"] for each in noticed] == ["notice", "saved", "left"], logs(tmp_path)
+    first, *rest = [each["what"] for each in noticed]
+    assert (first, sorted(rest)) == ("notice", ["left", "saved"]), logs(tmp_path)  # by two nodes, as they come
     assert "a checkpoint is whole after" in (tmp_path / "fake" / log_of(tmp_path, "worker2")).read_text()
     assert unended == []
 
