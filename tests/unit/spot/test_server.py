@@ -209,8 +209,8 @@ def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(monkeyp
 def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_back_replaces_itself(
     served: ShardServer,
 ) -> None:
-    with _member(served, "a") as first, _member(served, "b"):
-        for link in (first,):
+    with _member(served, "a") as first, _member(served, "b") as second:
+        for link in (first, second):  # both are let in before a third asks
             send_head(link, FrameKind.PULL, LEASE, 0)
             assert receive_head(link).message is FrameKind.PARAMETERS
         with _member(served, "c") as third:
