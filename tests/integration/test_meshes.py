@@ -32,9 +32,10 @@ def test_a_step_s_exchange_is_what_its_layers_do_not_sleep_and_the_fastest_mesh_
         assert compute is not None
         assert compute.seconds == pytest.approx(SLEEPS, abs=0.02 * breakdown.step_seconds), MESHES[tensor]
         if tensor == 1:
-            # AND so is the exchange of four shards, as the script's own clock has it without Stash
+            # AND so is the exchange of four shards, as the script's own clock has it without Stash: launches of it
+            # are up to 7 % apart, as two ranks share a node's link now more and now less evenly
             exchange = sum(wait.exchange for wait in breakdown.seen.waits if wait.name == "dp")
-            assert exchange == pytest.approx(alone - SLEEPS, abs=0.02 * breakdown.step_seconds)
+            assert exchange == pytest.approx(alone - SLEEPS, rel=0.1)
         # AND bytes are exact
         sent = payloads(tensor)
         kinds = {
