@@ -83,7 +83,7 @@ def _waterfall(fix: Fix) -> Iterator[Row]:
     """What each kept change takes off, what only several of them do together, and what is left of the step."""
     if fix.together is None or fix.after_seconds is None:
         return
-    own = {each.name: max(0.0, each.saves.value) for each in fix.kept if each.saves is not None}
+    own = {each.name: each.saves.value for each in fix.kept if each.saves is not None}
     whole, sum_of_own = fix.together.value, sum(own.values())
     factor = whole / sum_of_own if sum_of_own > whole > 0 else 1.0
     parts = {name: factor * value for name, value in own.items()}

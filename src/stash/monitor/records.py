@@ -25,6 +25,7 @@ SUFFIX = ".watch.jsonl"
 SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 _MAX_BYTES = 2**28
 
 
@@ -340,9 +341,6 @@ class RecordWriter:
         os.close(self._file)
         if not keep:
             self.path.unlink(missing_ok=True)
-
-
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
 def _encoded(line: Record) -> bytes:

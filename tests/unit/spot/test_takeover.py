@@ -39,6 +39,19 @@ def events(of: FleetRequest):  # type: ignore[no-untyped-def]
     return study_folder.read(of.folder.journal)
 
 
+def kill_the_controller(of: FleetRequest, world: FakeFleet, after: int) -> None:
+    """After so many updates; what it rented trains on, and another one may come."""
+
+    def killed(words: Sequence[str]) -> BaseException | None:
+        world.dead = world.dead or world.done > after
+        return KeyboardInterrupt() if world.dead else None
+
+    world.stops = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(of, world)
+    world.stops, world.dead = (lambda words: None), False
+
+
 def nothing_is_left(of: FleetRequest, world: FakeFleet) -> bool:
     """Nor will be, once all that was asked for has come."""
     world.clock += 3600
@@ -294,15 +307,8 @@ def test_a_controller_that_goes_on_knows_who_is_on_demand(tmp_path: Path) -> Non
     of, notes = request(tmp_path, with_on_demand(plan())), []
     world = FakeFleet(refuses=lambda text: QUOTA if "use_spot: true" in text else None)
 
-    def killed(words: Sequence[str]) -> BaseException | None:
-        world.dead = world.dead or world.done > 5000
-        return KeyboardInterrupt() if world.dead else None
-
-    world.stops = killed
-    with pytest.raises(KeyboardInterrupt):
-        run(of, world)
+    kill_the_controller(of, world, after=5000)
     first = of.secret.read_text()
-    world.stops, world.dead = (lambda words: None), False
     world.script[10_000] = lambda world: world.say("notice", on_demand(of, world)[0].rpartition("-")[2], seconds=30.0)
     secrets = []
     world.script[9000] = lambda world: secrets.append(of.secret.read_text())
@@ -368,14 +374,7 @@ def test_what_is_taken_on_is_not_planned_again_as_if_nothing_had_been_trained(tm
 
     of, world = request(tmp_path), FakeFleet()
 
-    def killed(words: Sequence[str]) -> BaseException | None:
-        world.dead = world.dead or world.done > 15_000
-        return KeyboardInterrupt() if world.dead else None
-
-    world.stops = killed
-    with pytest.raises(KeyboardInterrupt):
-        run(of, world)
-    world.stops, world.dead = (lambda words: None), False
+    kill_the_controller(of, world, after=15_000)
     assert run(of, world, policy=Listening(of)).reached
     assert known[0] > 15_000
 
@@ -389,15 +388,9 @@ def test_a_training_that_cannot_be_reached_when_it_is_taken_on_is_not_ended(tmp_
 
     of, world, notes = request(tmp_path), Deaf(), []
 
-    def killed(words: Sequence[str]) -> BaseException | None:
-        world.dead = world.dead or world.done > 5000
-        return KeyboardInterrupt() if world.dead else None
-
-    world.stops = killed
-    with pytest.raises(KeyboardInterrupt):
-        run(of, world)
+    kill_the_controller(of, world, after=5000)
     before = sorted(world.left)
-    world.stops, world.dead, world.reached = (lambda words: None), False, False
+    world.reached = False
     with pytest.raises(JobError, match=f"{of.server} does not answer by ssh"):
         run(of, world, notes=notes)
     assert sorted(world.left) == before
@@ -412,15 +405,8 @@ def test_workers_that_fail_after_a_takeover_do_not_end_what_trains(tmp_path: Pat
     of, notes = request(tmp_path, plan(seconds=2100.0)), []
     world = FakeFleet(updates=60_000)
 
-    def killed(words: Sequence[str]) -> BaseException | None:
-        world.dead = world.dead or world.done > 5000
-        return KeyboardInterrupt() if world.dead else None
-
-    world.stops = killed
-    with pytest.raises(KeyboardInterrupt):
-        run(of, world)
+    kill_the_controller(of, world, after=5000)
     first = set(world.jobs)
-    world.stops, world.dead = (lambda words: None), False
     world.fails = lambda name: None if name in first else "ValueError: mine"
     for updates, name in ((9000, "worker1"), (12_000, "worker2")):
         world.script[updates] = lambda world, name=name: world.preempt(name)

@@ -1,9 +1,7 @@
 """Run the blocks of a round: supply their batches, settle, time steps, read counters, agree on what is next.
 
 All blocks of a round train on the same batches, step for step; every round draws others. What a block adds up to
-(``timed_steps``), whether it was what it claims (``judge``) and how long it is (``block_plan``) others know. Second
-opinions are taken while no rank trains: blocks tell what a stall costs a step; the loaders by themselves, and the
-gradient exchange by itself, what a loader or a network can do.
+(``timed_steps``), whether it was what it claims (``judge``) and how long it is (``block_plan``) others know.
 """
 
 from __future__ import annotations
@@ -11,33 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_seconds, own_tally
-from stash.measure.agent.runner.block_plan import (
-    EXCHANGES_ALONE,
-    MAX_STEPS,
-    BlockSize,
-    Plan,
-    StepPace,
-    plan,
-    slowest,
-)
+from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
+from stash.measure.agent.runner import alone
+from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.parallelism import group_names, stage_layers
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
-from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol.messages import (
     BlockDone,
-    ExchangeTimed,
-    LoaderTimed,
     Message,
     PassesTimed,
     Payload,
@@ -53,13 +39,6 @@ _MAX_PASSES = 400
 _PASSES_OF_ROUNDS = 5
 _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
-_PARTS = 4
-"""Of the timing of a loader: as many as tell its spread."""
-_MIN_SECONDS = 0.03
-"""Of such a part."""
-_MAX_STEPS = 1024
-_MIN_BYTES = 4
-"""Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
 class BlockRunner:
@@ -188,10 +167,10 @@ class BlockRunner:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._plan)
+                alone.time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._plan)
             self._after_warm = None
         elif visit.scope != "self":
-            time_exchange(self._rank, visit)
+            alone.time_exchange(self._rank, visit)
 
 
 def _passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
@@ -331,98 +310,3 @@ class Supply:
 def _batches(size: BlockSize, feed: Feed) -> int:
     """A block's batches, and one more of a loop that reads a batch ahead."""
     return size.together * feed.per_step + 1
-
-
-def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, plan: Plan) -> None:
-    """Time how fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
-
-    As much runs in as in a block of ``plan``: what reads on credit at first does so here too.
-    """
-    feeds, tally = rank.feeds, own_tally()
-    size = plan.reading_alone(visit, max(feed.workers for feed in feeds))
-    for feed in feeds:
-        feed.drain()
-    if tally is not None:
-        begin_data_block(rank, tally, mode, sweeping)
-    for feed in feeds:
-        feed.begin(visit.feed, size.together * feed.per_step + feed.depth)
-    _consume(feeds, size.settle)
-    samples, parts = _timed(rank, feeds, size.steps, tally)
-    for feed in feeds:
-        feed.drain()
-    if tally is not None:
-        tally.set_mode(IDLE)
-
-    # a batch that cannot be counted has no rate, rather than one of zero
-    seconds = sum(parts)
-    own = (
-        LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds, parts)
-        if samples and seconds >= 0
-        else None
-    )
-    rank.agree(own, lambda reports: rank.publish(*(report for report in reports if report is not None)))
-
-
-def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
-    """Samples read in parts of as many steps each, and the seconds of each part.
-
-    A stream may hand out at once what it has ready, and then work for long: parts are doubled until one takes long
-    enough to tell a rate, and are repeated until they tell its spread, or took long enough without one.
-    """
-    samples, parts = 0, list[float]()
-    while len(parts) < _PARTS and sum(parts) < _PARTS * _MIN_SECONDS:
-        began = rank.clock.now() - own_seconds(tally)
-        read = _consume(feeds, steps)
-        seconds = rank.clock.now() - own_seconds(tally) - began
-        if read and seconds < _MIN_SECONDS and not parts and steps < _MAX_STEPS:
-            steps *= 2
-        else:
-            samples, parts = samples + read, [*parts, seconds]
-        if not read:
-            break
-        for feed in feeds:
-            feed.ask_for(steps * feed.per_step)
-    return samples, tuple(parts)
-
-
-def _consume(feeds: list[Feed], steps: int) -> int:
-    """Read what ``steps`` steps would from all training loaders; the value counts samples."""
-    return sum(feed.consume(feed.per_step) for _ in range(steps) for feed in feeds)
-
-
-def time_exchange(rank: OwnRank, visit: Visit) -> None:
-    """Time a step's gradients' exchange, in the scope in force, when nothing else goes on: the slowest rank's."""
-    sizes, _ = replicas.gradient_facts()
-    if not sizes:
-        return
-    group = replicas.group_in_scope(replicas.modules()[0])
-    empty = [_MIN_BYTES] * len(sizes)
-    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(EXCHANGES_ALONE)]
-    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(EXCHANGES_ALONE)]
-
-    def write(reports: list[tuple[int, list[float], list[float]]]) -> None:
-        ranks = max(size for size, _, _ in reports)
-        slowest, least = ([max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2))
-        for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
-            if ranks > 1:
-                rank.publish(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
-
-    rank.agree((1 if group is None else group.size(), whole, latency), write)
-
-
-def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
-    """Seconds for one all-reduce of every gradient bucket, in order, with nothing else going on."""
-    import torch
-    import torch.distributed as dist
-
-    whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=rank.device)
-    # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
-    on_stream = rank.device.type != "cpu"
-    buckets = [whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes]
-    with scope.untouched():
-        dist.all_reduce(torch.zeros(1, device=rank.device), group=group)
-        began = rank.clock.settled()
-        works: list[Any] = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
-        for work in works:
-            work.wait()
-        return rank.clock.settled() - began
