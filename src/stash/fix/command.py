@@ -39,6 +39,8 @@ _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
 """A launch times so many steps, within these seconds."""
+_BUSY = 0.05
+"""Of the step, what other work costs it: from there on launches watch their steps, and so know what to subtract."""
 _OUTSIDE = 3
 """Pieces of advice for what lies outside the script."""
 
@@ -159,12 +161,12 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     profiled, until = time.monotonic() - began, began + options.within
     if time.monotonic() + (profiled - session.measurement.spent()) + seconds > until:
         raise _late(session)
-    with Trials(session, until=until) as trials:
+    others = case.breakdown.disturbed
+    busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
+    with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
-            if steps is not None:
-                return trials.run(*merged(changes), options.within, steps)
-            return trials.run(*merged(changes), seconds)
+            return trials.run(*merged(changes), seconds if steps is None else options.within, steps)
 
         _say("the script as typed, with seeds of its own")
         try:

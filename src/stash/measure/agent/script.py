@@ -79,6 +79,8 @@ class Listener:
 
     listens = False
     """Whether it is to know of anything but the script's exit."""
+    counts = False
+    """Whether it is to know of steps all the same."""
     loops = LoopListener()
     """Knows of loops."""
     stamps = NoStamps()
@@ -161,6 +163,12 @@ def listener() -> Listener:
 def active() -> bool:
     """Whether this very process is being measured."""
     return bus.listener.listens
+
+
+def who_counts() -> Listener | None:
+    """Whom to tell of this process's steps; ``None`` if nobody is to know."""
+    own = bus.listener
+    return own if own.listens or own.counts else None
 
 
 def drifted() -> bool:

@@ -32,6 +32,7 @@ from stash.measure.launcher.session import ProfileSession
 _SAME_HASHES = {"PYTHONHASHSEED": "0"}
 """Sets of texts have one order in all trials."""
 _MAX_NOTES = 3
+_MOST_STEPS = 2_000
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,13 @@ class TrialRun:
 class Trials:
     """A context in which trials can be run, of the job that ``session`` has profiled and as it was started there.
 
-    ``until``: the monotonic second at which a launch that has not ended is ended.
+    ``until``: the monotonic second at which a launch that has not ended is ended. ``bare``: steps may be timed as
+    they are without Stash, which then knows less of what other work on the machine costs them.
     """
 
-    def __init__(self, session: ProfileSession, *, until: float | None = None) -> None:
+    def __init__(self, session: ProfileSession, *, until: float | None = None, bare: bool = True) -> None:
         self._measurement, self._until = session.measurement, until
-        self._number = 0
+        self._number, self._bare = 0, bare
         self._endless = False
 
     def __enter__(self) -> Trials:
@@ -87,13 +89,18 @@ class Trials:
         self._stack.close()
 
     def run(
-        self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int = 2_000
+        self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int | None = None
     ) -> TrialRun:
-        """Run the job with these settings changed and variables set; never raises for what the job does."""
-        found = self._run(settings, variables, seconds, steps)
+        """Run the job with these settings changed and variables set; never raises for what the job does.
+
+        For so many seconds, of which steps are timed as they are without Stash, or for so many ``steps``, all of
+        which are recorded.
+        """
+        most, bare = steps or _MOST_STEPS, steps is None and self._bare
+        found = self._run(settings, variables, seconds, most, bare)
         if found.short and not self._endless and found.failure is None:
             self._endless = True  # its own epochs are too short to be measured in
-            return self._run(settings, variables, seconds, steps)
+            return self._run(settings, variables, seconds, most, bare)
         return found
 
     def take_turns(self, rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
@@ -107,7 +114,14 @@ class Trials:
             rows[number // len(rungs)][number % len(rungs)] = seconds
         return [row for row in rows if len(row) == len(rungs)], found
 
-    def _run(self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int) -> TrialRun:
+    def _run(
+        self,
+        settings: Mapping[str, Any],
+        variables: Mapping[str, str],
+        seconds: float,
+        steps: int,
+        bare: bool = False,
+    ) -> TrialRun:
         before, began = self._measurement, time.monotonic()
         m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
         m.launches = self._number
@@ -116,8 +130,8 @@ class Trials:
         launches.passing, launches.until = True, self._until
         orders = launches.orders(self._folder)
         orders = replace(
-            orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, pin=False, rungs=("warm",),
-            endless=self._endless, first_round=0,
+            orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, trial_bare=bare, pin=False,
+            rungs=("warm",), endless=self._endless, first_round=0,
         )  # fmt: skip
         failure = launches.run(Member(orders, variables={**_SAME_HASHES, **variables}))
         elapsed = time.monotonic() - began

@@ -68,6 +68,8 @@ class Orders:
     trial_seconds: float = 0.0
     trial_steps: int = 0
     """How long a trial times steps, and how many at most."""
+    trial_bare: bool = False
+    """Once it has recorded some steps, a trial leaves all others alone but for when they end."""
     host: dict[str, object] = field(default_factory=dict)
     """The launcher's description of this machine, sent along to the leader."""
 

@@ -1,12 +1,16 @@
-"""How many steps a block of a trial holds."""
+"""How many steps a block of a trial holds, and which of them are left alone."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ranks_in_memory import ended, job, orders
 
 from stash.measure.agent.runner import trial
+from stash.measure.agent.wraps import trial_changes, trial_settings
+from stash.measure.agent.wraps.trial_changes import LoopBegun
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,48 @@ def test_blocks_of_whole_cycles_see_the_same_step_in_every_phase_of_a_burst():
     # THEN blocks of 19 steps differ by a fifth of the step and more, those of whole cycles do not
     assert spread(19) > 0.2 * 0.05
     assert spread(trial._whole(19, 8)) < 1e-9
+
+
+@pytest.fixture
+def recording_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_settings._Process, "rests", False)
+    monkeypatch.setattr(trial_changes, "loops_begun", [])
+
+
+@pytest.mark.usefixtures("recording_again", "one_process_after_the_other")
+def test_bare_steps_are_known_by_when_they_end_alone(tmp_path: Path) -> None:
+    # GIVEN steps of 50 ms, of which each tenth begins an epoch and each fourth one validates, too
+    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_bare=True, trial_seconds=3.0, trial_steps=1_000))
+    runner, watched = one.runner, 0
+    while not one.left and one.steps < 500:
+        runner.stepped(one.optimizer)
+        one.steps += 1
+        watched += runner.listens
+        if one.steps % 40 == 0:
+            one.clock.seconds += 5.0
+            trial_changes.loops_begun.append(LoopBegun(one.clock.seconds - 0.5, trains=False))
+        if one.steps % 10 == 0:
+            one.clock.seconds += 7.0
+            trial_changes.loops_begun.append(LoopBegun(one.clock.seconds, trains=True))
+        one.clock.seconds += 0.05
+    # THEN some steps are recorded first, and the script knows of nobody who listens after that
+    assert ended(one) == "trial done"
+    assert 8 <= watched < 40
+    # AND what belongs to epochs and validation is no step's
+    assert {round(second, 6) for block in one.blocks() for second in block.step_seconds} == {0.05}
+    assert {block.steps for block in one.blocks()} <= {19, 20}
+
+
+@pytest.mark.usefixtures("recording_again", "one_process_after_the_other")
+@pytest.mark.parametrize(
+    ("seconds", "changes"), [(0.2, {}), (0.05, {"endless": True}), (0.05, {"trial_bare": False})]
+)
+def test_steps_that_are_long_or_need_watching_are_watched(
+    tmp_path: Path, seconds: float, changes: dict[str, bool]
+) -> None:
+    given = {"trial_bare": True, **changes}
+    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=3.0, trial_steps=1_000, **given))
+    while one.runner.listens and one.steps < 500:
+        one.step(seconds)
+    assert ended(one) == "trial done"
+    assert not trial_settings.rests()

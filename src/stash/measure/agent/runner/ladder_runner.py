@@ -121,13 +121,20 @@ class LadderRunner(script.Listener):
             return
         if self._routine is None or self.state is not State.MEASURING:
             return
-        rank.stamps.step_ends(rank.clock.ended)
+        if self.counts:
+            if rank.bare_step_ended():
+                return
+        else:
+            rank.stamps.step_ends(rank.clock.ended)
+            rank.count_step()
+            self.loops.stepped()
         self._steps += 1
         self.beat()
-        rank.count_step()
-        self.loops.stepped()
         try:
             next(self._routine)
+            if rank.bare_steps:
+                self.counts, self.listens = True, False
+                return
             self.loops.step_begins()
             rank.stamps.step_begins()
         except StopIteration:

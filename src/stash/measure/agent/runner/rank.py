@@ -54,6 +54,10 @@ class OwnRank:
         """Whether the scope of exchange changes between rungs."""
         self.inseparable: str | None = None
         """Why a rank by itself does not do what it does in the whole job, if it does not."""
+        self.bare_steps = 0
+        """So many steps from now on the script is left alone, but for ``moments``; once it was, it stays so."""
+        self.moments: list[tuple[float, float]] = []
+        """Of each bare step, when it ended, and the training thread's delay by then."""
         self.drifted = False
         """Replicas have trained apart, or on replayed batches: their weights are no model."""
         self._journal = journal
@@ -119,6 +123,13 @@ class OwnRank:
     def count_step(self) -> None:
         """A step of the job ended."""
         self.steps_counted += scope.name == "world"
+
+    def bare_step_ended(self) -> bool:
+        """Note a bare step; whether more of them follow."""
+        ended = self.clock.ended
+        self.moments.append((ended, self.stamps.delay_at(ended)))
+        self.bare_steps -= 1
+        return self.bare_steps > 0
 
     def reset_counts(self) -> None:
         """Begin to count the script's own collectives, and the steps in which they are issued."""

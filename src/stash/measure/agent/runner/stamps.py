@@ -188,6 +188,10 @@ class Stamps(NoStamps):
         """Whether it is the calling thread that trains."""
         return get_ident() == self._thread
 
+    def delay_at(self, now: float) -> float:
+        """Seconds that the training thread was ready to run and had no core, by ``now``."""
+        return self._queue.at(now)
+
     @property
     def known(self) -> bool:
         """Whether this kernel counts delays."""

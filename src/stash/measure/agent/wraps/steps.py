@@ -223,8 +223,8 @@ def wrap_optimizer(module: ModuleType) -> None:
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
         own_update.unneeded = True
         own_update.others_steps += 1
-        listener = script.bus.listener
-        if listener.listens and not (may_capture and _captured()):
+        listener = script.who_counts()
+        if listener is not None and not (may_capture and _captured()):
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
@@ -250,12 +250,13 @@ def wrap_scaler(module: ModuleType) -> None:
 
     @functools.wraps(step)
     def counted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not script.active() or _captured():
+        listener = script.who_counts()
+        if listener is None or _captured():
             return step(self, optimizer, *args, **kwargs)
         before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
         if own_update.others_steps == before:
-            script.listener().skipped(optimizer)
+            listener.skipped(optimizer)
         return result
 
     module.GradScaler.step = counted

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
@@ -29,6 +29,7 @@ from stash.measure.agent.wraps.trial_settings import (
     built,
     ever,
     part,
+    rests,
     set_flags,
     settings,
     site_of,
@@ -43,6 +44,19 @@ _MAX_RECORDED = 2_000
 _PRINTED = 4_096
 """Numbers of a tensor from which its print is made."""
 _SITE = "_stash_site"
+
+
+class LoopBegun(NamedTuple):
+    """A loop over a loader got its first batch."""
+
+    came: float
+    """Seconds on ``time.perf_counter``."""
+    trains: bool
+    """Gradients were on."""
+
+
+loops_begun: list[LoopBegun] = []
+"""Once nothing else is recorded; whoever reads them clears them."""
 
 
 class _Evidence:
@@ -181,8 +195,14 @@ def _recorded(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
             batch = hand_out(self)
         finally:
             self._stash_handing = False
-        with _own_work():
-            _handed(getattr(self, "_stash_of", None), batch)
+        loader = getattr(self, "_stash_of", None)
+        if not rests():
+            with _own_work():
+                _handed(loader, batch)
+        elif loader is not None and "_stash_asked" in loader.__dict__:
+            trains = sys.modules["torch"].is_grad_enabled()
+            _handed(loader, batch)
+            loops_begun.append(LoopBegun(time.perf_counter(), trains))
         return batch
 
     return handed_out
@@ -200,12 +220,14 @@ def _with_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[st
 
 def _handed(loader: Any, batch: Any) -> None:
     """Record the print of a batch that the training loader hands out."""
-    if loader is None or not sys.modules["torch"].is_grad_enabled():
+    if loader is None:
         return
     began = loader.__dict__.pop("_stash_asked", None)
+    if not sys.modules["torch"].is_grad_enabled():
+        return
     if began is not None:
         _Evidence.epochs.append(time.perf_counter() - began)
-    if len(_Evidence.batches) < _MAX_RECORDED:
+    if len(_Evidence.batches) < _MAX_RECORDED and not rests():
         _Evidence.batches.append(printed(batch))
 
 
@@ -231,6 +253,8 @@ def wrap_fetchers(module: ModuleType) -> None:
 def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
     def seeded(self: Any, index: Any) -> Any:
+        if rests():
+            return fetch(self, index)
         torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
         with _own_work():
             in_worker = torch.utils.data.get_worker_info() is not None
@@ -360,9 +384,10 @@ def _wrap_optimizers(module: ModuleType) -> None:
 
     @functools.wraps(clear)
     def cleared(self: Any, set_to_none: bool = True) -> None:
-        with _own_work():
-            key = site_of("zero_grad")
-            SITES[key]["values"] = {"set_to_none": set_to_none}
+        if not rests():
+            with _own_work():
+                key = site_of("zero_grad")
+                SITES[key]["values"] = {"set_to_none": set_to_none}
         clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
     cls.__init__, cls.zero_grad = made, cleared
@@ -388,10 +413,11 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def recorded(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        with _own_work():
-            loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-            if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
-                _Evidence.losses.append(loss.detach().clone())
+        if not rests():
+            with _own_work():
+                loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
+                if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
+                    _Evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
     module.backward = recorded  # type: ignore[attr-defined]

@@ -34,6 +34,17 @@ class _Process:
     turn: ClassVar[TrialSettings] = {}
     undo: ClassVar[list[Callable[[], None]]] = []
     optimizers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
+    rests = False
+
+
+def rest() -> None:
+    """From now on nothing more is recorded, but where loops over loaders begin; what is set stays so."""
+    _Process.rests = True
+
+
+def rests() -> bool:
+    """Whether nothing is recorded any more."""
+    return _Process.rests
 
 
 def settings() -> TrialSettings | None:
@@ -164,7 +175,7 @@ def _left_out(name: str, wait: Any) -> Any:
 
     @functools.wraps(wait)
     def waited(*args: Any, **kwargs: Any) -> Any:
-        if sys._getframe(1).f_code.co_filename.startswith(HERE):
+        if (_Process.rests and not skips) or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return wait(*args, **kwargs)
         key = site_of("wait")
         values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
