@@ -10,6 +10,7 @@ what is kept (``decision``). How a launch is made is not known here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -102,9 +103,10 @@ class Search(Tries):
             self._ask(each)  # it is shown, and kept by no one
             active.remove(each)
         large = [each for each in active if gained(each) > _LARGE * self.typed and proven(each.saves)]
-        if large and not self.hurry() and not self.launch("screening", 0, (large[0].change.name,)):
-            self.base = (large[0].change.name,)
-            active = [each for each in active if each is not large[0]]
+        largest = max(large, key=gained, default=None)
+        if largest is not None and not self.hurry() and not self.launch("screening", 0, (largest.change.name,)):
+            self.base = (largest.change.name,)
+            active = self._that_act([each for each in active if each is not largest], [largest])
             self.step = self.stages["screening"][0][self.base]
         shown = [each for each in active if proven(each.saves)]
         active = [each for each in active if each not in shown]
@@ -148,6 +150,13 @@ class Search(Tries):
             if self._asks(each):
                 self._ask(each)
         return [*self.of(self.base), *shown, *(each for each in active if each.standing != "asks")]
+
+    def _that_act(self, others: list[Candidate], beside: Sequence[Candidate]) -> list[Candidate]:
+        """Those that change anything where loaders have no workers, if one ``beside`` them leaves none."""
+        if all(each.change.leaves_workers != 0 for each in beside):
+            return others
+        self.stand([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
+        return [each for each in others if not each.change.needs_workers]
 
     def _asks(self, each: Candidate) -> bool:
         return bool(each.change.consent) and each.change.consent not in self.allowed
@@ -220,7 +229,7 @@ class Search(Tries):
                 self.stand([other if better else each], "no difference", "another value of the same is faster")
             if better:
                 best[each.change.knob] = each
-        chosen = sorted(best.values(), key=gained, reverse=True)
+        chosen = self._that_act(sorted(best.values(), key=gained, reverse=True), tuple(best.values()))
         chosen = self._without_doubtful(chosen)
         most = max(1, int(self.left() / self.each() / LOOKS[0]) - 2)
         self.stand(chosen[most:], "unproven", NO_PROOF)
@@ -276,7 +285,7 @@ class Search(Tries):
             if not unproven:
                 return
             left = tuple(name for name in chosen if name not in unproven)
-            if len(unproven) == 1 and left and self._alternative(chosen, left):
+            if any(self._alternative(chosen, each) for each in self._shown_beside(chosen, unproven)):
                 return
             for each in self.of(unproven):
                 if each.standing not in ("failed", "other training"):
@@ -371,12 +380,13 @@ class Search(Tries):
 
     def _hopeless(self, chosen: Arm) -> bool:
         """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
-        together = self.saving("final", TYPED, chosen, 0.05)
-        if together.value > self.worth * self.typed:
+        alone = [arm for arm in self._arms(chosen) if len(arm) == 1]
+        saved = {arm: self.saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
+        if any(each.value > self.worth * self.typed for each in saved.values()):
             return False
         self.final.rounds = _FUTILE
         if len(chosen) == 1:
-            self.of(chosen)[0].saves = together
+            self.of(chosen)[0].saves = saved[chosen]
         return True
 
     def _look(self, chosen: Arm, number: int) -> tuple[str, ...]:
@@ -402,8 +412,19 @@ class Search(Tries):
             self.stand(self.of(chosen), "kept", "")
         return tuple(unproven)
 
+    def _shown_beside(self, chosen: Arm, unproven: Arm) -> list[Arm]:
+        """Arms of the same rounds without a change that was not shown, and with no other such, the fastest first.
+
+        Of one change alone it does not matter what the others did to its part.
+        """
+        rounds = self.stages.get("final", [])[: self.final.rounds] if self.final.rounds in LOOKS else []
+        arms = [tuple(name for name in chosen if name != each) for each in unproven]
+        fit = [arm for arm in arms if len(arm) == 1 or (arm and not set(arm) & set(unproven))]
+        whole = [arm for arm in fit if rounds and all(arm in row for row in rounds)]
+        return sorted(whole, key=lambda arm: fmean(row[arm] for row in rounds))
+
     def _alternative(self, chosen: Arm, left: Arm) -> bool:
-        """Keep all but the one that was not shown, if that was shown to be faster in the same rounds."""
+        """Keep what is ``left`` of those, if that was shown to be faster."""
         number = self.final.rounds
         rate = level(self._statements(chosen), number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)

@@ -167,6 +167,19 @@ class ScriptChange:
     samples: float = 1.0
     """Times as many in a step: its time counts for as many as before."""
 
+    @property
+    def leaves_workers(self) -> int | None:
+        """How many workers its loader has with it; ``None`` if it does not set that."""
+        loader = self.settings.get("loader")
+        return loader.get("num_workers") if isinstance(loader, Mapping) else None
+
+    @property
+    def needs_workers(self) -> bool:
+        """Whether all it sets is how workers go about it."""
+        loader = self.settings.get("loader")
+        names = loader.keys() - {"site"} if isinstance(loader, Mapping) else set()
+        return len(self.settings) == 1 and bool(names) and names <= {"prefetch_factor", "persistent_workers"}
+
 
 Proposal = list[ScriptChange] | str
 """Changes, or why there are none."""

@@ -84,6 +84,35 @@ def test_two_that_fight_are_not_kept_together():
     assert sum(each.standing == "kept" for each in search.candidates) == len(search.final.kept)
 
 
+def test_what_is_shown_alone_is_kept_though_another_spoils_both():
+    # GIVEN two changes that look good together until the final comparison, where one takes away what the other saves
+    def step(names: frozenset[str]) -> float:
+        final = len(job.launched) > 9
+        return 0.1 - 0.03 * ("a" in names) - 0.01 * ("b" in names) + 0.05 * (final and {"a", "b"} <= names)
+
+    job = Job(step)
+    search = searched(job, change("a"), change("b"), within=240.0)
+    # THEN the one that is shown by itself in the same rounds is kept
+    assert search.final.kept == ("a",)
+    assert standing(search) == {"a": "kept", "b": "unproven"}
+    assert search.final.together is not None
+    assert search.final.together.value == pytest.approx(0.03, rel=0.2)
+
+
+def test_without_workers_nothing_is_tried_that_only_workers_do():
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += 20
+        return [{0: 0.1, 1: 0.08 + 0.001 * number, 2: 0.05} for number in range(3)], TrialRun(None)
+
+    job = Job(lambda names: 0.05 if "workers=0" in names else 0.1)
+    prefetch = change("prefetch=4", settings={"loader": {"prefetch_factor": 4, "site": "x"}})
+    none = change("workers=0", settings={"loader": {"num_workers": 0, "site": "x"}})
+    search = searched(job, prefetch, none, turns=turns)
+    assert search.final.kept == ("workers=0",)
+    assert (search.candidates[0].standing, search.candidates[0].why) == ("no difference", "no worker is left")
+    assert not any("prefetch=4" in names for names in job.launched)
+
+
 def test_of_one_knob_the_best_value_is_kept():
     by_name = {"workers=2": 0.03, "workers=4": 0.04}
     search = searched(

@@ -34,7 +34,7 @@ _FEWEST, _MOST = 2, 100
 """Steps of a block."""
 _AT_LEAST = 8
 """Steps of a trial, however long they are."""
-_RECORDED, _RECORDED_SECONDS = (8, 20), 0.5
+_RECORDED, _RECORDED_SECONDS = (8, 100), 0.5
 """Steps that are recorded before bare ones, and for how long."""
 _SHORT = 0.1
 """Seconds of a step: longer ones are watched, which costs them little."""
