@@ -161,7 +161,7 @@ def row(found: Outcome) -> list[str]:
         "a person writes it" if found.kept and found.fixed is None else
         f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
         f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
-        f"{found.day}, {found.commit}",
+        f"{found.day}, {found.commit}, {found.machine.partition(', ')[0]}",
     ]  # fmt: skip
 
 

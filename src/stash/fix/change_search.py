@@ -10,6 +10,7 @@ what is kept (``decision``). How a launch is made is not known here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -244,18 +245,26 @@ class Search(Tries):
             self.stand([chosen.pop()], self._fallen(arm), f"together with the others: {why}")
         if len(chosen) < 2:
             return tuple(each.change.name for each in chosen)
-        for each in list(chosen):
-            rest = tuple(name for name in arm if name != each.change.name)
-            if self.launch("combining", 0, rest):
-                continue
-            part = self.stages["combining"][0][rest] - self.stages["combining"][0][arm]
-            if part < -self.worth / 2 * self.step:
-                self.stand([each], "slower", "beside the others it costs more than it saves")
-                chosen.remove(each)
-            elif (part + _SCREENED * gained(each)) / (1 + _SCREENED) < self.worth * self.step:
-                self.stand([each], "no difference", "too little beside the others")
-                chosen.remove(each)
-        return tuple(each.change.name for each in chosen)
+        for each in chosen:
+            self.launch("combining", 0, _without(arm, each))
+        while less := [each for each in chosen if self._adds_little(each, arm)]:
+            out = min(less, key=lambda each: self._part(each, arm))  # one at a time: two may do the same
+            if self._part(out, arm) < -self.worth / 2 * self.step:
+                self.stand([out], "slower", "beside the others it costs more than it saves")
+            else:
+                self.stand([out], "no difference", "too little beside the others")
+            chosen.remove(out)
+            arm = _without(arm, out)
+        return arm
+
+    def _part(self, each: Candidate, arm: Arm) -> float:
+        """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
+        row, rest = self.stages["combining"][0], _without(arm, each)
+        return row[rest] - row[arm] if rest in row and arm in row else math.inf
+
+    def _adds_little(self, each: Candidate, arm: Arm) -> bool:
+        part, worth = self._part(each, arm), self.worth * self.step
+        return part < -worth / 2 or part + _SCREENED * gained(each) < (1 + _SCREENED) * worth
 
     def _fallen(self, arm: Arm) -> ChangeStanding:
         """Where changes stand whose launch together says that they are out."""
@@ -438,3 +447,7 @@ class Search(Tries):
         dropped = [each for each in self.of(chosen) if each.change.name not in left]
         self.stand(dropped, "unproven", f"not shown beside the others in {number} rounds")
         return True
+
+
+def _without(arm: Arm, each: Candidate) -> Arm:
+    return tuple(name for name in arm if name != each.change.name)

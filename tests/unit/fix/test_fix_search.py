@@ -99,6 +99,16 @@ def test_what_is_shown_alone_is_kept_though_another_spoils_both():
     assert search.final.together.value == pytest.approx(0.03, rel=0.2)
 
 
+@pytest.mark.parametrize("both", [0.07, 0.075])
+def test_of_two_that_save_the_same_one_is_kept(both: float):
+    # GIVEN two changes of which each saves 30 ms, and both no more than one, or less
+    job = Job(lambda names: {0: 0.1, 1: 0.07, 2: both}[len(names)])
+    search = searched(job, change("a"), change("b"))
+    assert len(search.final.kept) == 1
+    assert search.final.together is not None
+    assert search.final.together.value == pytest.approx(0.03, rel=0.2)
+
+
 def test_without_workers_nothing_is_tried_that_only_workers_do():
     def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
         job.now += 20

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from ranks_in_memory import ended, job, orders
 
-from stash.measure.agent.runner import trial
+from stash.measure.agent.runner import loops, trial
 from stash.measure.agent.wraps import trial_changes, trial_settings
 from stash.measure.agent.wraps.trial_changes import LoopBegun
 
@@ -69,6 +70,27 @@ def test_bare_steps_are_known_by_when_they_end_alone(tmp_path: Path) -> None:
     # AND what belongs to epochs and validation is no step's
     assert {round(second, 6) for block in one.blocks() for second in block.step_seconds} == {0.05}
     assert {block.steps for block in one.blocks()} <= {19, 20}
+
+
+@pytest.mark.usefixtures("recording_again", "one_process_after_the_other")
+def test_a_script_that_stops_to_step_among_bare_steps_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a script that evaluates for minutes after it has trained
+    monkeypatch.setattr(loops, "PATIENCE", 0.05)
+    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_bare=True, trial_seconds=30.0, trial_steps=1_000))
+    for _ in range(100):
+        one.runner.stepped(one.optimizer)
+        one.clock.seconds += 0.05
+    assert one.runner.counts
+    assert not one.left
+    # THEN it is not waited for to its end
+    deadline = time.monotonic() + 10
+    while not one.left and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert one.left
+    assert ended(one) == "script ended"
+    assert one.blocks()
 
 
 @pytest.mark.usefixtures("recording_again", "one_process_after_the_other")

@@ -134,6 +134,7 @@ class LadderRunner(script.Listener):
             next(self._routine)
             if rank.bare_steps:
                 self.counts, self.listens = True, False
+                self.loops.leave_alone()
                 return
             self.loops.step_begins()
             rank.stamps.step_begins()

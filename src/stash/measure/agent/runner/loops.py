@@ -291,6 +291,11 @@ class Loops(script.LoopListener):
         if self.between:
             self._wait(PATIENCE_AFTER_SAVING if saved else PATIENCE)
 
+    def leave_alone(self) -> None:
+        """Steps follow whose loops tell nothing: if those do not end in a while, training is over."""
+        self.between = True
+        self._wait(PATIENCE)
+
     def stop_waiting(self) -> None:
         """Wait no more for the next epoch."""
         if self._timer is not None:
