@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from stash.fix.training_proof import apart, proof
 
 LOSSES = [2.0, 1.5, 1.25, 1.0, 0.75, 0.5]
@@ -26,6 +28,26 @@ def test_one_bit_is_another_training_where_none_is_claimed_and_rounding_where_th
     assert not proof([rank(LOSSES)], [rank(other)], "none", 0.0).holds
     assert proof([rank(LOSSES)], [rank(other)], "rounding", 0.0).holds
     assert not proof([rank(LOSSES)], [rank([*LOSSES[:-1], 0.51])], "rounding", 0.0).holds
+
+
+def grown(seed: int, factor: float = 1.0) -> list[float]:
+    """Losses of 200 steps that a difference of 1e-7 has come to spread by a tenth at the end."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(0, 1, 200) * np.minimum(0.1, 1e-7 * 1.2 ** np.arange(200))
+    return [float(each) for each in factor * 2.0 * np.exp(-np.arange(200) / 100) * (1 + noise)]
+
+
+def test_rounding_that_training_amplified_is_told_by_early_losses_and_the_mean():
+    found = proof([rank(grown(0))], [rank(grown(1))], "rounding", 0.0)
+    assert found.largest_difference > 0.01
+    assert found.holds
+    assert found.text.startswith("the first 20 losses differ by ")
+    # WHILE losses that differ from the start, or all to one side, are another training's
+    assert not proof([rank(grown(0))], [rank(grown(1, 1.002))], "rounding", 0.0).holds
+    late = [*grown(0)[:100], *grown(1, 1.1)[100:]]
+    assert not proof([rank(grown(0))], [rank(late)], "rounding", 0.0).holds
+    # AND what claims to change nothing has no such allowance
+    assert not proof([rank(grown(0))], [rank(grown(1))], "none", 0.0).holds
 
 
 def test_other_batches_are_another_training_unless_only_their_order_is_claimed():
