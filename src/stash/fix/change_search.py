@@ -37,7 +37,7 @@ PROVEN_STEPS = 200
 _SCREENED = 2
 """Rounds of screening."""
 _LARGE = 0.1
-"""Of the step: what saves more is there while everything else is tried."""
+"""Of the step: what saves more is there while everything else is tried, and goes on to be proven however noisy."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 _FUTILE = 2
@@ -142,8 +142,8 @@ class Search(Tries):
                     continue
                 each.saves = self.saving("screening", self.base, arm, 0.05)
                 worth = each.saves.value >= (1 if number else JOINED) * self.worth * step
-                noisy = number + 1 == _SCREENED and not self._asks(each) and not beyond_noise(each.saves)
-                if not worth or noisy:
+                sure = beyond_noise(each.saves) or each.saves.value >= _LARGE * step or self._asks(each)
+                if not worth or (number + 1 == _SCREENED and not sure):
                     slower = each.saves.high is not None and each.saves.high < 0
                     self.stand([each], "slower" if slower else "no difference", "")
                     active.remove(each)

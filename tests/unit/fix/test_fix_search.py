@@ -123,6 +123,16 @@ def test_without_workers_nothing_is_tried_that_only_workers_do():
     assert not any("prefetch=4" in names for names in job.launched)
 
 
+def test_a_large_saving_is_proven_though_two_rounds_were_too_noisy_to_show_it():
+    # GIVEN a change that saves a third, and a launch that something held up in the second round of screening
+    def step(names: frozenset[str]) -> float:
+        return (0.065 if names else 0.1) * (1.45 if len(job.launched) == 4 else 1.0)
+
+    job = Job(step)
+    search = searched(job, change("good"))
+    assert search.final.kept == ("good",)
+
+
 def test_of_one_knob_the_best_value_is_kept():
     by_name = {"workers=2": 0.03, "workers=4": 0.04}
     search = searched(

@@ -55,6 +55,15 @@ def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
     assert printed(["text", 3]) is None
 
 
+def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
+    class Guarded(torch.Tensor):
+        def __getitem__(self, index: Any) -> Any:
+            raise ValueError("inconsistent")
+
+    numbers = torch.arange(10_000.0)
+    assert printed(numbers.as_subclass(Guarded)) == printed(numbers)
+
+
 def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):
     # GIVEN two optimizers that step once each in every step, and a clock that goes on a second whenever it is read
     clock = count()
