@@ -271,8 +271,12 @@ class Search(Tries):
         return "failed" if arm not in self.last_proof or self.last_proof[arm].holds else "other training"
 
     def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
-        """Only those that screening showed, if there is no time to prove these again should the others not hold."""
-        sure = [each for each in chosen if proven(each.saves)]
+        """Only those that screening showed, if there is no time to prove these again should the others not hold.
+
+        What saves much, beyond noise, counts as shown: a step as typed that varies widely leaves nothing else.
+        """
+        much = [each for each in chosen if gained(each) >= _LARGE * self.step and beyond_noise(each.saves)]
+        sure = [each for each in chosen if proven(each.saves) or each in much]
         arms = len(self._arms(tuple(each.change.name for each in chosen)))
         again = len(self._arms(tuple(each.change.name for each in sure)))
         enough = self.left() >= (arms + LOOKS[0] * (arms + again)) * self.each()
