@@ -134,8 +134,8 @@ def test_a_large_saving_is_proven_though_two_rounds_were_too_noisy_to_show_it():
 
 
 def test_beside_a_step_that_varies_what_saves_most_is_not_given_up_for_what_turns_showed():
-    # GIVEN a loader whose setting turns show to save 40 ms; by launches of steps that vary by a third it saves 10, and
-    # the exchange, 50 ms more, makes them vary no more
+    # GIVEN a loader whose setting turns show to save 40 ms; by launches, which vary by a third, it saves 10, and
+    # a change of the exchange 50 ms more, with which they do not vary
     def step(names: frozenset[str]) -> float:
         calm = (0.1 - 0.01 * ("workers=0" in names)) * (1.3 if len(job.launched) % 2 else 0.8)
         return 0.045 if "bucket" in names else calm
