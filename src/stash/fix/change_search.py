@@ -246,7 +246,7 @@ class Search(Tries):
         if len(chosen) < 2:
             return tuple(each.change.name for each in chosen)
         for each in chosen:
-            self.launch("combining", 0, _without(arm, each))
+            self.launch("combining", 0, _without(arm, each.change.name))
         while less := [each for each in chosen if self._adds_little(each, arm)]:
             out = min(less, key=lambda each: self._part(each, arm))  # one at a time: two may do the same
             if self._part(out, arm) < -self.worth / 2 * self.step:
@@ -254,12 +254,12 @@ class Search(Tries):
             else:
                 self.stand([out], "no difference", "too little beside the others")
             chosen.remove(out)
-            arm = _without(arm, out)
+            arm = _without(arm, out.change.name)
         return arm
 
     def _part(self, each: Candidate, arm: Arm) -> float:
         """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
-        row, rest = self.stages["combining"][0], _without(arm, each)
+        row, rest = self.stages["combining"][0], _without(arm, each.change.name)
         return row[rest] - row[arm] if rest in row and arm in row else math.inf
 
     def _adds_little(self, each: Candidate, arm: Arm) -> bool:
@@ -275,8 +275,8 @@ class Search(Tries):
 
         What saves much, beyond noise, counts as shown: a step as typed that varies widely leaves nothing else.
         """
-        much = [each for each in chosen if gained(each) >= _LARGE * self.step and beyond_noise(each.saves)]
-        sure = [each for each in chosen if proven(each.saves) or each in much]
+        large = _LARGE * self.step
+        sure = [each for each in chosen if proven(each.saves) or (gained(each) >= large and beyond_noise(each.saves))]
         arms = len(self._arms(tuple(each.change.name for each in chosen)))
         again = len(self._arms(tuple(each.change.name for each in sure)))
         enough = self.left() >= (arms + LOOKS[0] * (arms + again)) * self.each()
@@ -348,7 +348,7 @@ class Search(Tries):
     def _arms(self, chosen: Arm) -> list[Arm]:
         if len(chosen) == 1:
             return [TYPED, chosen]
-        return [TYPED, chosen, *(tuple(name for name in chosen if name != each) for each in chosen)]
+        return [TYPED, chosen, *(_without(chosen, each) for each in chosen)]
 
     def _statements(self, chosen: Arm) -> int:
         """Statements that a final comparison may make: of all, of each one's part, of all without each."""
@@ -414,7 +414,7 @@ class Search(Tries):
         self.typed = self.final.typed_seconds or self.typed
         unproven = []
         for each in self.of(chosen):
-            rest = tuple(name for name in chosen if name != each.change.name)
+            rest = _without(chosen, each.change.name)
             each.saves = self.saving("final", rest, chosen, rate, number)
             each.proof = self.last_proof.get(chosen) if len(chosen) == 1 else each.proof
             if not proven(each.saves):
@@ -431,7 +431,7 @@ class Search(Tries):
         Of one change alone it does not matter what the others did to its part.
         """
         rounds = self.stages.get("final", [])[: self.final.rounds] if self.final.rounds in LOOKS else []
-        arms = [tuple(name for name in chosen if name != each) for each in unproven]
+        arms = [_without(chosen, each) for each in unproven]
         fit = [arm for arm in arms if len(arm) == 1 or (arm and not set(arm) & set(unproven))]
         whole = [arm for arm in fit if rounds and all(arm in row for row in rounds)]
         return sorted(whole, key=lambda arm: fmean(row[arm] for row in rounds))
@@ -453,5 +453,5 @@ class Search(Tries):
         return True
 
 
-def _without(arm: Arm, each: Candidate) -> Arm:
-    return tuple(name for name in arm if name != each.change.name)
+def _without(arm: Arm, out: str) -> Arm:
+    return tuple(name for name in arm if name != out)

@@ -61,7 +61,7 @@ def _grown(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
     first = [[{"losses": rank["losses"][:_EARLY]} for rank in ranks] for ranks in (typed, changed)]
     columns = zip(*_pairs(typed, changed, "losses"), strict=True)
     one, other = (fmean(map(float.fromhex, column)) for column in columns)
-    return apart(*first) or 0.0, abs(one - other) / max(abs(one), abs(other))
+    return apart(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
 
 
 def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:

@@ -337,7 +337,7 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
 
 
 def _workers(each: Candidate) -> int:
-    return int((each.change.settings.get("loader") or {}).get("num_workers", 0))
+    return each.change.leaves_workers or 0
 
 
 def beyond_noise(saves: Interval | None) -> bool:

@@ -77,7 +77,7 @@ def test_a_script_that_stops_to_step_among_bare_steps_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a script that evaluates for minutes after it has trained
-    monkeypatch.setattr(loops, "PATIENCE", 0.05)
+    monkeypatch.setattr(loops, "PATIENCE", 0.5)
     one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_bare=True, trial_seconds=30.0, trial_steps=1_000))
     for _ in range(100):
         one.runner.stepped(one.optimizer)

@@ -5,9 +5,10 @@ is switched (``trial_settings``). What such a launch trains on is no evidence, a
 Nothing of the ladder runs: batches, exchange and epochs are the script's own. ``wraps.trial_changes`` records losses
 and batches; what a change is worth others decide.
 
-Watching a step costs it: up to 1.3 ms of one of 3 ms were seen, which hide behind a wait in one arm of a comparison
-and not in the other. So after some steps whose losses are recorded, short steps are *bare*: of them it is known when
-each ended, and which epochs began. A host that runs ahead of its device has that time to spare.
+Watching a step costs it: half a millisecond of one of 3 ms (``bench.fix.watching``), at times more. That hides behind
+a wait in one arm of a comparison and not in the other. So after some steps whose losses are recorded, short steps are
+*bare*: of them it is known when each ended, and which epochs began. A host that runs ahead of its device has time to
+spare.
 """
 
 from __future__ import annotations
