@@ -94,7 +94,7 @@ class Truth:
 def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40) -> dict[str, float]:
     """What the job measures of itself."""
     start = [sys.executable] if ranks == 1 else [*_TORCHRUN, f"--nproc-per-node={ranks}"]
-    done = _run([*start, str(JOB), "--device", ground.device, *words, "--plain", str(steps)])
+    done = run([*start, str(JOB), "--device", ground.device, *words, "--plain", str(steps)])
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
@@ -105,7 +105,7 @@ def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = 
     options += ["--rungs", rungs] if rungs else []
     shared = ranks > ground.devices  # Stash starts no more ranks than there are GPUs: then the launcher is ours
     start = [*(("--", *_TORCHRUN) if shared else ()), f"--nproc-per-node={ranks}"]
-    _run([*_STASH, "profile", *options, *start, str(JOB), "--device", ground.device, *words])
+    run([*_STASH, "profile", *options, *start, str(JOB), "--device", ground.device, *words])
     return attribute(load(out))
 
 
@@ -120,7 +120,7 @@ def both(
 def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Iterator[tuple[str, Truth, Breakdown]]:
     """Each of these jobs of one rank: without Stash, twice in turns in one process, then under it."""
     words = [["--device", ground.device, *job, "--plain", "25"] for job in jobs.values()]
-    done = _run([sys.executable, str(JOB), "--several"], json.dumps(words))
+    done = run([sys.executable, str(JOB), "--several"], json.dumps(words))
     lines = [json.loads(line) for line in done.splitlines() if line.startswith("{")]
     for number, (name, job) in enumerate(jobs.items()):
         truth = Truth(*(line for line in lines if line["job"] == number))
@@ -131,18 +131,21 @@ _TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 _STASH = [sys.executable, "-m", "stash"]
 
 
-def _run(command: Sequence[str], text: str | None = None) -> str:
-    done = _finished(command, text)
+def run(command: Sequence[str], text: str | None = None, folder: Path = ROOT) -> str:
+    """What a command prints; raises RuntimeError with its last words if it fails."""
+    done = _finished(command, text, folder)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[1:6])} … ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
-def _finished(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
+def _finished(
+    command: Sequence[str], text: str | None = None, folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=ROOT,
+        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=folder,
         input=text,
     )  # fmt: skip
 
@@ -199,7 +202,7 @@ def watch(ground: Ground) -> list[Row]:
     rows = []
     for kind, words in TRANSFER.items():
         record, job = ground.folder / f"{kind}.watch.jsonl", [str(JOB), "--device", ground.device, *words]
-        _run([*_STASH, "watch", "-o", str(record), *job, "--steps", "100"])
+        run([*_STASH, "watch", "-o", str(record), *job, "--steps", "100"])
         window = load_watch(record).windows[-1]
         found = window.stalls["transfer"]
         if not ground.on_gpu:
@@ -340,11 +343,11 @@ def zoo(ground: Ground) -> list[Row]:
 def _of_zoo(ground: Ground, kind: str, words: list[str], steps: int = 60) -> list[Row]:
     data, out = ground.folder / kind, ground.folder / f"{kind}.stash.json"
     if not data.exists():
-        _run([*_STASH, "lab", "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
+        run([*_STASH, "lab", "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
     job = ["stash.lab.zoo.train", *words, "--data", str(data)]
     before = _untouched(ground, job, steps)
     profile = ["--rungs", "solo,warm", "--budget", str(ground.budget), "--precision", "1", "-o", str(out)]
-    _run([*_STASH, "profile", "--nproc-per-node", "1", *profile, "-m", *job])
+    run([*_STASH, "profile", "--nproc-per-node", "1", *profile, "-m", *job])
     found, name = attribute(load(out)), words[1]
     stalls = [Row(f"{name}: {each.name}", "ms", None, 1e3 * each.seconds) for each in found.stalls]
     return [step_row(found, Truth(before, _untouched(ground, job, steps)), f"{name}: step"), *stalls]
@@ -353,7 +356,7 @@ def _of_zoo(ground: Ground, kind: str, words: list[str], steps: int = 60) -> lis
 def _untouched(ground: Ground, job: Sequence[str], steps: int) -> dict[str, float]:
     """Its mean step after the first ten, by a stopwatch."""
     out = ground.folder / "moments.json"
-    _run([sys.executable, str(ROOT / "bench" / "timed.py"), str(out), *job, "--steps", str(steps)])
+    run([sys.executable, str(ROOT / "bench" / "timed.py"), str(out), *job, "--steps", str(steps)])
     moments = json.loads(out.read_text())[LEAD_IN:]
     return {"step": (moments[-1] - moments[0]) / (len(moments) - 1)}
 
@@ -364,7 +367,7 @@ def facts(ground: Ground) -> list[Row]:
     if shutil.which("nvidia-smi") is None:
         raise NotHereError("there is no nvidia-smi")
     asked = "index,memory.total,pcie.link.gen.max,pcie.link.width.max"
-    listed = _run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
+    listed = run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
     with nvml() as library:
         described = gpus(library, Path("/")).gpus if library is not None else ()
     return facts_rows(described, listed.splitlines())

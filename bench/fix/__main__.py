@@ -194,6 +194,11 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     ]
 
 
+def _ends(text: str) -> str:
+    """How it began and how it ended, in one line."""
+    return (text if len(text) < 800 else f"{text[:400]} … {text[-400:]}").replace("\n", " ")
+
+
 def main() -> int:
     options = arguments(
         __doc__,
@@ -228,7 +233,7 @@ def main() -> int:
             failed.append((job.name, "interrupted: start again for the rest"))
             break
         except (RuntimeError, OSError, ValueError, KeyError) as error:
-            failed.append((job.name, str(error)[-300:].replace("\n", " ")))
+            failed.append((job.name, _ends(str(error))))
             progress(job.name, "failed", failed[-1][1])
             continue
         keep(found[-1], JOBS)

@@ -112,6 +112,8 @@ class Fix(Record):
     """Seconds that all that is kept saves."""
     after_seconds: Number | None = None
     final_rounds: Count = 0
+    final_in_turns: bool = False
+    """Of one launch, in which arms took turns: what differs from launch to launch is in no interval."""
     tried: tuple[Tried, ...]
     launches: tuple[Launched, ...]
     advice: tuple[Sentence, ...] = ()

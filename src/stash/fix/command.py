@@ -256,7 +256,8 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
-        final_rounds=final.rounds, tried=tuple(tried), launches=tuple(search.launches), advice=_outside(case, search),
+        final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
+        advice=_outside(case, search),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
         sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip

@@ -149,18 +149,20 @@ def pin_changes(facts: Facts, site: Site) -> Proposal:
         return "the job trains on CPUs"
     if site.values["pin_memory"]:
         return "already set"
-    values, more = {"pin_memory": True}, {"stalls": ("transfer",), "forecast": facts.at_most("transfer", "prep")}
-    return [
-        _set("pin", "pin", "pin_memory False -> True", site, values, **more),
-        _set(
-            "pin+non_blocking", "pin", "pin_memory False -> True, copies non_blocking", site, values, **more,
-            settings={"non_blocking": True}, by_hand="and copy with `batch.to(device, non_blocking=True)`",
-        ),
-    ]  # fmt: skip
+    text, values = "pin_memory False -> True", {"pin_memory": True}
+    more: dict[str, Any] = {"stalls": ("transfer",), "forecast": facts.at_most("transfer", "prep")}
+    changes = [_set("pin", "pin", text, site, values, **more)]
+    waiting = [each for each in facts.every("copy") if not each.values["non_blocking"]]
+    own = tuple(each for each in facts.every_step("copy") if each in waiting)
+    if waiting or not facts.every("copy"):
+        more |= {"settings": {"non_blocking": True}, "copies": own}
+        more |= {} if own else {"by_hand": "and copy with `batch.to(device, non_blocking=True)`"}
+        changes.append(_set("pin+non_blocking", "pin", f"{text}, copies non_blocking", site, values, **more))
+    return changes
 
 
 def non_blocking_changes(facts: Facts) -> Proposal:
-    copies = facts.every("copy")
+    copies = [each for each in facts.every("copy") if each.values["pinned"]]
     if not copies:
         return "no copies of pinned batches to a GPU were seen"
     waiting = [each for each in copies if not each.values["non_blocking"]]

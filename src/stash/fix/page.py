@@ -63,10 +63,11 @@ def _minutes(seconds: float) -> str:
 
 def _verdict(fix: Fix) -> str:
     if fix.together is not None and fix.after_seconds:
+        where = "of one launch" if fix.final_in_turns else "side by side"
         times, trained = fix.step_seconds / fix.after_seconds, "" if fix.proof is None else f"; {fix.proof.text}"
         return (
             f"A step takes {in_ms(fix.after_seconds)} ms instead of {in_ms(fix.step_seconds)}: {times:.2f} times as "
-            f"fast, shown in {fix.final_rounds} rounds side by side{trained}."
+            f"fast, shown in {fix.final_rounds} rounds {where}{trained}."
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."

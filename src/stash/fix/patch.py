@@ -60,18 +60,19 @@ class Patch:
         site = change.site
         edits: list[tuple[str, Edit]] = []
         by_words: list[str] = []
-        for each in (site, *change.also):
+        written = [(each, change.writes) for each in (site, *change.also)]
+        for each, writes in [*written, *((copy, {"non_blocking": True}) for copy in change.copies)]:
             where = f"{_short(each.file)}:{each.line}"
             if each.in_library:
-                text = f"{where} is in a library, which no patch changes: set {_arguments(change)} there"
+                text = f"{where} is in a library, which no patch changes: set {_arguments(writes)} there"
                 return Written("explained", text)
             source, call = self._call(each)
             if source is None or call is None:
-                text = f"the call at {where} was not found again: set {_arguments(change)} there"
+                text = f"the call at {where} was not found again: set {_arguments(writes)} there"
                 return Written("explained", text)
             if change.around is not None:
                 return self._around(change, change.around, source, call)
-            for name, value in _with_companions(change.writes, call).items():
+            for name, value in _with_companions(writes, call).items():
                 position, now = POSITIONS.get((each.kind, name)), each.values.get(name)
                 found = source.argument(call, name, value, position, now)
                 if isinstance(found, Edit):
@@ -81,13 +82,15 @@ class Patch:
                 elif isinstance(found, FromConfig):
                     by_words.append(_in_config(found, words))
                 else:
-                    text = f"at {where} set {_arguments(change)}: no patch does, as {found}"
+                    text = f"at {where} set {_arguments(writes)}: no patch does, as {found}"
                     return Written("explained", text, each.file, each.line)
         by_words = list(dict.fromkeys(by_words))
         if by_words and not edits:
             return Written("command", ", ".join(by_words), site.file, site.line)
         if not self._take(edits):
-            return Written("explained", f"at {where} set {_arguments(change)}: {_NO_PYTHON}", site.file, site.line)
+            return Written(
+                "explained", f"at {where} set {_arguments(change.writes)}: {_NO_PYTHON}", site.file, site.line
+            )
         more = [*by_words, *([change.by_hand] if change.by_hand else [])]
         return Written("patch", "; ".join(more), site.file, site.line)
 
@@ -208,8 +211,8 @@ def text_of(path: Path) -> str:
     return content.decode()
 
 
-def _arguments(change: ScriptChange) -> str:
-    return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in change.writes.items()])
+def _arguments(writes: Mapping[str, Any]) -> str:
+    return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
 
 
 def _in_config(found: FromConfig, words: Sequence[str]) -> str:

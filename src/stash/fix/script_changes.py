@@ -150,6 +150,8 @@ class ScriptChange:
     """Where they go as well: a trial changes every call of a kind, and a patch writes all of them or none."""
     writes: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the call at ``site``, by name."""
+    copies: tuple[Site, ...] = ()
+    """Copies of batches that get ``non_blocking=True`` with it."""
     line: str = ""
     """A statement to add after the script's imports."""
     around: tuple[str, str] | None = None

@@ -253,12 +253,12 @@ _CALLED: Mapping[str, tuple[str, ...]] = {
     "ddp": ("DistributedDataParallel", "DDP"),
     "optimizer": ("SGD", "Adam", "AdamW", "Adagrad"),
     "zero_grad": ("zero_grad",),
-    "copy": ("to",),
+    "copy": ("to", "cuda"),
     "threads": ("set_num_threads",),
 }
 POSITIONS: Mapping[tuple[str, str], int] = {
     ("loader", "batch_size"): 1, ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7,
-    ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0, ("copy", "non_blocking"): 2,
+    ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
 }  # fmt: skip
 """Where arguments may stand without a name."""
 

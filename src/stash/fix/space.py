@@ -19,6 +19,9 @@ from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, Sc
 from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
 
+_BESIDE_GPU = 3
+"""Cores that a process has use for whose GPU works: for its own thread, backward passes and batches to be pinned."""
+
 
 def _waits(facts: Facts) -> Proposal:
     if facts.ranks < 2 and facts.on_cpu:
@@ -95,16 +98,18 @@ def _cores(facts: Facts) -> Proposal:
                 stalls=("contention", "transfer"), cores={"ranks": [list(node) for node in nodes]},
             )
         )  # fmt: skip
-    if workers and each >= 3:
-        front = [mine[:-1] for mine in own]
-        behind = [mine[-1] for mine in own]
+    training = facts.threads if facts.on_cpu else _BESIDE_GPU
+    if workers and each >= 3 and (facts.on_cpu or each >= 2 * training):
+        room = each - training if not facts.on_cpu else max(1, min(workers, each - training))
+        front = [mine[:-room] for mine in own]
+        behind = sorted(core for mine in own for core in mine[-room:])
         text = f"cores {_named(front)} for training, {_named([behind])} for loaders"
         found.append(
             ScriptChange(
                 "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
             )
         )
-    if len(found) == 1 and each > workers:  # nobody gets fewer cores than it has use for
+    if [one.name for one in found] == ["cores=own"] and each > workers:  # nobody gets fewer than it has use for
         found = [replace(found[0], joins=True)]
     return found or "nothing competes for cores but what a launch shares out itself"
 

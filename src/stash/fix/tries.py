@@ -26,6 +26,8 @@ _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
 """Share of the time that is left for it; seconds that a block takes, half where no queue is filled, and its steps."""
 ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
+_LATE = 1.3
+"""Times what blocks are thought to take, where a launch that is ended before its end shows nothing."""
 _SMALL, _FEW = 0.1, 4
 """Where all of them save less of the step than this by forecast, so many values take turns."""
 _LOADERS = {"num_workers", "prefetch_factor", "pin_memory"}
@@ -42,6 +44,9 @@ _FAR = 1.5
 does a block that something held up: of more than three an arm's longest counts as the next, else as that many."""
 NO_DIFFERENCE = 0.02
 """Of the step: less is none."""
+LARGE = 0.1
+"""Of the step: what saves more is there while all else is tried, goes on to be proven however noisy, and may be
+proven by turns."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
@@ -116,8 +121,8 @@ class Tries:
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
-        proof_takes = LOOKS[0] * ARMS * self.each()
-        self.reserve = proof_takes if self.left() >= proof_takes + self.each() else 0.0
+        proofs = [LOOKS[0] * ARMS * self.each(), *([] if self.turns is None else [self._proof_in_turns()])]
+        self.reserve = next((takes for takes in proofs if self.left() >= takes + self.each()), 0.0)
         """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
     def of(self, names: Iterable[str]) -> list[Candidate]:
@@ -207,7 +212,12 @@ class Tries:
 
     def each(self) -> float:
         """Seconds of a launch."""
-        return fmean(each.elapsed_seconds for each in self.launches if each.stage != "turns")
+        return fmean(each.elapsed_seconds for each in self.launches if each.stage != "turns" and each.elapsed_seconds)
+
+    @property
+    def starting(self) -> float:
+        """Seconds of a launch until its steps are timed, and after it."""
+        return max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
 
     def hurry(self, launches: int = 1) -> bool:
         """Whether after so many more launches there would be no time left to prove a change, if there was any."""
@@ -224,27 +234,18 @@ class Tries:
             return wanted
         names = ", ".join(turn.member.change.name for turn in turns)
         self.say(f"as typed and {names} in turns, in one launch")
-        rows, found = self.turns([{}, *(turn.rung for turn in turns)], rounds)
-        failure = found.failure.sentence if found.failure is not None else ""
-        launched = Launched(
-            stage="turns", round=0, changes=tuple(turn.member.change.name for turn in turns), step_seconds=None,
-            steps=found.steps, elapsed_seconds=found.elapsed_seconds, failure=failure,
-        )  # fmt: skip
-        self.launches.append(launched)
-        if len(rows) < _TURNS:  # one of them broke the job, or the loader cannot be switched: the others once more
-            again = [turn.member for turn in turns if ("loader" in turn.rung) == bool(failure)]
+        rungs: dict[Arm, Mapping[str, Any]] = {(turn.member.change.name,): turn.rung for turn in turns}
+        rows_by_arm, failed = self.turned(rungs, rounds, "turns")
+        if len(rows_by_arm) < _TURNS:  # one broke the job, or the loader cannot be switched: the others once more
+            again = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
             rest = [each for each in wanted if each not in again]
             return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
-        arms = [TYPED, *((turn.member.change.name,) for turn in turns)]
-        rows_by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
-        for number, row in enumerate(rows_by_arm):
-            self.launches += [
-                Launched(stage="turns", round=number, changes=arm, step_seconds=seconds)
-                for arm, seconds in row.items()
-            ]
+        arms = [TYPED, *rungs]
         by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
         middle = {arm: median(values) for arm, values in by_arm.items()}
-        most = {arm: values[-2] if len(rows) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
+        most = {
+            arm: values[-2] if len(rows_by_arm) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()
+        }
         bounded = [{arm: min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
         near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
         spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
@@ -252,6 +253,43 @@ class Tries:
             turn.member.saves = saving(bounded, TYPED, arm, spread, 0.05)
         self._best_of(turns)
         return [each for each in wanted if each.standing == "left out"]
+
+    def turned(
+        self, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage
+    ) -> tuple[list[dict[Arm, float]], bool]:
+        """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed."""
+        assert self.turns is not None
+        rows, found = self.turns([{}, *rungs.values()], rounds)
+        failure = found.failure.sentence if found.failure is not None else ""
+        changes = tuple(dict.fromkeys(name for arm in rungs for name in arm))
+        self.launches.append(
+            Launched(
+                stage="turns", round=0, changes=changes, step_seconds=None, steps=found.steps,
+                elapsed_seconds=found.elapsed_seconds, failure=failure,
+            )
+        )  # fmt: skip
+        arms = [TYPED, *rungs]
+        by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
+        for number, row in enumerate(by_arm):
+            self.launches += [
+                Launched(stage=stage, round=number, changes=arm, step_seconds=seconds) for arm, seconds in row.items()
+            ]
+        return by_arm, found.failure is not None
+
+    def rounds_in_turns(self, rungs: Iterable[Mapping[str, Any]], launches: int) -> int:
+        """Rounds of one launch in which these take turns, for which there is time after so many others."""
+        spare = self.left() - self.starting - launches * self.each()
+        takes = _LATE * sum(self._block_takes(rung) for rung in ({}, *rungs))
+        return max(0, min(_MOST_TURNS, int(spare / takes)))
+
+    def _proof_in_turns(self) -> float:
+        """Seconds of a launch that shows what is trained, and of one in which two arms of it take turns."""
+        return self.each() + self.starting + _LATE * LOOKS[0] * ARMS * self._block_takes({"loader": {}})
+
+    def _block_takes(self, rung: Mapping[str, Any]) -> float:
+        workers = int(rung.get("loader", {}).get("num_workers", 0))
+        full = _BLOCK_SECONDS if "loader" in rung else _BLOCK_SECONDS / 2
+        return max(full, self.typed * 2 * max(_TURN_STEPS, workers))
 
     def _best_of(self, turns: Sequence[_Turn]) -> None:
         """Of each knob only its best value goes on, if it is worth that."""
@@ -282,15 +320,10 @@ class Tries:
             turns = [turn for turn in turns if turn.member not in out]
         if len(turns) < 2:
             return [], 0
-        costs = [
-            max(_BLOCK_SECONDS if "loader" in turn.rung else _BLOCK_SECONDS / 2,
-                self.typed * 2 * max(_TURN_STEPS, _workers(turn.member)))
-            for turn in turns
-        ]  # fmt: skip
+        costs = [self._block_takes(turn.rung) for turn in turns]
         seconds = [_TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self._seconds(self.first))
-        spare = self.left() - starting - self.reserve
-        room = min(spare, max(seconds[1], _TURNS_SHARE * self.left() - starting))
+        starting = self.starting
+        room = min(self.left() - starting - self.reserve, max(seconds[1], _TURNS_SHARE * self.left() - starting))
         fit = sum(spent <= room for spent in seconds)
         if fit < 2:
             return [], 0
@@ -298,7 +331,8 @@ class Tries:
         return turns[:fit], min(_MOST_TURNS, max(_TURNS, int(2 * starting * _TURNS / seconds[fit - 1])))
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
-        doubt = abs(fmean(self._doubts[slow]) - fmean(self._doubts[fast]))
+        doubts = [fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)]  # of turns alone none is known
+        doubt = abs(doubts[0] - doubts[1])
         spread = pooled(list(self.stages.values()))
         return saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)
 
@@ -320,6 +354,18 @@ def _turns_of(wanted: Sequence[Candidate]) -> list[_Turn]:
     """What can take turns, settings of the loader first."""
     found = [_Turn(each, rung) for each in wanted if (rung := _rung(each.change)) is not None]
     return sorted(found, key=lambda turn: "loader" not in turn.rung)
+
+
+def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
+    """The settings of all of them that can be switched between blocks; None if one of any cannot."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        rung = _rung(change)
+        if rung is None:
+            return None
+        for name, value in rung.items():
+            found[name] = {**found.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return found
 
 
 def _rung(change: ScriptChange) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ import pytest
 from bench.fix.simulated import SimulatedJob, StepSeconds
 from stash.fix.change_search import Search
 from stash.fix.script_changes import ScriptChange
-from stash.fix.tries import Candidate
+from stash.fix.tries import Candidate, Turns
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -353,6 +353,57 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
         "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
     }  # fmt: skip
     assert job.now <= LAUNCH + 20 + 6.5 * LAUNCH
+
+
+def one_launch(job: Job, noise: float = 0.005) -> Turns:
+    """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += LAUNCH
+        on = [frozenset(rung.get("flags", {})) for rung in rungs]
+        rows = [
+            {index: job.step(names) * float(np.exp(job.random.normal(0, noise))) for index, names in enumerate(on)}
+            for _ in range(rounds)
+        ]
+        return rows, TrialRun(None)
+
+    return turns
+
+
+@pytest.mark.parametrize(("saves", "stands"), [(0.04, "kept"), (0.004, "unproven")])
+def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: float, stands: str):
+    # GIVEN time for a launch of what took turns, and for one more of turns, but not for three rounds of launches
+    job = Job(lambda on: 0.1 - saves * ("a" in on))
+    changes = [change(name, settings={"flags": {name: True}}) for name in "ab"]
+    search = searched(job, *changes, within=5 * LAUNCH, turns=one_launch(job))
+    # THEN what saves much is kept, as it was launched once for what it trains
+    assert standing(search)["a"] == stands
+    assert search.final.in_turns
+    assert job.now <= 6 * LAUNCH
+    assert search.candidates[0].why == ("" if stands == "kept" else "no time to prove it: give more with --within")
+    if stands == "kept":
+        assert frozenset("a") in job.launched
+        assert search.final.rounds in (3, 4, 5, 6)
+
+
+def test_what_cannot_be_switched_is_not_proven_by_turns():
+    job = Job(lambda on: 0.1 - 0.04 * ("a" in on))
+    search = searched(job, change("a"), change("b"), within=4 * LAUNCH, turns=one_launch(job))
+    assert search.final.kept == ()
+
+
+def test_two_that_save_only_together_are_found():
+    # GIVEN two calls that wait for the same: either alone saves nothing; and one that has no part in it
+    job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
+    search = searched(job, *(change(name, joins=True) for name in ("idle", "item", "wait")))
+    assert standing(search) == {"idle": "no difference", "item": "kept", "wait": "kept"}
+
+
+def test_one_that_does_much_harm_does_not_hide_the_others():
+    job = Job(lambda on: 0.1 - 0.03 * ("good" in on) + 0.2 * ("bad" in on), noise=0.003)
+    search = searched(job, *(change(name, joins=True) for name in ("bad", "good")))
+    assert standing(search)["good"] == "kept"
+    assert standing(search)["bad"] != "kept"
 
 
 def test_savings_are_seldom_false():

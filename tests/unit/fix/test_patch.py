@@ -204,6 +204,17 @@ def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
     assert patch.diff() == ""
 
 
+def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copied(script: Path):
+    text = "x = DataLoader(data)\nx = x.cuda()\n"
+    script.write_text(text)
+    loader = Site("loader", "l", str(script), 1, 1, 4, 20, {"pin_memory": False})
+    copy = Site("copy", "c", str(script), 2, 2, 4, 12, {"non_blocking": False})
+    change = ScriptChange("pin", "pin", "p", site=loader, writes={"pin_memory": True}, copies=(copy,))
+    patch = Patch()
+    assert patch.add(change, None, ()).way == "patch"
+    assert patch.after()[str(script)] == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
+
+
 @pytest.mark.parametrize(
     ("call", "writes", "after"),
     [

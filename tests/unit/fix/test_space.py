@@ -173,7 +173,7 @@ def test_numbers_of_64_bits_are_not_cast_by_autocast():
 @pytest.mark.parametrize(
     ("change", "numa", "text"),
     [
-        ("cores=apart", (), "cores 0-2 and 4-6 for training, 3,7 for loaders"),
+        ("cores=apart", (), "cores 0-1 and 4-5 for training, 2-3,6-7 for loaders"),
         ("cores=own", (), "each rank on cores of its own (0-3 and 4-7)"),
         (
             "cores=numa", ((0, 1, 4, 5), (2, 3, 6, 7)),
@@ -187,3 +187,38 @@ def test_cores_are_named_one_by_one_and_not_by_the_first_and_the_last(
     built = facts(loader={**LOADER, "num_workers": 2})
     found = replace(built, core_numbers=tuple(range(8)), numa=numa)
     assert next(each.text for each in propose(found)[0] if each.name == change) == text
+
+
+def test_beside_a_gpu_loaders_get_all_cores_but_what_training_has_use_for():
+    found = replace(facts(loader={**LOADER, "num_workers": 2}, device="cuda", ranks=1), core_numbers=tuple(range(16)))
+    (apart,) = [each for each in propose(found)[0] if each.name == "cores=apart"]
+    assert apart.text == "cores 0-2 for training, 3-15 for loaders"
+
+
+def copies(**values: Any) -> Site:
+    """A copy in every step of a hundred."""
+    return Site("copy", "c", "/home/me/train.py", 9, 9, 0, 9, {"non_blocking": False, "pinned": False, **values}, 100)
+
+
+def test_pinning_writes_copies_that_do_not_wait_where_the_script_itself_makes_them():
+    built = facts(device="cuda", ranks=1)
+
+    def pins(copy: Site) -> dict[str, Any]:
+        found = replace(built, sites=(*built.sites, copy), steps=100)
+        return {each.name: each for each in propose(found)[0] if each.knob == "pin"}
+
+    own = pins(copies())["pin+non_blocking"]
+    assert (own.copies, own.by_hand) == ((copies(),), "")
+    others = replace(copies(), file="/x/site-packages/accelerate/utils.py")
+    assert "non_blocking=True" in pins(others)["pin+non_blocking"].by_hand
+    assert set(pins(copies(non_blocking=True))) == {"pin"}
+
+
+def test_copies_of_pageable_batches_wait_whatever_they_are_asked():
+    built = facts(device="cuda", ranks=1)
+
+    def of(copy: Site) -> Facts:
+        return replace(built, sites=(*built.sites, copy), steps=100)
+
+    assert why(of(copies()), "non_blocking").startswith("no copies of pinned batches")
+    assert "non_blocking" in names(of(copies(pinned=True)))

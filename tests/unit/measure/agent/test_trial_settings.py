@@ -68,3 +68,45 @@ def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: d
 
     trial["rungs"] = [{}, {"optimizer": {"fused": True}}]
     assert torch.allclose(trained(turns=True), trained(turns=False), atol=1e-6)
+
+
+HOST = torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("copy", "recorded", "waits"),
+    [
+        (lambda: HOST.to("cuda"), True, False),
+        (lambda: HOST.to(torch.device("cuda", 0), torch.float16), True, False),
+        (lambda: HOST.to(device=0), True, False),
+        (lambda: [HOST.cuda()], True, False),
+        (lambda: HOST.cuda(non_blocking=True), True, False),
+        (lambda: HOST.cuda(0, False), False, True),  # who gives it without a name is left alone
+        (lambda: HOST.to(torch.float16), False, True),
+        (lambda: HOST.to("cpu"), False, True),
+        (lambda: torch.nn.Linear(1, 1).to("cuda"), False, True),
+    ],
+)
+def test_copies_to_a_gpu_are_known_and_do_not_wait_if_asked_and_pinned(
+    trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch, copy: Any, recorded: bool, waits: bool
+):
+    waited: list[bool] = []
+
+    def fake(name: str) -> Any:
+        def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            waited.append(not kwargs.get("non_blocking"))
+            return tensor
+
+        move.__name__ = name
+        return move
+
+    for name in ("to", "cuda"):
+        monkeypatch.setattr(torch.Tensor, name, fake(name))
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
+    monkeypatch.setattr(trial_settings, "SITES", sites := {})
+    monkeypatch.setattr(trial_settings, "_places", {})
+    trial["non_blocking"] = True
+    trial_settings._wrap_copies(torch)
+    copy()
+    assert [each["kind"] for each in sites.values()] == ["copy"] * recorded
+    assert set(waited) == {waits}

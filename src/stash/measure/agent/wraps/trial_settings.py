@@ -224,18 +224,39 @@ class Late:
 
 
 def _wrap_copies(torch: Any) -> None:
-    """Copies of pinned tensors to a GPU: where the script makes them, and without waiting if asked."""
-    cls, asked = torch.Tensor, ever("non_blocking")
-    move = cls.to
+    """Copies of tensors to a GPU: where the script makes them, and without waiting if asked and they are pinned."""
+    for name in ("to", "cuda"):
+        setattr(torch.Tensor, name, _copied(torch, getattr(torch.Tensor, name)))
+
+
+def _copied(torch: Any, move: Any) -> Any:
+    asked, modules = ever("non_blocking"), os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
 
     @functools.wraps(move)
     def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.is_cuda or not torch.cuda.is_initialized() or not self.is_pinned():
+        place = args[0] if args else kwargs.get("device", kwargs.get("other"))
+        known = any(isinstance(each, bool) for each in args)  # it says whether to wait, without a name
+        to_gpu = move.__name__ == "cuda" or _is_gpu(place)
+        if self.is_cuda or known or not to_gpu or _caller().startswith(modules):
             return move(self, *args, **kwargs)
-        key = site_of("copy")
-        SITES[key]["values"] = {"non_blocking": kwargs.get("non_blocking", False)}
-        if asked and "non_blocking" not in kwargs and len(args) < 3:
+        key, pinned = site_of("copy"), self.is_pinned()
+        SITES[key]["values"] = {"non_blocking": bool(kwargs.get("non_blocking")), "pinned": pinned}
+        if asked and pinned and not kwargs.get("non_blocking"):
             kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
         return move(self, *args, **kwargs)
 
-    cls.to = moved
+    return moved
+
+
+def _is_gpu(place: Any) -> bool:
+    """Whether that is a CUDA device in one of the ways in which ``to`` takes it: a tensor there, a number, a name."""
+    kind = getattr(getattr(place, "device", place), "type", place)
+    return isinstance(place, int) or (isinstance(kind, str) and kind.startswith("cuda"))
+
+
+def _caller() -> str:
+    """The file that makes the call under way, of Stash's own the next."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame is not None else ""
