@@ -146,7 +146,11 @@ JOBS = (
         {**_PICTURES, "loader": ", num_workers=2", "copy": "inputs.to(device)", "blocking": ""},
     ),
     Job("float32, by consent", {**_WORDS, "loader": _SET["loader"]}, ("--allow", "numerics")),
-    Job("batches made in the loop, which waits in every step", {**_WORDS, "loader": "", "each": _WAITS, "layers": 2}),
+    Job(
+        "batches made in the loop, which waits in every step, numerics by consent",
+        {**_WORDS, "loader": "", "each": _WAITS, "layers": 2},
+        ("--allow", "numerics"),
+    ),
     Job("nothing wrong", {**_PICTURES, "layers": 16, "optimizer": ", fused=True"}, faulty=False),
 )
 

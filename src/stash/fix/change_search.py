@@ -180,17 +180,13 @@ class Search(FinalComparison):
         return active
 
     def _only_together(self, active: Sequence[Candidate]) -> list[Candidate]:
-        """Of those launched all at once the rest, if that saved at least twice of what each saves alone.
-
-        Where two calls wait for the same, either alone saves nothing. Combining takes out what has no part in it.
-        """
+        """Of those launched all at once the rest, if they save only together; combining takes out who has no part."""
         rest = [each for each in self.of(self._joined) if each.standing in ("no difference", "slower", "left out")]
         rest = [each for each in rest if each not in active and each.change.name not in self.base]
         if not rest:
             return []
-        more = self.saving("screening", self.base, self._joined, 0.05)
-        alone = sum(max(0.0, gained(each)) for each in active if each.change.name in self._joined)
-        if more.value < 2 * alone + JOINED * self.worth * self.step or not beyond_noise(more):
+        shown = [each for each in active if each.change.name in self._joined]
+        if not self.only_together(shown, self.saving("screening", self.base, self._joined, 0.05)):
             return []
         self.say(f"{listed([each.change.name for each in rest])} may save something only together")
         self.stand(rest, "left out", "")

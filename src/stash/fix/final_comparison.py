@@ -150,7 +150,7 @@ class FinalComparison(Tries):
         looks = self._looks_in_turns(chosen)
         if not looks:
             raise OutOfTimeError
-        if chosen not in self.last_proof and (why := self.launch("combining", 0, chosen)):
+        if frozenset(chosen) not in self.proofs and (why := self.launch("combining", 0, chosen)):
             self.stand(self.of(chosen), self.fallen(chosen), why)
             return chosen
         rows, _ = self.turned(self._rungs(chosen), looks[-1], "final")
@@ -172,7 +172,7 @@ class FinalComparison(Tries):
     def _looks_in_turns(self, chosen: Arm) -> list[int]:
         """Rounds after which turns of one launch may be judged, as far as there is time for them."""
         rungs = self._rungs(chosen) if self.turns is not None else {}
-        rounds = self.rounds_in_turns(rungs.values(), int(chosen not in self.last_proof)) if rungs else 0
+        rounds = self.rounds_in_turns(rungs.values(), int(frozenset(chosen) not in self.proofs)) if rungs else 0
         return [each for each in LOOKS if each <= rounds]
 
     def only_in_turns(self, chosen: Arm) -> bool:
@@ -212,7 +212,7 @@ class FinalComparison(Tries):
         for each in self.of(chosen):
             rest = without(chosen, each.change.name)
             each.saves = self.saving("final", rest, chosen, rate, number)
-            each.proof = self.last_proof.get(chosen) if len(chosen) == 1 else each.proof
+            each.proof = self.proofs.get(frozenset(chosen)) if len(chosen) == 1 else each.proof
             if not proven(each.saves):
                 unproven.append(each.change.name)
         if not proven(together, self._least()):
@@ -241,7 +241,7 @@ class FinalComparison(Tries):
         number = self.final.rounds
         rate = level(self._statements(chosen), number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)
-        if not proven(together, self._least()) or left not in self.last_proof:
+        if not proven(together, self._least()) or frozenset(left) not in self.proofs:
             return False
         after = fmean(row[left] for row in self.stages["final"][:number])
         self.final = replace(self.final, kept=left, together=together, after_seconds=after)
@@ -254,7 +254,8 @@ class FinalComparison(Tries):
 
     def fallen(self, arm: Arm) -> ChangeStanding:
         """Where changes stand whose launch together says that they are out."""
-        return "failed" if arm not in self.last_proof or self.last_proof[arm].holds else "other training"
+        shown = self.proofs.get(frozenset(arm))
+        return "failed" if shown is None or shown.holds else "other training"
 
 
 def without(arm: Arm, out: str) -> Arm:

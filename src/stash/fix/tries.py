@@ -114,15 +114,14 @@ class Tries:
         """By stage and round, the step's seconds of each arm."""
         self._doubts: dict[Arm, list[float]] = {}
         self._counts_epochs = self.first.epoch_seconds is not None
-        self.last_proof: dict[Arm, Proof] = {}
+        self.proofs: dict[frozenset[str], Proof] = {}
         self._filled: set[str] = set()
         self._note("screening", 0, TYPED, self.first)
         self.typed = self.step = self._seconds(self.first)
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
-        proofs = [LOOKS[0] * ARMS * self.each(), *([] if self.turns is None else [self._proof_in_turns()])]
-        self.reserve = next((takes for takes in proofs if self.left() >= takes + self.each()), 0.0)
+        self.reserve = self._set_aside()
         """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
     def of(self, names: Iterable[str]) -> list[Candidate]:
@@ -179,7 +178,7 @@ class Tries:
             self.repeats = self._own == 0
             return ""
         shown = self._shown(found, _effect(members))
-        self.last_proof[arm] = shown
+        self.proofs[frozenset(arm)] = shown
         for each in blamed:
             each.proof = shown
         if not shown.holds:
@@ -235,12 +234,16 @@ class Tries:
         names = ", ".join(turn.member.change.name for turn in turns)
         self.say(f"as typed and {names} in turns, in one launch")
         rungs: dict[Arm, Mapping[str, Any]] = {(turn.member.change.name,): turn.rung for turn in turns}
+        able = [turn.member for turn in turns if "loader" not in turn.rung and not turn.member.change.consent]
+        all_of = tuple(each.change.name for each in able)
+        every = rung_of([each.change for each in able])
+        rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
         rows_by_arm, failed = self.turned(rungs, rounds, "turns")
         if len(rows_by_arm) < _TURNS:  # one broke the job, or the loader cannot be switched: the others once more
             again = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
             rest = [each for each in wanted if each not in again]
             return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
-        arms = [TYPED, *rungs]
+        arms = [arm for arm in (TYPED, *rungs) if all(arm in row for row in rows_by_arm)]
         by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
         middle = {arm: median(values) for arm, values in by_arm.items()}
         most = {
@@ -249,10 +252,20 @@ class Tries:
         bounded = [{arm: min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
         near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
         spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
-        for turn, arm in zip(turns, arms[1:], strict=True):
-            turn.member.saves = saving(bounded, TYPED, arm, spread, 0.05)
+        for turn in turns:
+            turn.member.saves = saving(bounded, TYPED, (turn.member.change.name,), spread, 0.05)
+        if all_of in middle and self.only_together(able, saving(bounded, TYPED, all_of, spread, 0.05)):
+            turns = [turn for turn in turns if turn.member not in able]  # these go on as they are
         self._best_of(turns)
         return [each for each in wanted if each.standing == "left out"]
+
+    def only_together(self, members: Sequence[Candidate], more: Interval) -> bool:
+        """Whether all of these at once save ``more`` than twice what each saves alone, beyond noise.
+
+        Where two calls wait for the same, either alone saves nothing.
+        """
+        alone = sum(max(0.0, gained(each)) for each in members)
+        return beyond_noise(more) and more.value >= 2 * alone + JOINED * self.worth * self.step
 
     def turned(
         self, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage
@@ -282,9 +295,14 @@ class Tries:
         takes = _LATE * sum(self._block_takes(rung) for rung in ({}, *rungs))
         return max(0, min(_MOST_TURNS, int(spare / takes)))
 
-    def _proof_in_turns(self) -> float:
-        """Seconds of a launch that shows what is trained, and of one in which two arms of it take turns."""
-        return self.each() + self.starting + _LATE * LOOKS[0] * ARMS * self._block_takes({"loader": {}})
+    def _set_aside(self) -> float:
+        """Seconds of a proof, if as many are left as are needed to find what it is to prove."""
+        launched, block = LOOKS[0] * ARMS * self.each(), self._block_takes({"loader": {}})
+        if self.left() >= launched + self.each():
+            return launched
+        in_turns = self.each() + self.starting + _LATE * LOOKS[0] * ARMS * block
+        found_by = self.starting + _TURNS * (ARMS + 1) * block
+        return in_turns if self.turns is not None and self.left() >= in_turns + found_by else 0.0
 
     def _block_takes(self, rung: Mapping[str, Any]) -> float:
         workers = int(rung.get("loader", {}).get("num_workers", 0))

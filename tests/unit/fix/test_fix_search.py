@@ -220,8 +220,10 @@ def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
     assert len(job.launched) == 1
 
 
-@pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
-def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
+@pytest.mark.parametrize(
+    ("failure", "second", "rungs"), [("BCELoss is unsafe to autocast", "loader", 3), ("", "flags", 4)]
+)
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str, rungs: int):
     job, asked = Job(lambda on: 0.1), []
 
     def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
@@ -233,7 +235,7 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
     loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
     flags = [change(name, settings={"flags": {name: True}}) for name in ("a", "b")]
     searched(job, *loaders, *flags, turns=turns)
-    assert [len(each) for each in asked] == [5, 3]
+    assert [len(each) for each in asked] == [6, rungs]  # all flags at once are a setting, too
     assert all(second in rung for rung in asked[1][1:])
 
 
@@ -392,10 +394,13 @@ def test_what_cannot_be_switched_is_not_proven_by_turns():
     assert search.final.kept == ()
 
 
-def test_two_that_save_only_together_are_found():
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_two_that_save_only_together_are_found(in_turns: bool):
     # GIVEN two calls that wait for the same: either alone saves nothing; and one that has no part in it
     job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
-    search = searched(job, *(change(name, joins=True) for name in ("idle", "item", "wait")))
+    names = ("idle", "item", "wait")
+    changes = (change(name, joins=True, settings={"flags": {name: True}} if in_turns else {}) for name in names)
+    search = searched(job, *changes, turns=one_launch(job) if in_turns else None)
     assert standing(search) == {"idle": "no difference", "item": "kept", "wait": "kept"}
 
 
