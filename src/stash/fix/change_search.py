@@ -34,6 +34,8 @@ from stash.fix.tries import (
 
 _SCREENED = 2
 """Rounds of screening."""
+_MOST_OF_IT = 0.25
+"""Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 
@@ -46,6 +48,8 @@ class Search(FinalComparison):
     interrupted: bool = False
     _joined: Arm = TYPED
     """What was faster all at once."""
+    _inseparable: Arm = TYPED
+    """What of it saves only together."""
 
     def search(self) -> Final:
         """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
@@ -188,6 +192,7 @@ class Search(FinalComparison):
         shown = [each for each in active if each.change.name in self._joined]
         if not self.only_together(shown, self.saving("screening", self.base, self._joined, 0.05)):
             return []
+        self._inseparable = tuple(each.change.name for each in (*shown, *rest))
         self.say(f"{listed([each.change.name for each in rest])} may save something only together")
         self.stand(rest, "left out", "")
         return rest
@@ -229,6 +234,8 @@ class Search(FinalComparison):
             if better:
                 best[each.change.knob] = each
         chosen = self._that_act(sorted(best.values(), key=gained, reverse=True), tuple(best.values()))
+        if in_turns := self._combined_in_turns(chosen):
+            return in_turns
         chosen = self._without_doubtful(chosen)
         if self.only_in_turns(arm := tuple(each.change.name for each in chosen)):
             return arm
@@ -248,23 +255,47 @@ class Search(FinalComparison):
         for each in chosen:
             self.launch("combining", 0, without(arm, each.change.name))
         while less := [each for each in chosen if self._adds_little(each, arm)]:
-            out = min(less, key=lambda each: self._part(each, arm))  # one at a time: two may do the same
-            if self._part(out, arm) < -self.worth / 2 * self.step:
-                self.stand([out], "slower", "beside the others it costs more than it saves")
-            else:
-                self.stand([out], "no difference", "too little beside the others")
-            chosen.remove(out)
-            arm = without(arm, out.change.name)
+            arm = self._without_least(chosen, less, arm)
         return arm
+
+    def _combined_in_turns(self, chosen: list[Candidate]) -> Arm:
+        """The same by turns, where launches take too long to combine these and prove them; empty if they cannot."""
+        arm = tuple(each.change.name for each in chosen)
+        if self.left() >= (LOOKS[0] + 1) * (len(chosen) + 2) * self.each():
+            return ()
+        while len(chosen) > 1:
+            rungs = self.rungs(arm)
+            if not rungs or self.left() < 2 * self.turns_take(rungs.values(), LOOKS[0]) + self.each():
+                return ()
+            self.say(f"all but one of {listed(list(arm))} in turns, in one launch")
+            self.stages["combining"], _ = self.turned(rungs, LOOKS[0], "combining")
+            less = [each for each in chosen if self._part(each, arm) < self.worth * self.step]
+            if not less:
+                return arm
+            arm = self._without_least(chosen, less, arm)
+        return arm
+
+    def _without_least(self, chosen: list[Candidate], less: Sequence[Candidate], arm: Arm) -> Arm:
+        """The arm without the one of those that adds least to it: one at a time, as two may do the same."""
+        out = min(less, key=lambda each: self._part(each, arm))
+        if self._part(out, arm) < -self.worth / 2 * self.step:
+            self.stand([out], "slower", "beside the others it costs more than it saves")
+        else:
+            self.stand([out], "no difference", "too little beside the others")
+        chosen.remove(out)
+        return without(arm, out.change.name)
 
     def _part(self, each: Candidate, arm: Arm) -> float:
         """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
-        row, rest = self.stages["combining"][0], without(arm, each.change.name)
-        return row[rest] - row[arm] if rest in row and arm in row else math.inf
+        rest = without(arm, each.change.name)
+        both = [row[rest] - row[arm] for row in self.stages["combining"] if rest in row and arm in row]
+        return fmean(both) if both else math.inf
 
     def _adds_little(self, each: Candidate, arm: Arm) -> bool:
         part, worth = self._part(each, arm), self.worth * self.step
-        return part < -worth / 2 or part + _SCREENED * gained(each) < (1 + _SCREENED) * worth
+        alike = [other for other in self.of(arm) if gained(other) >= gained(each) / 2 and other is not each]
+        same = bool(alike) and gained(each) >= LARGE * self.step and part < _MOST_OF_IT * gained(each)
+        return same or part < -worth / 2 or part + _SCREENED * gained(each) < (1 + _SCREENED) * worth
 
     def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
         """Only those that screening showed, if there is no time to prove these again should the others not hold.
@@ -272,7 +303,11 @@ class Search(FinalComparison):
         What saves much, beyond noise, counts as shown: a step as typed that varies widely leaves nothing else.
         """
         large = LARGE * self.step
-        sure = [each for each in chosen if proven(each.saves) or (gained(each) >= large and beyond_noise(each.saves))]
+        sure = [
+            each for each in chosen
+            if proven(each.saves) or (gained(each) >= large and beyond_noise(each.saves))
+            or each.change.name in self._inseparable
+        ]  # fmt: skip
         arms = len(self.arms(tuple(each.change.name for each in chosen)))
         again = len(self.arms(tuple(each.change.name for each in sure)))
         enough = self.left() >= (arms + LOOKS[0] * (arms + again)) * self.each()

@@ -52,12 +52,16 @@ class FinalComparison(Tries):
             if not chosen:
                 return
             self.stages.pop("final", None)
+            alone = {each.change.name: gained(each) for each in self.of(chosen) if proven(each.saves)}
             unproven = self._compare(chosen)
             if not unproven:
                 return
-            left = tuple(name for name in chosen if name not in unproven)
             if any(self._alternative(chosen, each) for each in self._shown_beside(chosen, unproven)):
                 return
+            stays = max(unproven, key=lambda name: alone.get(name, 0.0))  # others of these may do the same
+            if 1 < len(unproven) < len(chosen) and alone.get(stays, 0.0) >= LARGE * self.typed:
+                unproven = without(unproven, stays)
+            left = tuple(name for name in chosen if name not in unproven)
             why = NO_PROOF if self.final.in_turns else f"not shown in {self.final.rounds} rounds"
             self.stand(
                 [each for each in self.of(unproven) if each.standing not in ("failed", "other training")],
@@ -153,7 +157,7 @@ class FinalComparison(Tries):
         if frozenset(chosen) not in self.proofs and (why := self.launch("combining", 0, chosen)):
             self.stand(self.of(chosen), self.fallen(chosen), why)
             return chosen
-        rows, _ = self.turned(self._rungs(chosen), looks[-1], "final")
+        rows, _ = self.turned(self.rungs(chosen), looks[-1], "final")
         if len(rows) < looks[0]:
             raise OutOfTimeError
         self.stages["final"], unproven = rows, chosen
@@ -163,7 +167,7 @@ class FinalComparison(Tries):
                 break
         return unproven
 
-    def _rungs(self, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
+    def rungs(self, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
         """What is set in a block of each arm; empty where one cannot be switched while the script runs."""
         rungs = {arm: rung_of([each.change for each in self.of(arm)]) for arm in self.arms(chosen) if arm}
         known = {arm: rung for arm, rung in rungs.items() if rung is not None}
@@ -171,7 +175,7 @@ class FinalComparison(Tries):
 
     def _looks_in_turns(self, chosen: Arm) -> list[int]:
         """Rounds after which turns of one launch may be judged, as far as there is time for them."""
-        rungs = self._rungs(chosen) if self.turns is not None else {}
+        rungs = self.rungs(chosen) if self.turns is not None else {}
         rounds = self.rounds_in_turns(rungs.values(), int(frozenset(chosen) not in self.proofs)) if rungs else 0
         return [each for each in LOOKS if each <= rounds]
 

@@ -146,7 +146,7 @@ def _warnings(fix: Fix) -> Iterator[str]:
         )
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
     if late:
-        took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns"]
+        took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
         each_one = f"; a launch takes {fmean(took):.0f} s" if took else ""
         yield f"no time was left for {listed(late)}: give more with --within{each_one}"
     yield from fix.notes

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, pooled, saving
+from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, pooled, proven, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
@@ -234,7 +234,7 @@ class Tries:
         names = ", ".join(turn.member.change.name for turn in turns)
         self.say(f"as typed and {names} in turns, in one launch")
         rungs: dict[Arm, Mapping[str, Any]] = {(turn.member.change.name,): turn.rung for turn in turns}
-        able = [turn.member for turn in turns if "loader" not in turn.rung and not turn.member.change.consent]
+        able = [turn.member for turn in turns if turn.member.change.joins and "loader" not in turn.rung]
         all_of = tuple(each.change.name for each in able)
         every = rung_of([each.change for each in able])
         rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
@@ -260,12 +260,12 @@ class Tries:
         return [each for each in wanted if each.standing == "left out"]
 
     def only_together(self, members: Sequence[Candidate], more: Interval) -> bool:
-        """Whether all of these at once save ``more`` than twice what each saves alone, beyond noise.
+        """Whether all of these at once are shown to save ``more`` than twice what each saves alone.
 
         Where two calls wait for the same, either alone saves nothing.
         """
         alone = sum(max(0.0, gained(each)) for each in members)
-        return beyond_noise(more) and more.value >= 2 * alone + JOINED * self.worth * self.step
+        return proven(more) and more.value >= 2 * alone + JOINED * self.worth * self.step
 
     def turned(
         self, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage
@@ -292,15 +292,19 @@ class Tries:
     def rounds_in_turns(self, rungs: Iterable[Mapping[str, Any]], launches: int) -> int:
         """Rounds of one launch in which these take turns, for which there is time after so many others."""
         spare = self.left() - self.starting - launches * self.each()
-        takes = _LATE * sum(self._block_takes(rung) for rung in ({}, *rungs))
-        return max(0, min(_MOST_TURNS, int(spare / takes)))
+        each_takes = self.turns_take(rungs, 1) - self.starting
+        return max(0, min(_MOST_TURNS, int(spare / each_takes)))
+
+    def turns_take(self, rungs: Iterable[Mapping[str, Any]], rounds: int) -> float:
+        """Seconds of a launch in which the script as typed and these take turns, at most."""
+        return self.starting + _LATE * rounds * sum(self._block_takes(rung) for rung in ({}, *rungs))
 
     def _set_aside(self) -> float:
         """Seconds of a proof, if as many are left as are needed to find what it is to prove."""
         launched, block = LOOKS[0] * ARMS * self.each(), self._block_takes({"loader": {}})
         if self.left() >= launched + self.each():
             return launched
-        in_turns = self.each() + self.starting + _LATE * LOOKS[0] * ARMS * block
+        in_turns = self.each() + self.turns_take([{"loader": {}}], LOOKS[0])
         found_by = self.starting + _TURNS * (ARMS + 1) * block
         return in_turns if self.turns is not None and self.left() >= in_turns + found_by else 0.0
 
