@@ -10,7 +10,7 @@ import torch
 from breakdowns import CALM
 from profile_builder import build
 
-from bench import gpu, gpu_checks, gpu_job
+from bench import gpu, gpu_checks, gpu_fix, gpu_job
 from bench.gpu_checks import Ground, NotHereError, Row, Truth, facts_rows, stall_row
 from stash.analysis.attribution import attribute
 from stash.core.records.host import Gpu
@@ -129,3 +129,39 @@ def test_the_job_tells_what_its_parts_take(
     assert document["making"] >= 0.008
     assert document["step"] >= 0.012
     assert "copy" not in document  # a CPU has none
+
+
+def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
+    monkeypatch: pytest.MonkeyPatch, ground: Ground
+) -> None:
+    # GIVEN a search that keeps one change that no patch writes, and says 4 +/- 1 of 10 ms
+    job, seconds = gpu_fix.JOBS[1], {"typed.py": 0.010, "train.py": 0.0065}
+    kept = {"name": "bfloat16", "standing": "kept", "written": "explained", "how": "with torch.autocast"}
+    together = {"value": 0.004, "low": 0.003, "high": 0.005}
+    record = {"tried": [kept], "together": together, "step_seconds": 0.010, "elapsed_seconds": 100.0}
+
+    def run(command: list[str], text: str | None = None, folder: Path = Path()) -> str:
+        if "fix" in command:
+            assert command[command.index("--within") + 2] == "--allow"
+            (folder / "train.fix.json").write_text(json.dumps(record))
+            return ""
+        return f"seconds a step {seconds[command[1]]}"
+
+    monkeypatch.setattr(gpu_fix, "run", run)
+    tried, step, saving = gpu_fix.rows(ground, [job])
+    # THEN the change is written as a person would, and what it brings is the truth
+    (script,) = ground.folder.glob("*/train.py")
+    assert "with torch.autocast(device.type, torch.bfloat16):\n            loss = " in script.read_text()
+    assert (tried.found, step.found) == (100.0, 10.0)
+    assert saving.truth == pytest.approx(3.5)
+    assert saving.found == pytest.approx(4.0)
+    assert saving.holds
+
+
+@pytest.mark.parametrize("job", gpu_fix.JOBS, ids=lambda job: job.name)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(job: gpu_fix.Job, device: str) -> None:
+    text = job.script(device)
+    for found, _ in gpu_fix._BY_HAND.values():
+        assert text.count(found) <= 1
+    compile(text, "train.py", "exec")

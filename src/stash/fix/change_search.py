@@ -268,7 +268,10 @@ class Search(FinalComparison):
             if not rungs or self.left() < 2 * self.turns_take(rungs.values(), LOOKS[0]) + self.each():
                 return ()
             self.say(f"all but one of {listed(list(arm))} in turns, in one launch")
-            self.stages["combining"], _ = self.turned(rungs, LOOKS[0], "combining")
+            rows, failed = self.turned(rungs, LOOKS[0], "combining")
+            if failed or not rows:
+                return ()
+            self.stages["combining"] = rows
             less = [each for each in chosen if self._part(each, arm) < self.worth * self.step]
             if not less:
                 return arm

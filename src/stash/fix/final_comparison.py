@@ -68,7 +68,8 @@ class FinalComparison(Tries):
                 "unproven",
                 why,
             )
-            if left == chosen or self.left() < len(LOOKS) * self.each():
+            in_time = self.left() >= len(LOOKS) * self.each() or (left and self.only_in_turns(left))
+            if left == chosen or not in_time:
                 left = ()
             if not left or number + 1 == _FINALS:
                 self.stand(
