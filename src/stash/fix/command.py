@@ -203,8 +203,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
 def _late(session: ProfileSession) -> UserError:
     """What to say where the time does not suffice to start the script as typed once more."""
     return UserError(
-        f"--within is over before {session.job.title} can be tried: it was profiled, and is started ten times and "
-        "more after that; give at least twenty times what it takes to start, like --within 10m"
+        f"--within is over before {session.job.title} can be tried: it was profiled, and is started five times and "
+        "more after that; give at least ten times what it takes to start, like --within 10m"
     )
 
 

@@ -70,6 +70,15 @@ def test_the_page_says_what_is_kept_what_was_tried_and_what_to_type(width: int):
         assert part in text, text
 
 
+def test_what_was_proven_in_one_launch_is_not_said_to_be_proven_by_many():
+    blocks = (Launched(stage="final", round=0, changes=(), step_seconds=0.412),)  # of a launch, no launch
+    late = fix(final_in_turns=True, launches=(*fix().launches, *blocks))
+    text = " ".join(render(page(late), width=80, colour=False).split())
+    assert "shown in 5 rounds of one launch." in text
+    assert "1 launch of the script" in text
+    assert "a launch takes 8 s" in text
+
+
 def test_a_search_that_found_nothing_says_so():
     text = render(page(fix(together=None, after_seconds=None, tried=OTHERS, patch="")), width=80, colour=False)
     assert "Nothing that was tried makes this script faster" in text
