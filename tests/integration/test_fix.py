@@ -117,6 +117,21 @@ def test_a_script_that_takes_long_to_start_is_tried_within_the_time(tmp_path: Pa
         assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+def test_of_a_script_that_starts_slowly_a_large_saving_is_proven_by_turns_of_one_launch(tmp_path: Path):
+    # GIVEN a script that starts in 20 s, whose step waits for its loader, and time for six starts
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(20)\n" + SCRIPT)
+    done = fix(tmp_path, "--within", "165s", "--try", "workers", "train.py")
+    assert done.returncode == 0, done.stderr
+    record = FILE.load(tmp_path / "train.fix.json")
+    # THEN more workers are kept, of which one launch showed what they train and another one what they save
+    assert [each.knob for each in record.kept] == ["workers"], done.stdout
+    assert record.final_in_turns
+    assert record.kept[0].proof is not None
+    assert record.kept[0].proof.holds
+    assert record.elapsed_seconds < 170
+    assert "rounds of one launch" in " ".join(done.stdout.split())
+
+
 def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):
     # GIVEN a script that saves after some steps, and trains no more where it finds that
     resuming = SCRIPT.replace(
