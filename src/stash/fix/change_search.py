@@ -303,14 +303,12 @@ class Search(FinalComparison):
     def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
         """Only those that screening showed, if there is no time to prove these again should the others not hold.
 
-        What saves much, beyond noise, counts as shown: a step as typed that varies widely leaves nothing else.
+        What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
         """
-        large = LARGE * self.step
-        sure = [
-            each for each in chosen
-            if proven(each.saves) or (gained(each) >= large and beyond_noise(each.saves))
-            or each.change.name in self._inseparable
-        ]  # fmt: skip
+        best = max(chosen, key=gained, default=None)
+        sure = [each for each in chosen if proven(each.saves) or each.change.name in self._inseparable]
+        if best is not None and best not in sure and gained(best) >= LARGE * self.step and beyond_noise(best.saves):
+            sure.insert(0, best)
         arms = len(self.arms(tuple(each.change.name for each in chosen)))
         again = len(self.arms(tuple(each.change.name for each in sure)))
         enough = self.left() >= (arms + LOOKS[0] * (arms + again)) * self.each()
