@@ -141,11 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     import torch
 
-    from bench import gpu_fix
     from bench.gpu_checks import CHECKS, Ground
 
-    named = {**CHECKS, "fix": gpu_fix.rows}
-    chosen = {name: check for name, check in named.items() if any(part in name for part in options.only.split(","))}
+    chosen = {name: check for name, check in CHECKS.items() if any(part in name for part in options.only.split(","))}
     budget = max(4.0, 60 * options.minutes / PROFILES / 3)
     where, outcomes = hardware(options.device), []
 
