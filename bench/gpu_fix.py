@@ -174,10 +174,9 @@ def rows(ground: Ground, jobs: Sequence[Job] = JOBS) -> list[Row]:
         made.append(Row(f"{job.name}: {len(found.record['tried'])} tried in", "s", None, took))
         if not job.faulty:
             made.append(Row(f"{job.name}: kept", "", 0.0, float(len(found.kept))))
-        elif not found.kept:
-            made.append(Row(f"{job.name}: kept", "", None, 0.0))
-        else:
-            made += _promise(f"{job.name}: {names}", found)
+            continue
+        made.append(Row(f"{job.name}: kept any", "", 1.0 if ground.on_gpu else None, float(bool(found.kept))))
+        made += _promise(f"{job.name}: {names}", found) if found.kept else []
     return made
 
 
@@ -204,6 +203,8 @@ def _tried(ground: Ground, job: Job) -> Found:
     record = json.loads((folder / "train.fix.json").read_text())
     kept = [each for each in record["tried"] if each["standing"] == "kept"]
     found = Found(record, kept)
+    if not kept:
+        return found
     text = (folder / "train.py").read_text()
     for each in kept:
         if each["written"] != "patch" or each["how"]:
@@ -212,8 +213,6 @@ def _tried(ground: Ground, job: Job) -> Found:
                 return found
             text = text.replace(*known)
     (folder / "train.py").write_text(text)
-    if not kept:
-        return found
     steps = str(max(40, round(_SECONDS / record["step_seconds"])))
     for name in ("typed.py", "train.py", "train.py", "typed.py"):
         printed = run([sys.executable, name, "--steps", steps], folder=folder)

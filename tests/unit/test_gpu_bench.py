@@ -148,7 +148,7 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
         return f"seconds a step {seconds[command[1]]}"
 
     monkeypatch.setattr(gpu_fix, "run", run)
-    tried, step, saving = gpu_fix.rows(ground, [job])
+    tried, _, step, saving = gpu_fix.rows(ground, [job])
     # THEN the change is written as a person would, and what it brings is the truth
     (script,) = ground.folder.glob("*/train.py")
     assert "with torch.autocast(device.type, torch.bfloat16):\n            loss = " in script.read_text()

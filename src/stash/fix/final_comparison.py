@@ -170,13 +170,15 @@ class FinalComparison(Tries):
 
     def rungs(self, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
         """What is set in a block of each arm; empty where one cannot be switched while the script runs."""
+        if self.turns is None:
+            return {}
         rungs = {arm: rung_of([each.change for each in self.of(arm)]) for arm in self.arms(chosen) if arm}
         known = {arm: rung for arm, rung in rungs.items() if rung is not None}
         return known if len(known) == len(rungs) else {}
 
     def _looks_in_turns(self, chosen: Arm) -> list[int]:
         """Rounds after which turns of one launch may be judged, as far as there is time for them."""
-        rungs = self.rungs(chosen) if self.turns is not None else {}
+        rungs = self.rungs(chosen)
         rounds = self.rounds_in_turns(rungs.values(), int(frozenset(chosen) not in self.proofs)) if rungs else 0
         return [each for each in LOOKS if each <= rounds]
 
