@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,41 +64,71 @@ def run(place: Place, within: str, rounds: int) -> list[str]:
     work = place.work
     (work / "out").mkdir(parents=True, exist_ok=True)
     planted(work / "scripts")
-    command = [place.where.python, "-m", "stash", "fix", "--within", within, "--json", "-o", "it.fix.json"]
-    _call([*command, *place.words("scripts")], work, place.variables)
+    command = (place.where.python, "-m", "stash", "fix", "--within", within, *place.words("scripts"))
+    found = fixed(command, work, place.variables)
+    if not found.by_itself:
+        return [place.project.key, *found.cells, ""]
+    shutil.copytree(work / "scripts", work / "typed", dirs_exist_ok=True)
+    if (work / "it.fix.patch").exists():
+        call(["git", "init", "-q", "."], work, place.variables)
+        call(["git", "apply", "it.fix.patch"], work, place.variables)
+
+    def step(arm: str, variables: Mapping[str, str]) -> float | None:
+        return plain_step(place.words(arm), place.where, {**place.variables, **variables}, work, arm)
+
+    return [
+        place.project.key, *found.cells,
+        realised(lambda: step("typed", {}), lambda: step("scripts", found.variables), rounds),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to."""
+
+    cells: tuple[str, ...]
+    """Of the table: step, names, how, promised."""
+    by_itself: bool
+    """Whether something is kept, and nothing of it is left to a person."""
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+def fixed(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> Found:
+    """Run ``stash fix`` in a folder, where it leaves ``it.fix.json`` and ``it.fix.patch``."""
+    (work / "it.fix.patch").unlink(missing_ok=True)
+    at = command.index("fix") + 1
+    call([*command[:at], "--json", "-o", "it.fix.json", *command[at:]], work, variables)
     record = json.loads((work / "it.fix.json").read_text())
     kept = [each for each in record["tried"] if each["standing"] == "kept"]
+    together = record["together"]
+    promised = "" if together is None else f"{together['value'] * 1e3:.2f}"
+    if together is not None and together["high"] is not None:
+        promised += f" ± {(together['high'] - together['low']) / 2 * 1e3:.2f}"
+    ways = tuple(dict.fromkeys(each["written"] for each in kept))
     names = ", ".join(each["name"] for each in kept) or "nothing"
-    ways = ", ".join(dict.fromkeys(each["written"] for each in kept))
-    promised = "" if record["together"] is None else f"{record['together']['value'] * 1e3:.2f}"
-    step = f"{record['step_seconds'] * 1e3:.2f}"
-    if not kept or not all(each["written"] in ("patch", "setting") for each in kept):
-        return [place.project.key, step, names, ways, promised, ""]
-    variables = {name: value for each in kept for name, value in each["variables"].items()}
-    realised = _realised(place, (work / "it.fix.patch").exists(), variables, rounds)
-    return [place.project.key, step, names, ways, promised, realised]
+    return Found(
+        (f"{record['step_seconds'] * 1e3:.2f}", names, ", ".join(ways), promised),
+        bool(kept) and "explained" not in ways,
+        tuple(word for each in kept if each["written"] == "command" for word in each["how"].split()),
+        {name: value for each in kept for name, value in each["variables"].items()},
+    )
 
 
-def _realised(place: Place, patched: bool, variables: Mapping[str, str], rounds: int) -> str:
-    work = place.work
-    shutil.copytree(work / "scripts", work / "typed", dirs_exist_ok=True)
-    if patched:
-        _call(["git", "init", "-q", "."], work, place.variables)
-        _call(["git", "apply", "it.fix.patch"], work, place.variables)
-    times: dict[str, list[float]] = {"typed": [], "scripts": []}
+def realised(typed: Callable[[], float | None], after: Callable[[], float | None], rounds: int) -> str:
+    """What two arms differ by, in turns, ms of a step."""
+    gains = []
     for number in range(rounds):
-        for folder in times if number % 2 == 0 else reversed(times):
-            new = variables if folder == "scripts" else {}
-            step = plain_step(place.words(folder), place.where, {**place.variables, **new}, work, folder)
-            if step is None:
-                raise RuntimeError(f"{place.project.key}: no step was timed of {folder}")
-            times[folder].append(step)
-    gains = np.array(times["typed"]) - np.array(times["scripts"])
-    error = gains.std(ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else np.nan
-    return f"{gains.mean() * 1e3:.2f} ± {2 * error * 1e3:.2f}"
+        pair = [arm() for arm in ((typed, after) if number % 2 == 0 else (after, typed))]
+        if pair[0] is None or pair[1] is None:
+            raise RuntimeError("no step was timed")
+        gains.append((pair[0] - pair[1]) * (1 if number % 2 == 0 else -1))
+    error = np.std(gains, ddof=1) / len(gains) ** 0.5 if len(gains) > 1 else np.nan
+    return f"{np.mean(gains) * 1e3:.2f} ± {2 * error * 1e3:.2f}"
 
 
-def _call(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> None:
+def call(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> None:
+    """Run a command in a folder; raises RuntimeError if it fails."""
     done = subprocess.run(
         command, cwd=work, env=dict(variables), capture_output=True, text=True, check=False, timeout=LONGEST
     )

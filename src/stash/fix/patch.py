@@ -75,8 +75,8 @@ class Patch:
             for name, value in _with_companions(writes, call).items():
                 position, now = POSITIONS.get((each.kind, name)), each.values.get(name)
                 found = source.argument(call, name, value, position, now)
-                if isinstance(found, Edit):
-                    edits.append((each.file, found))
+                if isinstance(found, (Edit, tuple)):
+                    edits += [(each.file, edit) for edit in (found if isinstance(found, tuple) else (found,))]
                 elif isinstance(found, FromCommandLine):
                     by_words.append(found.typed)
                 elif isinstance(found, FromConfig):
@@ -182,18 +182,18 @@ class Patch:
 
 def _with_companions(writes: Mapping[str, Any], call: ast.Call) -> dict[str, Any]:
     """With what the call has beside them and PyTorch refuses then, set to None as trials do."""
-    given, found = {each.arg for each in call.keywords}, dict(writes)
-    if found.get("num_workers") == 0 and "prefetch_factor" in given:
+    given, found = {each.arg for each in call.keywords}, dict(writes)  # of a mapping: None
+    if found.get("num_workers") == 0 and given & {"prefetch_factor", None}:
         found["prefetch_factor"] = None
-    if found.get("fused") and "foreach" in given:
+    if found.get("fused") and given & {"foreach", None}:
         found["foreach"] = None
     return found
 
 
 def _joined(edits: Sequence[Edit]) -> list[Edit]:
-    """Each edit once, and insertions at one place as one, in the order in which they came."""
+    """Each edit once, and insertions at one place as one, in the order in which they came, what closes last."""
     found: list[Edit] = []
-    for edit in dict.fromkeys(edits):
+    for edit in sorted(dict.fromkeys(edits), key=lambda each: each.closes):
         same = next((each for each in found if each.start == each.end == edit.start == edit.end), None)
         if same is None:
             found.append(edit)

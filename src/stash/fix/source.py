@@ -25,6 +25,8 @@ class Edit:
     start: int
     end: int
     new: str
+    closes: bool = False
+    """Whether it comes behind all others at its place."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class FromConfig:
     value: str
 
 
-ArgumentFix = Edit | FromCommandLine | FromConfig | str
+ArgumentFix = Edit | tuple[Edit, ...] | FromCommandLine | FromConfig | str
 """What to do about one argument; a text says why nothing can be done."""
 
 
@@ -83,15 +85,19 @@ class SourceText:
 
         ``now`` is what it got while it ran, if that is known.
         """
-        if any(keyword.arg is None for keyword in call.keywords):
-            return "its arguments come from a mapping (**)"
-        if any(isinstance(each, ast.Starred) for each in call.args):
-            return "its arguments come from a sequence (*)"
         node: ast.expr | None = next((each.value for each in call.keywords if each.arg == name), None)
+        if node is None and any(isinstance(each, ast.Starred) for each in call.args):
+            return "its arguments come from a sequence (*)"
         if node is None and position is not None and position < len(call.args):
             node = call.args[position]
+        mappings = [keyword.value for keyword in call.keywords if keyword.arg is None]
+        if node is None and mappings:
+            several = "its arguments come from several mappings (**)"
+            return self._over_mapping(mappings[0], f"{name}={value!r}") if len(mappings) == 1 else several
         if node is None:
             return self._added(call, f"{name}={value!r}")
+        if isinstance(node, ast.Call) and _name(node.func) in ("int", "bool") and len(node.args) == 1:
+            node = node.args[0]
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
         if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
@@ -99,10 +105,17 @@ class SourceText:
             alone = self._uses(node.id) == 1 and now in (None, ast.literal_eval(set_at))
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
-            return self._by_option(node.attr, value)
+            found = self._by_option(node.attr, value)
+            worked_on = isinstance(found, FromCommandLine) and self._sets_attribute(node.attr)  # a share for each GPU
+            return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return FromConfig(str(node.slice.value), repr(value))
         return f"its value is worked out while the script runs ({ast.unparse(node)})"
+
+    def _over_mapping(self, mapping: ast.expr, text: str) -> tuple[Edit, ...]:
+        """The argument put over what ``**mapping`` may have, here or on another machine: ``**dict(mapping, …)``."""
+        start, end = self._span(mapping)
+        return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
 
     def _added(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
@@ -211,6 +224,11 @@ class SourceText:
             ):
                 return node.value if node.value is not None and _is_literal(node.value) else None
         return None
+
+    def _sets_attribute(self, name: str) -> bool:
+        """Whether the file sets an attribute of that name: an option's value may be another once it is used."""
+        attributes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == name)
+        return any(isinstance(node.ctx, ast.Store) for node in attributes)
 
     def _uses(self, name: str) -> int:
         loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)

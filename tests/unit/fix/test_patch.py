@@ -170,11 +170,27 @@ def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
         "x", "x", "x", site=at(script, file="/usr/lib/python3/site-packages/lib.py"), writes={"num_workers": 4}
     )
     assert "is in a library, which no patch changes: set num_workers=4 there" in patch.add(in_library, None, ()).how
-    script.write_text(SCRIPT.replace("num_workers=0", "**options"))
+    script.write_text(SCRIPT.replace("num_workers=0", "**options, **more"))
     found = patch.add(workers(script), None, ())
     assert (found.way, found.file) == ("explained", str(script))
-    assert found.how == "at train.py:4 set num_workers=4: no patch does, as its arguments come from a mapping (**)"
+    assert found.how == (
+        "at train.py:4 set num_workers=4: no patch does, as its arguments come from several mappings (**)"
+    )
     assert patch.diff() == ""
+
+
+def test_arguments_of_a_mapping_are_put_over_in_the_call(script: Path):
+    # GIVEN a loader whose mapping has workers on a GPU only, as in many scripts
+    script.write_text("x = DataLoader(data, **options)\n")
+    patch = Patch()
+    # WHEN two changes set its arguments, and a third does without workers
+    assert patch.add(workers(script), None, ()).way == "patch"
+    assert patch.add(workers(script, pin_memory=True), None, ()).way == "patch"
+    # THEN they hold whatever the mapping has
+    assert patch.after()[str(script)] == "x = DataLoader(data, **dict(options, num_workers=4, pin_memory=True))\n"
+    alone = Patch()
+    assert alone.add(workers(script, num_workers=0), None, ()).way == "patch"
+    assert "**dict(options, num_workers=0, prefetch_factor=None))" in alone.after()[str(script)]
 
 
 def test_options_and_keys_of_a_configuration_are_told(script: Path):

@@ -77,6 +77,7 @@ def test_values_from_elsewhere_are_told_and_not_written():
     for value, found in {
         "args.workers": FromCommandLine("--workers", "6"),
         "args.n": FromCommandLine("--jobs", "6"),
+        "int(args.n)": FromCommandLine("--jobs", "6"),
         'cfg["num_workers"]': FromConfig("num_workers", "6"),
         "cfg.data.num_workers": FromConfig("num_workers", "6"),
     }.items():
@@ -112,6 +113,17 @@ def test_an_argument_goes_behind_a_last_one_in_brackets_of_several_lines():
     assert changed(text, num_workers=6) == text.replace("    ),\n", "    ),\n    num_workers=6,\n")
 
 
+def test_an_option_that_the_script_works_on_is_left_where_the_call_uses_it():
+    parser = 'p.add_argument("--workers", type=int)\nargs.workers = args.workers // gpus\n'
+    text = f"{parser}x = DataLoader(data, num_workers=args.workers)\n"
+    assert changed(text, num_workers=6) == f"{parser}x = DataLoader(data, num_workers=6)\n"
+
+
+def test_an_argument_beside_those_of_a_mapping_is_the_calls_own():
+    text = "x = DataLoader(data, num_workers=2, **options)\n"
+    assert changed(text, num_workers=6) == text.replace("=2", "=6")
+
+
 def test_a_generator_without_brackets_stays_alone():
     text = "x = DataLoader(p for p in model)\n"
     source = SourceText(text)
@@ -121,8 +133,11 @@ def test_a_generator_without_brackets_stays_alone():
 
 
 @pytest.mark.parametrize(
-    "call", ["DataLoader(data, **options)", "DataLoader(*parts)", "DataLoader(data, num_workers=cpus() // 2)",
-             "DataLoader(data, num_workers=n)"],
+    "call",
+    [
+        "DataLoader(data, **options, **more)", "DataLoader(*parts)", "DataLoader(data, num_workers=cpus() // 2)",
+        "DataLoader(data, num_workers=n)",
+    ],
 )  # fmt: skip
 def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
     text = f"def build(n):\n    return {call}\n"
