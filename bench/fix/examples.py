@@ -44,7 +44,7 @@ EXAMPLES = (
     Example("super_resolution", ("--upscale_factor", "3", "--batchSize", "4", "--nEpochs", "30")),
     Example("imagenet", ("--dummy", "-a", "squeezenet1_1", "-b", "8")),
 )
-_DIGITS = {"train": 6000, "t10k": 1000}
+_DIGITS = {"train": 60_000, "t10k": 10_000}
 _PICTURES = {"train": 200, "test": 100}
 
 
@@ -71,7 +71,9 @@ def run(example: Example, clone: str, where: Environment, work: Path, within: st
     folders = {arm: work / arm / example.folder for arm in ("typed", "fixed")}
     shutil.rmtree(work, ignore_errors=True)
     for arm, folder in folders.items():
-        call(["git", "clone", "-q", clone, str(work / arm)], Path.cwd(), where.variables())
+        call(["git", "clone", "-q", "--no-checkout", clone, str(work / arm)], Path.cwd(), where.variables())
+        call(["git", "sparse-checkout", "set", example.folder], work / arm, where.variables())
+        call(["git", "checkout", "-q"], work / arm, where.variables())
         made_up(work / arm)
         (folder / "results").mkdir(exist_ok=True)
     variables = {**where.variables(), "NO_COLOR": "1"}
