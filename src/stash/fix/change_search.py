@@ -89,9 +89,12 @@ class Search(FinalComparison):
             active.remove(each)
         large = [each for each in active if gained(each) > LARGE * self.typed and proven(each.saves)]
         largest = max(large, key=gained, default=None)
-        if largest is not None and not self.hurry() and not self.launch("screening", 0, (largest.change.name,)):
-            self.base = (largest.change.name,)
-            active = self._that_act([each for each in active if each is not largest], [largest])
+        self._inseparable = self.paired
+        arm = () if largest is None else (largest.change.name,)
+        arm = self.paired if set(arm) & set(self.paired) else arm
+        if arm and not self.hurry() and not self.launch("screening", 0, arm):
+            self.base, chosen = arm, self.of(arm)
+            active = self._that_act([each for each in active if each not in chosen], chosen)
             self.step = self.stages["screening"][0][self.base]
         shown = [each for each in active if proven(each.saves)]
         active = [each for each in active if each not in shown]
@@ -192,7 +195,7 @@ class Search(FinalComparison):
         shown = [each for each in active if each.change.name in self._joined]
         if not self.only_together(shown, self.saving("screening", self.base, self._joined, 0.05)):
             return []
-        self._inseparable = tuple(each.change.name for each in (*shown, *rest))
+        self._inseparable += tuple(each.change.name for each in (*shown, *rest))
         self.say(f"{listed([each.change.name for each in rest])} may save something only together")
         self.stand(rest, "left out", "")
         return rest

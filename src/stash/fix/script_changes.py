@@ -164,6 +164,8 @@ class ScriptChange:
     """What ``--allow`` has to name."""
     joins: bool = False
     """As of its knob, or because it seldom costs anything in this job."""
+    beside: str = ""
+    """A change of another knob, beside which this may save what neither does alone."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
     samples: float = 1.0

@@ -63,7 +63,7 @@ def _threads(facts: Facts) -> Proposal:
         found = ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
             stalls=("compute", "contention"), settings={"threads": n},
-            forecast=facts.at_most("compute", "contention"),
+            forecast=facts.at_most("compute", "contention"), beside=_workers_in(room - n),
         )  # fmt: skip
         if site is None:
             counted = {"OMP_NUM_THREADS": str(n), "MKL_NUM_THREADS": str(n)}
@@ -72,6 +72,11 @@ def _threads(facts: Facts) -> Proposal:
             found = replace(found, site=site, writes={"0": n})
         changes.append(found)
     return changes or "as many as cores"
+
+
+def _workers_in(cores: int) -> str:
+    """The change to as many workers as find room on cores that threads leave: alone they would fight for them."""
+    return f"workers={2 ** int(math.log2(cores))}" if cores >= 1 else ""
 
 
 def _cores(facts: Facts) -> Proposal:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, pooled, proven, saving
+from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, Spread, pooled, proven, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
@@ -121,6 +121,8 @@ class Tries:
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
+        self.paired: Arm = TYPED
+        """Two changes that save together, in turns, what neither does alone."""
         self.reserve = self._set_aside()
         """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
@@ -238,6 +240,7 @@ class Tries:
         all_of = tuple(each.change.name for each in able)
         every = rung_of([each.change for each in able])
         rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
+        rungs |= self._pairs(turns, rungs, rounds)
         rows_by_arm, failed = self.turned(rungs, rounds, "turns")
         if len(rows_by_arm) < _TURNS:  # one broke the job, or the loader cannot be switched: the others once more
             again = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
@@ -256,8 +259,35 @@ class Tries:
             turn.member.saves = saving(bounded, TYPED, (turn.member.change.name,), spread, 0.05)
         if all_of in middle and self.only_together(able, saving(bounded, TYPED, all_of, spread, 0.05)):
             turns = [turn for turn in turns if turn.member not in able]  # these go on as they are
+        pairs = [arm for arm in arms if len(arm) > 1 and arm != all_of]
+        if pairs and self._pair_saves(pair := min(pairs, key=lambda arm: middle[arm]), bounded, spread):
+            turns = [turn for turn in turns if turn.member.change.name not in pair]
         self._best_of(turns)
         return [each for each in wanted if each.standing == "left out"]
+
+    def _pairs(
+        self, turns: Sequence[_Turn], rungs: Mapping[Arm, Mapping[str, Any]], rounds: int
+    ) -> dict[Arm, Mapping[str, Any]]:
+        """Those of which one may save only beside the other, and how both are on, if there is time for it."""
+        by_name = {turn.member.change.name: turn.member.change for turn in turns}
+        found: dict[Arm, Mapping[str, Any]] = {}
+        for name, change in by_name.items():
+            rung = rung_of([change, by_name[change.beside]]) if change.beside in by_name else None
+            if rung is not None:
+                found[change.beside, name] = rung
+        late = self.turns_take([*rungs.values(), *found.values()], rounds) > self.left() - self.reserve
+        return {} if late else found
+
+    def _pair_saves(self, pair: Arm, rows: Sequence[dict[Arm, float]], spread: Spread | None) -> bool:
+        """Whether two at once save more than the better of them alone, by turns; then both go on."""
+        alone = max((TYPED, *((name,) for name in pair)), key=lambda arm: -fmean(row[arm] for row in rows))
+        more = saving(rows, alone, pair, spread, 0.05)
+        if not proven(more) or more.value < JOINED * self.worth * self.typed:
+            return False
+        self.paired = pair
+        for each in self.of(pair):
+            each.saves = saving(rows, TYPED, pair, spread, 0.05)
+        return True
 
     def only_together(self, members: Sequence[Candidate], more: Interval) -> bool:
         """Whether all of these at once are shown to save ``more`` than twice what each saves alone.

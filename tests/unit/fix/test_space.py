@@ -81,6 +81,14 @@ def test_on_cpus_nothing_of_gpus_is_tried_and_what_takes_long_only_if_named():
     assert "pin" in names(facts(device="cuda"))
 
 
+def test_fewer_threads_are_tried_beside_the_workers_that_get_their_cores():
+    of = facts()
+    room = of.cores // of.ranks
+    beside = {each.name: each.beside for each in propose(replace(of, threads=room))[0] if each.knob == "threads"}
+    assert room == 4
+    assert beside == {"threads=1": "workers=2", "threads=2": "workers=2"}
+
+
 def test_numerics_need_consent():
     changes, _ = propose(facts(device="cuda"))
     assert {each.name for each in changes if each.consent} == {"cuda.matmul.allow_tf32", "bfloat16"}
