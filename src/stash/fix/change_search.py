@@ -89,12 +89,9 @@ class Search(FinalComparison):
             active.remove(each)
         large = [each for each in active if gained(each) > LARGE * self.typed and proven(each.saves)]
         largest = max(large, key=gained, default=None)
-        self._inseparable = self.paired
-        arm = () if largest is None else (largest.change.name,)
-        arm = self.paired if set(arm) & set(self.paired) else arm
-        if arm and not self.hurry() and not self.launch("screening", 0, arm):
-            self.base, chosen = arm, self.of(arm)
-            active = self._that_act([each for each in active if each not in chosen], chosen)
+        if largest is not None and not self.hurry() and not self.launch("screening", 0, (largest.change.name,)):
+            self.base = (largest.change.name,)
+            active = self._that_act([each for each in active if each is not largest], [largest])
             self.step = self.stages["screening"][0][self.base]
         shown = [each for each in active if proven(each.saves)]
         active = [each for each in active if each not in shown]
@@ -195,7 +192,7 @@ class Search(FinalComparison):
         shown = [each for each in active if each.change.name in self._joined]
         if not self.only_together(shown, self.saving("screening", self.base, self._joined, 0.05)):
             return []
-        self._inseparable += tuple(each.change.name for each in (*shown, *rest))
+        self._inseparable = tuple(each.change.name for each in (*shown, *rest))
         self.say(f"{listed([each.change.name for each in rest])} may save something only together")
         self.stand(rest, "left out", "")
         return rest
@@ -228,15 +225,13 @@ class Search(FinalComparison):
 
     def _combined(self, worth: list[Candidate]) -> tuple[str, ...]:
         """The best of each knob, without those that the others are faster without."""
-        best: dict[str, Candidate] = {}
-        for each in worth:
-            other = best.get(each.change.knob)
-            better = other is None or gained(each) > gained(other)
-            if other is not None:
-                self.stand([other if better else each], "no difference", "another value of the same is faster")
-            if better:
-                best[each.change.knob] = each
-        chosen = self._that_act(sorted(best.values(), key=gained, reverse=True), tuple(best.values()))
+        best: list[Candidate] = []
+        for each in sorted(worth, key=gained, reverse=True):
+            if any(each.change.knobs & other.change.knobs for other in best):
+                self.stand([each], "no difference", "another value of the same is faster")
+            else:
+                best.append(each)
+        chosen = self._that_act(best, best)
         if in_turns := self._combined_in_turns(chosen):
             return in_turns
         chosen = self._without_doubtful(chosen)

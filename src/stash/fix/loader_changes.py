@@ -13,7 +13,7 @@ from typing import Any
 from stash.advice.case import Remedy
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes
-from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site
+from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site, of_threads
 from stash.measure.agent.wraps.sample_cache import CachedSamples
 
 
@@ -57,7 +57,28 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
         wanted.add(0)
     near, text = in_order(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
     more = {"stalls": ("prep", "fetch"), "forecast": facts.prep}
-    return [_set(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more) for n in near[:_VALUES]]
+    found = [_set(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more) for n in near[:_VALUES]]
+    return [*found[:1], *_with_fewer_threads(facts, site, room), *found[1:]]
+
+
+def _with_fewer_threads(facts: Facts, site: Site, room: int) -> list[ScriptChange]:
+    """Workers on cores that threads leave them: where threads have all cores, neither saves anything alone."""
+    now, found = int(site.values["num_workers"]), []
+    if not facts.on_cpu or facts.site("threads") is not None:
+        return []
+    for threads in sorted({1, room // 2} - {0}, reverse=True):
+        left = room - threads
+        if left < 1 or threads >= facts.threads or (n := 2 ** int(math.log2(left))) == now:
+            continue
+        text = f"num_workers {now} -> {n}, threads of a rank {facts.threads} -> {threads}"
+        found.append(
+            _set(
+                f"workers={n}+threads={threads}", "workers", text, site, {"num_workers": n}, effect="rounding",
+                stalls=("prep", "fetch", "contention"), settings={"threads": threads}, variables=of_threads(threads),
+                forecast=facts.prep,
+            )
+        )  # fmt: skip
+    return found
 
 
 def in_order(values: set[int], needed: int, room: int) -> list[int]:

@@ -157,7 +157,7 @@ def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
         outside = any(f"+++ b/{file.lstrip('/')}" in fix.patch for file in fix.sources)
         named = shlex.quote(patch)
         yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
-    if any(each.written == "setting" for each in fix.kept) and record:
+    if any(each.variables or each.cores for each in fix.kept) and record:
         job = " ".join(job_words(fix.command))
         yield f"`stash run --with {shlex.quote(record)} {job}` sets what is set from outside"
     options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]

@@ -91,7 +91,8 @@ class Patch:
             return Written(
                 "explained", f"at {where} set {_arguments(change.writes)}: {_NO_PYTHON}", site.file, site.line
             )
-        more = [*by_words, *([change.by_hand] if change.by_hand else [])]
+        outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
+        more = [*by_words, *filter(None, (change.by_hand, outside and f"and set from outside: {outside}"))]
         return Written("patch", "; ".join(more), site.file, site.line)
 
     def _take(self, edits: Sequence[tuple[str, Edit]]) -> bool:

@@ -164,12 +164,15 @@ class ScriptChange:
     """What ``--allow`` has to name."""
     joins: bool = False
     """As of its knob, or because it seldom costs anything in this job."""
-    beside: str = ""
-    """A change of another knob, beside which this may save what neither does alone."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
     samples: float = 1.0
     """Times as many in a step: its time counts for as many as before."""
+
+    @property
+    def knobs(self) -> frozenset[str]:
+        """All it acts on: two changes that share one are not made together."""
+        return frozenset({self.knob, *({"threads"} & self.settings.keys())})
 
     @property
     def leaves_workers(self) -> int | None:
@@ -197,6 +200,11 @@ class Knob:
     propose: Callable[[Facts], Proposal]
     joins: bool = False
     """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""
+
+
+def of_threads(number: int) -> dict[str, str]:
+    """Variables that give each rank's parallel loops so many threads."""
+    return {"OMP_NUM_THREADS": str(number), "MKL_NUM_THREADS": str(number)}
 
 
 def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:

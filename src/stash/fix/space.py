@@ -15,7 +15,16 @@ from stash.core.fix_records import Effect
 from stash.core.formatting import listed
 from stash.fix import loader_changes as loaders
 from stash.fix.loader_changes import of_loader
-from stash.fix.script_changes import MIB, OF_EXCHANGE, Facts, Knob, Proposal, ScriptChange, Site
+from stash.fix.script_changes import (
+    MIB,
+    OF_EXCHANGE,
+    Facts,
+    Knob,
+    Proposal,
+    ScriptChange,
+    Site,
+    of_threads,
+)
 from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
 
@@ -63,20 +72,14 @@ def _threads(facts: Facts) -> Proposal:
         found = ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
             stalls=("compute", "contention"), settings={"threads": n},
-            forecast=facts.at_most("compute", "contention"), beside=_workers_in(room - n),
+            forecast=facts.at_most("compute", "contention"),
         )  # fmt: skip
         if site is None:
-            counted = {"OMP_NUM_THREADS": str(n), "MKL_NUM_THREADS": str(n)}
-            found = replace(found, variables=counted)
+            found = replace(found, variables=of_threads(n))
         else:
             found = replace(found, site=site, writes={"0": n})
         changes.append(found)
     return changes or "as many as cores"
-
-
-def _workers_in(cores: int) -> str:
-    """The change to as many workers as find room on cores that threads leave: alone they would fight for them."""
-    return f"workers={2 ** int(math.log2(cores))}" if cores >= 1 else ""
 
 
 def _cores(facts: Facts) -> Proposal:

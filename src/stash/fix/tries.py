@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, Spread, pooled, proven, saving
+from stash.fix.decision import ERROR_RATE, LOOKS, WORTH, pooled, proven, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
@@ -121,8 +121,6 @@ class Tries:
         """Seconds of a step as typed, and of what changes are compared with."""
         self.base: Arm = TYPED
         """What they are compared with."""
-        self.paired: Arm = TYPED
-        """Two changes that save together, in turns, what neither does alone."""
         self.reserve = self._set_aside()
         """Seconds set aside for a proof; where there is no time for one, all goes into what may be worth one."""
 
@@ -240,54 +238,38 @@ class Tries:
         all_of = tuple(each.change.name for each in able)
         every = rung_of([each.change for each in able])
         rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
-        rungs |= self._pairs(turns, rungs, rounds)
         rows_by_arm, failed = self.turned(rungs, rounds, "turns")
         if len(rows_by_arm) < _TURNS:  # one broke the job, or the loader cannot be switched: the others once more
             again = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
             rest = [each for each in wanted if each not in again]
             return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
-        arms = [arm for arm in (TYPED, *rungs) if all(arm in row for row in rows_by_arm)]
-        by_arm = {arm: sorted(row[arm] for row in rows_by_arm) for arm in arms}
-        middle = {arm: median(values) for arm, values in by_arm.items()}
-        most = {
-            arm: values[-2] if len(rows_by_arm) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()
-        }
-        bounded = [{arm: min(value, most[arm]) for arm, value in row.items()} for row in rows_by_arm]
-        near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
-        spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
+        saves = self._judged(rows_by_arm)
+        in_time = self.left() - self.reserve >= self.turns_take(rungs.values(), rounds)
+        if in_time and any(self._hidden(each) for each in saves.values()):
+            self.say("the same once more: noise may hide something large")
+            saves = self._judged([*rows_by_arm, *self.turned(rungs, rounds, "turns", len(rows_by_arm))[0]])
         for turn in turns:
-            turn.member.saves = saving(bounded, TYPED, (turn.member.change.name,), spread, 0.05)
-        if all_of in middle and self.only_together(able, saving(bounded, TYPED, all_of, spread, 0.05)):
+            turn.member.saves = saves[(turn.member.change.name,)]
+        if all_of in saves and self.only_together(able, saves[all_of]):
             turns = [turn for turn in turns if turn.member not in able]  # these go on as they are
-        pairs = [arm for arm in arms if len(arm) > 1 and arm != all_of]
-        if pairs and self._pair_saves(pair := min(pairs, key=lambda arm: middle[arm]), bounded, spread):
-            turns = [turn for turn in turns if turn.member.change.name not in pair]
         self._best_of(turns)
         return [each for each in wanted if each.standing == "left out"]
 
-    def _pairs(
-        self, turns: Sequence[_Turn], rungs: Mapping[Arm, Mapping[str, Any]], rounds: int
-    ) -> dict[Arm, Mapping[str, Any]]:
-        """Those of which one may save only beside the other, and how both are on, if there is time for it."""
-        by_name = {turn.member.change.name: turn.member.change for turn in turns}
-        found: dict[Arm, Mapping[str, Any]] = {}
-        for name, change in by_name.items():
-            rung = rung_of([change, by_name[change.beside]]) if change.beside in by_name else None
-            if rung is not None:
-                found[change.beside, name] = rung
-        late = self.turns_take([*rungs.values(), *found.values()], rounds) > self.left() - self.reserve
-        return {} if late else found
+    def _judged(self, rows: Sequence[Mapping[Arm, float]]) -> dict[Arm, Interval]:
+        """What each arm saves, by its turns."""
+        arms = [arm for arm in rows[0] if all(arm in row for row in rows)]
+        by_arm = {arm: sorted(row[arm] for row in rows) for arm in arms}
+        middle = {arm: median(values) for arm, values in by_arm.items()}
+        most = {arm: values[-2] if len(rows) > _TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
+        bounded = [{arm: min(row[arm], most[arm]) for arm in arms} for row in rows]
+        near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
+        spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
+        return {arm: saving(bounded, TYPED, arm, spread, 0.05) for arm in arms if arm}
 
-    def _pair_saves(self, pair: Arm, rows: Sequence[dict[Arm, float]], spread: Spread | None) -> bool:
-        """Whether two at once save more than the better of them alone, by turns; then both go on."""
-        alone = max((TYPED, *((name,) for name in pair)), key=lambda arm: -fmean(row[arm] for row in rows))
-        more = saving(rows, alone, pair, spread, 0.05)
-        if not proven(more) or more.value < JOINED * self.worth * self.typed:
-            return False
-        self.paired = pair
-        for each in self.of(pair):
-            each.saves = saving(rows, TYPED, pair, spread, 0.05)
-        return True
+    def _hidden(self, saves: Interval) -> bool:
+        """Whether noise may hide that much is saved."""
+        worth = saves.value >= self.worth * self.typed and not beyond_noise(saves)
+        return worth and saves.high is not None and saves.high >= LARGE * self.typed
 
     def only_together(self, members: Sequence[Candidate], more: Interval) -> bool:
         """Whether all of these at once are shown to save ``more`` than twice what each saves alone.
@@ -298,9 +280,12 @@ class Tries:
         return proven(more) and more.value >= 2 * alone + JOINED * self.worth * self.step
 
     def turned(
-        self, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage
+        self, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage, before: int = 0
     ) -> tuple[list[dict[Arm, float]], bool]:
-        """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed."""
+        """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed.
+
+        ``before``: rounds of an earlier one, which the record counts on from.
+        """
         assert self.turns is not None
         rows, found = self.turns([{}, *rungs.values()], rounds)
         failure = found.failure.sentence if found.failure is not None else ""
@@ -313,7 +298,7 @@ class Tries:
         )  # fmt: skip
         arms = [TYPED, *rungs]
         by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
-        for number, row in enumerate(by_arm):
+        for number, row in enumerate(by_arm, before):
             self.launches += [
                 Launched(stage=stage, round=number, changes=arm, step_seconds=seconds) for arm, seconds in row.items()
             ]

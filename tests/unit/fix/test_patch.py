@@ -179,6 +179,14 @@ def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
     assert patch.diff() == ""
 
 
+def test_what_else_is_set_from_outside_stands_beside_the_patch(script: Path):
+    both = replace(workers(script), variables={"OMP_NUM_THREADS": "1"})
+    patch = Patch()
+    found = patch.add(both, None, ())
+    assert (found.way, found.how) == ("patch", "and set from outside: OMP_NUM_THREADS=1")
+    assert "+    num_workers=4," in patch.diff()
+
+
 def test_arguments_of_a_mapping_are_put_over_in_the_call(script: Path):
     # GIVEN a loader whose mapping has workers on a GPU only, as in many scripts
     script.write_text("x = DataLoader(data, **options)\n")

@@ -81,12 +81,16 @@ def test_on_cpus_nothing_of_gpus_is_tried_and_what_takes_long_only_if_named():
     assert "pin" in names(facts(device="cuda"))
 
 
-def test_fewer_threads_are_tried_beside_the_workers_that_get_their_cores():
+def test_workers_are_tried_with_the_threads_that_leave_them_cores():
     of = facts()
-    room = of.cores // of.ranks
-    beside = {each.name: each.beside for each in propose(replace(of, threads=room))[0] if each.knob == "threads"}
-    assert room == 4
-    assert beside == {"threads=1": "workers=2", "threads=2": "workers=2"}
+    busy = replace(of, threads=of.cores // of.ranks)
+    workers = {each.name: each for each in propose(busy)[0] if each.knob == "workers"}
+    both = workers["workers=2+threads=2"]
+    assert both.settings == {"loader": {"num_workers": 2, "site": "mine"}, "threads": 2}
+    assert both.variables["OMP_NUM_THREADS"] == "2"
+    assert both.knobs == {"workers", "threads"}
+    assert "workers=2+threads=1" in workers
+    assert not any("threads" in each for each in names(of, "workers"))  # a thread leaves cores as it is
 
 
 def test_numerics_need_consent():
