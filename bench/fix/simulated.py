@@ -228,7 +228,7 @@ def main() -> int:
     rows = []
     for setting in SETTINGS:
         for fault in (0.0, 0.02, 0.05, 0.1, 0.2):
-            for deviation in (0.01, 0.02, 0.03):
+            for deviation in (0.01, 0.02, 0.03, 0.08):
                 rows.append(row(setting, fault, deviation, options.jobs if not fault else options.jobs // 5))
     report(table(HEADS, rows))
     return 0

@@ -22,7 +22,10 @@ PROVEN_STEPS = 200
 _FUTILE = 2
 """Rounds after which a final comparison ends if they show nothing that is worth a change."""
 _FINALS = 2
-"""Final comparisons at most: one again with less, where more than one change was not shown."""
+"""Final comparisons at most: one again with less, where more than one change was not shown, or with the same where
+that contradicts what was seen before."""
+_WORTH_TIME = 0.05
+"""Of the step: while so much seems to be saved, rounds go on until time is up, however noisy."""
 
 
 @dataclass
@@ -79,8 +82,18 @@ class FinalComparison(Tries):
                 )
                 self.final.kept, self.final.together = (), None
             if not left and number + 1 < _FINALS and not self.hurry(0):
-                left = self._runner_up(chosen)
+                left = self._runner_up(chosen) or self._once_more(alone)
             chosen = left
+
+    def _once_more(self, before: Mapping[str, float]) -> Arm:
+        """What was not shown though sure to save much ``before``: noise that lasts hides it for some rounds."""
+        best = max(before, key=lambda name: before[name], default="")
+        unshown = [each for each in self.of((best,)) if each.standing == "unproven"]
+        if not unshown or before[best] < LARGE * self.typed or self.final.in_turns:
+            return ()
+        self.stand(unshown, "left out", "")
+        self.say(f"{best} once more, as it saved much before")
+        return (best,)
 
     def _runner_up(self, failed: Arm) -> Arm:
         """Of the knobs that were not shown, the other value that looked best before, if that was sure by then."""
@@ -191,7 +204,8 @@ class FinalComparison(Tries):
         """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
         least = self.worth * self.typed
         if not proven(self.final.together, least):
-            return promising(self.final.together, number, least)
+            seems = self.final.together is not None and self.final.together.value >= _WORTH_TIME * self.typed
+            return seems or promising(self.final.together, number, least)
         return any(promising(each.saves, number, 0.0) for each in self.of(unproven))
 
     def _hopeless(self, chosen: Arm) -> bool:
