@@ -48,15 +48,20 @@ class FinalComparison(Tries):
     final: Final = field(default_factory=Final)
     proven_long: Proof | None = None
     """What two longer launches show of all that is kept."""
+    _statements: int = 1
+    """That the comparison under way may make, and another one after it: they share the error rate."""
 
     def prove(self, chosen: tuple[str, ...]) -> None:
         """The final comparisons."""
+        goes_on = False
         for number in range(_FINALS):
             if not chosen:
                 return
-            self.stages.pop("final", None)
+            if not goes_on:
+                self.stages.pop("final", None)
+                self._statements = _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
             alone = {each.change.name: gained(each) for each in self.of(chosen) if proven(each.saves)}
-            unproven = self._compare(chosen)
+            unproven = self._compare(chosen, goes_on)
             if not unproven:
                 return
             if any(self._alternative(chosen, each) for each in self._shown_beside(chosen, unproven)):
@@ -83,7 +88,16 @@ class FinalComparison(Tries):
                 self.final.kept, self.final.together = (), None
             if not left and number + 1 < _FINALS and not self.hurry(0):
                 left = self._runner_up(chosen) or self._once_more(alone)
+            goes_on = left != chosen and len(left) == 1 and self._looked_at(left)
             chosen = left
+
+    def _looked_at(self, arm: Arm) -> bool:
+        """Whether all rounds of the comparison that is over have this arm, so that more of them go on with it.
+
+        What it saves was one of the statements that were counted before the first of them.
+        """
+        rounds = self.stages.get("final", [])
+        return self.final.rounds in LOOKS and not self.final.in_turns and all(arm in row for row in rounds)
 
     def _once_more(self, before: Mapping[str, float]) -> Arm:
         """What was not shown though sure to save much ``before``: noise that lasts hides it for some rounds."""
@@ -129,16 +143,16 @@ class FinalComparison(Tries):
             return [TYPED, chosen]
         return [TYPED, chosen, *(without(chosen, each) for each in chosen)]
 
-    def _statements(self, chosen: Arm) -> int:
-        """Statements that a final comparison may make: of all, of each one's part, of all without each."""
-        return _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
+    def _compare(self, chosen: Arm, goes_on: bool) -> Arm:
+        """Fresh rounds until all is shown, or time is up; the value is what was not shown.
 
-    def _compare(self, chosen: Arm) -> Arm:
-        """Fresh rounds until all is shown, or time is up; the value is what was not shown."""
-        arms, number = self.arms(chosen), 0
-        if self.left() < LOOKS[0] * len(arms) * self.each():
-            return self._compare_in_turns(chosen)
-        self.final = Final()
+        Statements of all, of each one's part, and of all without each: of these the rounds before them may hold some.
+        """
+        arms, number = self.arms(chosen), self.final.rounds if goes_on else 0
+        if not goes_on:
+            if self.left() < LOOKS[0] * len(arms) * self.each():
+                return self._compare_in_turns(chosen)
+            self.final = Final()
         while number < LOOKS[-1]:
             try:
                 for arm in arms if number % 2 == 0 else arms[::-1]:
@@ -221,7 +235,7 @@ class FinalComparison(Tries):
 
     def _look(self, chosen: Arm, number: int, in_turns: bool = False) -> Arm:
         """Judge after so many rounds; the value is what is not shown."""
-        rate = level(self._statements(chosen), number, self.error_rate)
+        rate = level(self._statements, number, self.error_rate)
         rounds = self.stages["final"][:number]
         together = self.saving("final", TYPED, chosen, rate, number)
         self.final = Final(
@@ -260,7 +274,7 @@ class FinalComparison(Tries):
     def _alternative(self, chosen: Arm, left: Arm) -> bool:
         """Keep what is ``left`` of those, if that was shown to be faster."""
         number = self.final.rounds
-        rate = level(self._statements(chosen), number, self.error_rate)
+        rate = level(self._statements, number, self.error_rate)
         together = self.saving("final", TYPED, left, rate, number)
         if not proven(together, self._least()) or frozenset(left) not in self.proofs:
             return False
