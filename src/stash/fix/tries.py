@@ -24,6 +24,8 @@ _TURNS, _MOST_TURNS = 3, 6
 """Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _TURNS_SHARE, _BLOCK_SECONDS, _TURN_STEPS = 0.3, 1.5, 8
 """Share of the time that is left for it; seconds that a block takes, half where no queue is filled, and its steps."""
+_AGAIN_SHARE = 0.2
+"""Likewise, for turns once more of what noise may hide."""
 ARMS = 2
 """Of a final comparison, as far as its time is set aside beforehand."""
 _LATE = 1.3
@@ -240,14 +242,17 @@ class Tries:
         rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
         rows_by_arm, failed = self.turned(rungs, rounds, "turns")
         if len(rows_by_arm) < _TURNS:  # one broke the job, or the loader cannot be switched: the others once more
-            again = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
-            rest = [each for each in wanted if each not in again]
-            return [*self.in_turns(again), *rest] if len(again) < len(turns) else wanted
+            others = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
+            rest = [each for each in wanted if each not in others]
+            return [*self.in_turns(others), *rest] if len(others) < len(turns) else wanted
         saves = self._judged(rows_by_arm)
-        in_time = self.left() - self.reserve >= self.turns_take(rungs.values(), rounds)
-        if in_time and any(self._hidden(each) for each in saves.values()):
-            self.say("the same once more: noise may hide something large")
-            saves = self._judged([*rows_by_arm, *self.turned(rungs, rounds, "turns", len(rows_by_arm))[0]])
+        hidden = {arm: rungs[arm] for arm, each in saves.items() if self._hidden(each)}
+        room = min(self.left() - self.reserve, _AGAIN_SHARE * self.left())
+        if hidden and self.turns_take(hidden.values(), rounds) <= room:
+            self.say("what noise may hide once more")
+            again, _ = self.turned(hidden, rounds, "turns", len(rows_by_arm))
+            both = [*rows_by_arm, *again]
+            saves |= self._judged([{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both])
         for turn in turns:
             turn.member.saves = saves[(turn.member.change.name,)]
         if all_of in saves and self.only_together(able, saves[all_of]):

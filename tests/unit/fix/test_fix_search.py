@@ -237,6 +237,24 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
     assert all(second in rung for rung in asked[1][1:])
 
 
+def test_what_noise_may_hide_takes_turns_once_more_alone():
+    # GIVEN two changes, of which one saves 30 ms, which the first turns show in one round of three
+    job, asked = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on)), list[int]()
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(len(rungs))
+        noisy = [{1: 0.11}, {1: 0.1}, {1: 0.07}] if len(asked) == 1 else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
+        return [{**dict.fromkeys(range(len(rungs)), 0.1), **row} for row in noisy], TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
+    search = searched(job, *loaders, turns=turns)
+    assert asked == [3, 2]
+    assert standing(search) == {"workers=1": "kept", "workers=2": "no difference"}
+    assert [each.round for each in search.launches if each.stage == "turns" and each.changes == ("workers=1",)] == [
+        0, 1, 2, 0, 3, 4, 5
+    ]  # fmt: skip
+
+
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
     job, asked = Job(lambda on: 0.1), []
