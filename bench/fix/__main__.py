@@ -172,6 +172,11 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
     hand = [each for each in all_found if each.by_hand is not None]
     off = [(each.promised - each.realised) / each.typed for each in kept]
+    machines = sorted({each.machine for each in kept})
+    by_machine = {
+        name.partition(", ")[0]: [abs(each) for each, of in zip(off, kept, strict=True) if of.machine == name]
+        for name in machines
+    }
     held = [abs(each.promised - each.realised) <= each.doubt + 2 * each.spread for each in kept if each.doubt]
     faster = sum(each.realised > 0 for each in kept)
     slower = sum(each.realised < -2 * each.spread for each in kept)
@@ -179,6 +184,7 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     of_best = [each.best / (each.fixed or each.typed) for each in all_found if each.best is not None]
     return [
         ("promised against realised, median", f"{median(map(abs, off)):.1%}" if off else "–", "≤ 2 % of the step"),
+        *((f"the same on {name}, median", f"{median(found):.1%}", "") for name, found in by_machine.items()),
         ("the same with its sign, median", f"{median(off):+.1%}" if off else "–", "0"),
         ("promised and realised intervals meet", f"{sum(held)} of {len(held)}", "≥ 95 %"),
         ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),

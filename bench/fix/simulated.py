@@ -107,6 +107,10 @@ def _alone(names: str, consent: str = "") -> Iterable[ScriptChange]:
         )
 
 
+_BUCKETS = (
+    ScriptChange("bucket=8", "bucket", "smaller buckets"),
+    ScriptChange("bucket=3", "bucket", "smaller still", beyond="bucket=8"),
+)
 _OF_GPUS = (
     *map(_loader, (2, 4, 8)), *_joining("pin non_blocking fused cudnn set_to_none"), *_alone("compile"),
     *_alone("tf32 bfloat16", "numerics"),
@@ -114,13 +118,13 @@ _OF_GPUS = (
 SETTINGS = (
     Setting(
         "2 cores", 11.4, 6.8, 0.7,
-        (*map(_loader, (1, 2)), *_joining("cores=own bucket=3 bucket=8 static_graph gloo=lo")),
+        (*map(_loader, (1, 2)), *_joining("cores=own static_graph gloo=lo"), *_BUCKETS),
     ),
     Setting(
         "32 cores", 11.4, 6.8, 0.7,
         (
             *map(_loader, (1, 2, 4, 8)), *_alone("threads=1 threads=4 cores=apart"),
-            *_joining("prefetch=4 bucket=3 bucket=8 bucket=25 bucket_view static_graph set_to_none fused gloo=lo"),
+            *_joining("prefetch=4 bucket=25 bucket_view static_graph set_to_none fused gloo=lo"), *_BUCKETS,
         ),
     ),
     Setting("1 GPU", 17.0, 16.0, 0.7, _OF_GPUS),

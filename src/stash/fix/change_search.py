@@ -111,6 +111,10 @@ class Search(FinalComparison):
             for each in list(order):
                 if number and self._asks(each):
                     continue  # it is shown, and kept by no one: once will do
+                if not number and not self._may_go_beyond(each.change.beyond):
+                    self.stand([each], "left out", f"{each.change.beyond} saves nothing")
+                    active.remove(each)
+                    continue
                 if not number and self.hurry():
                     if gained(each) < self.worth * self.step:
                         self.stand([each], "left out", NO_TIME)
@@ -128,8 +132,8 @@ class Search(FinalComparison):
                 worth = each.saves.value >= (1 if number else JOINED) * self.worth * step
                 sure = beyond_noise(each.saves) or each.saves.value >= LARGE * step or self._asks(each)
                 if not worth or (number + 1 == _SCREENED and not sure):
-                    slower = each.saves.high is not None and each.saves.high < 0
-                    self.stand([each], "slower" if slower else "no difference", "")
+                    most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * step
+                    self.stand([each], "slower" if most < 0 else "no difference", "")
                     active.remove(each)
         active += self._only_together(active)
         for each in active:
@@ -143,6 +147,9 @@ class Search(FinalComparison):
             return others
         self.stand([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
         return [each for each in others if not each.change.needs_workers]
+
+    def _may_go_beyond(self, milder: str) -> bool:
+        return all(gained(each) >= self.worth * self.step for each in self.of((milder,)))
 
     def _asks(self, each: Candidate) -> bool:
         return bool(each.change.consent) and each.change.consent not in self.allowed
@@ -175,8 +182,11 @@ class Search(FinalComparison):
             if saves.value >= JOINED * self.worth * self.step and (not number or beyond_noise(saves)):
                 self._joined = arm
                 continue
-            if saves.value < -LARGE * self.step and not number:  # one of them does harm, which hides the others
-                return active
+            if saves.value < -LARGE * self.step and not number:  # one of them or noise does harm, which hides others
+                if self.launch("screening", 1, arm):
+                    return active
+                if self.stages["screening"][1][arm] > (1 + LARGE) * self.step:
+                    return active
             out = [each for each in active if each.change.knob in first]
             self.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
             self._joined = TYPED

@@ -58,17 +58,17 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
     near, text = in_order(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
     more = {"stalls": ("prep", "fetch"), "forecast": facts.prep}
     found = [_set(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more) for n in near[:_VALUES]]
-    return [*found[:1], *_with_fewer_threads(facts, site, room), *found[1:]]
+    return [*found[:1], *_with_fewer_threads(facts, site, needed, room), *found[1:]]
 
 
-def _with_fewer_threads(facts: Facts, site: Site, room: int) -> list[ScriptChange]:
+def _with_fewer_threads(facts: Facts, site: Site, needed: int, room: int) -> list[ScriptChange]:
     """Workers on cores that threads leave them: where threads have all cores, neither saves anything alone."""
     now, found = int(site.values["num_workers"]), []
     if not facts.on_cpu or facts.site("threads") is not None:
         return []
-    for threads in sorted({1, room // 2} - {0}, reverse=True):
-        left = room - threads
-        if left < 1 or threads >= facts.threads or (n := 2 ** int(math.log2(left))) == now:
+    for n in sorted({min(needed, room - 1), room // 2} - {0, now}):
+        threads = room - n
+        if threads >= facts.threads:
             continue
         text = f"num_workers {now} -> {n}, threads of a rank {facts.threads} -> {threads}"
         found.append(

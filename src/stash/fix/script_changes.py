@@ -164,6 +164,8 @@ class ScriptChange:
     """What ``--allow`` has to name."""
     joins: bool = False
     """As of its knob, or because it seldom costs anything in this job."""
+    beyond: str = ""
+    """A milder value of the same: this one is tried only if that saves something."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
     samples: float = 1.0

@@ -162,15 +162,17 @@ def _bucket(facts: Facts) -> Proposal:
     wanted = {max(1, round(total / 8 / MIB)), max(1, round(total / 3 / MIB)), 25, math.ceil(2 * total / MIB)}
     if total < 2 * MIB:
         wanted = {25}  # all of it in one bucket as DDP comes
-    kept = sorted(n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total))
-    most = _exchange(facts)
+    kept = [n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total)]
+    larger, smaller = sorted(n for n in kept if n > current), sorted((n for n in kept if n < current), reverse=True)
+    most, milder = _exchange(facts), dict(zip(smaller[1:], smaller, strict=False))
     return [
         ScriptChange(
             f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=OF_EXCHANGE,
             settings={"ddp": {"bucket_cap_mb": n}}, site=site, also=tuple(facts.every("ddp")[1:]),
-            writes={"bucket_cap_mb": n}, forecast=most,
+            writes={"bucket_cap_mb": n}, forecast=most, joins=n > current,  # more exchanges may cost more
+            beyond=f"bucket={milder[n]}" if n in milder else "",
         )
-        for n in kept
+        for n in (*larger, *smaller)
     ] or "one bucket holds all gradients, of whatever size"  # fmt: skip
 
 
@@ -348,7 +350,7 @@ SPACE: tuple[Knob, ...] = (
     Knob("items", _items, joins=True),
     Knob("threads", _threads),
     Knob("cores", _cores),
-    Knob("bucket", _bucket, joins=True),
+    Knob("bucket", _bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
     Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),
     Knob("find_unused", _flag_of_ddp("find_unused_parameters", False), joins=True),

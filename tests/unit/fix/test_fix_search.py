@@ -453,6 +453,23 @@ def test_one_that_does_much_harm_does_not_hide_the_others():
     assert standing(search)["bad"] != "kept"
 
 
+def test_noise_that_makes_one_launch_of_all_slower_costs_one_more():
+    # GIVEN nothing to gain, and a launch of everything at once that something held up
+    job = Job(lambda on: 0.1 + 0.03 * (len(on) == 3 and job.launched.count(on) == 1), noise=0.003)
+    search = searched(job, *(change(name, joins=True) for name in "abc"))
+    assert set(standing(search).values()) == {"no difference"}
+    assert len(job.launched) == 3
+
+
+@pytest.mark.parametrize(("milder", "launched"), [(0.0, False), (0.02, True)])
+def test_a_value_beyond_one_that_saves_nothing_is_not_launched(milder: float, launched: bool):
+    job = Job(lambda on: 0.1 - milder * ("bucket=8" in on) - 0.03 * ("bucket=2" in on), noise=0.001)
+    search = searched(job, change("bucket=8"), change("bucket=2", beyond="bucket=8"))
+    assert (frozenset({"bucket=2"}) in job.launched) == launched
+    if not launched:
+        assert search.candidates[1].why == "bucket=8 saves nothing"
+
+
 def test_savings_are_seldom_false():
     """Of 60 noisy jobs with nothing to gain and four changes each, at most one keeps any (5 % are allowed)."""
     wrong = 0
