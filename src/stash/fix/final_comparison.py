@@ -24,6 +24,8 @@ _FUTILE = 2
 _FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown, or with the same where
 that contradicts what was seen before."""
+_SURE = 0.2
+"""Of the step: what seemed so much before is not lost to noise that lasts for two rounds."""
 _WORTH_TIME = 0.05
 """Of the step: while so much seems to be saved, rounds go on until time is up, however noisy."""
 
@@ -87,7 +89,7 @@ class FinalComparison(Tries):
                 )
                 self.final.kept, self.final.together = (), None
             if not left and number + 1 < _FINALS and not self.hurry(0):
-                left = self._runner_up(chosen) or self._once_more(alone)
+                left = self._runner_up(chosen) or self._once_more(chosen, alone)
             goes_on = left != chosen and len(left) == 1 and self._looked_at(left)
             chosen = left
 
@@ -99,11 +101,13 @@ class FinalComparison(Tries):
         rounds = self.stages.get("final", [])
         return self.final.rounds in LOOKS and not self.final.in_turns and all(arm in row for row in rounds)
 
-    def _once_more(self, before: Mapping[str, float]) -> Arm:
+    def _once_more(self, chosen: Arm, before: Mapping[str, float]) -> Arm:
         """What was not shown though sure to save much ``before``: noise that lasts hides it for some rounds."""
         best = max(before, key=lambda name: before[name], default="")
         unshown = [each for each in self.of((best,)) if each.standing == "unproven"]
-        if not unshown or before[best] < LARGE * self.typed or self.final.in_turns:
+        goes_on = len(chosen) > 1 and self._looked_at((best,))
+        least = LARGE if goes_on else _SURE
+        if not unshown or before[best] < least * self.typed or self.final.in_turns:
             return ()
         self.stand(unshown, "left out", "")
         self.say(f"{best} once more, as it saved much before")
