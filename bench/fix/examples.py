@@ -54,10 +54,11 @@ def made_up(clone: Path) -> None:
     digits = clone / "data" / "MNIST" / "raw"
     digits.mkdir(parents=True)
     for part, count in _DIGITS.items():
-        pixels, labels = random.integers(0, 256, (count, 28, 28)), random.integers(0, 10, count)
+        pixels = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = random.integers(0, 10, count, dtype=np.uint8)
         for kind, values in (("images-idx3", pixels), ("labels-idx1", labels)):
             head = struct.pack(f">{1 + values.ndim}I", 0x800 + values.ndim, *values.shape)
-            (digits / f"{part}-{kind}-ubyte").write_bytes(head + values.astype(np.uint8).tobytes())
+            (digits / f"{part}-{kind}-ubyte").write_bytes(head + values.tobytes())
     for part, count in _PICTURES.items():
         folder = clone / "super_resolution" / "dataset" / "BSDS300" / "images" / part
         folder.mkdir(parents=True)

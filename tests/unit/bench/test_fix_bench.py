@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import struct
 from pathlib import Path
 
+import pytest
+
+from bench.fix import examples
 from bench.fix.__main__ import summary
 from bench.fix.jobs import JOBS, OPENED, Job
 from bench.fix.rows import Outcome, keep, read, signed
@@ -67,3 +71,16 @@ def test_of_simulated_jobs_sound_ones_are_left_alone_and_a_large_fault_is_found(
     faulty = [case(place, 0.2, 0.02, seed) for seed in range(10)]
     kept = [(each, each.searched()[0].final.kept) for each in faulty]
     assert sum(each.share(names) >= 0.1 for each, names in kept) >= 9
+
+
+def test_examples_find_digits_in_the_format_of_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(examples, "_DIGITS", {"train": 3})
+    monkeypatch.setattr(examples, "_PICTURES", {"train": 2})
+    examples.made_up(tmp_path)
+    images, labels = (
+        (tmp_path / "data/MNIST/raw" / f"train-{kind}-ubyte").read_bytes() for kind in ("images-idx3", "labels-idx1")
+    )
+    assert struct.unpack(">4I", images[:16]) == (0x803, 3, 28, 28)
+    assert struct.unpack(">2I", labels[:8]) == (0x801, 3)
+    assert (len(images), len(labels)) == (16 + 3 * 28 * 28, 8 + 3)
+    assert len(list((tmp_path / "super_resolution/dataset/BSDS300/images/train").iterdir())) == 2
