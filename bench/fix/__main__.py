@@ -224,6 +224,8 @@ def main() -> int:
 
         return of_projects(options.names[1:], options.within, options.rounds)
     if options.names[:1] == ["examples"]:
+        if len(options.names) < 2:
+            sys.exit("name a clone of github.com/pytorch/examples behind the word examples")
         from bench.fix.examples import main as of_examples
 
         return of_examples(options.names[1], options.names[2:], options.within, options.rounds)

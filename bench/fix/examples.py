@@ -7,19 +7,17 @@ turns with the patched one, both timed by the stopwatch of ``make compat``, whic
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from bench.fix.projects import CACHE, HEADS, call, fixed, realised
-from bench.table import progress, report, table
+from bench.fix.projects import CACHE, call, fixed, kept_rows, realised
 from tests.compat import environments
 from tests.compat.environments import Environment
 from tests.compat.runs import plain_step
@@ -95,24 +93,12 @@ def run(example: Example, clone: str, where: Environment, work: Path, within: st
 
 
 def main(clone: str, names: Sequence[str], within: str, rounds: int) -> int:
-    """Run these of ``EXAMPLES``, or all; their rows are kept, and what has one is not run again."""
+    """Run these of ``EXAMPLES``, or all."""
     CACHE.mkdir(parents=True, exist_ok=True)
     where = environments.layer("examples", ("six",), environments.base(CACHE), CACHE)
-    rows, failed = [], []
-    for example in EXAMPLES:
-        if names and example.folder not in names:
-            continue
-        work = CACHE / "fix" / f"examples-{example.folder}"
-        row = work / "row.json"
-        if not row.exists():
-            try:
-                found = run(example, clone, where, work, within, rounds)
-            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-                failed.append((example.folder, str(error)[-300:].replace("\n", " ")))
-                progress(*failed[-1])
-                continue
-            row.write_text(json.dumps(found))
-        rows.append(json.loads(row.read_text()))
-        progress(*rows[-1])
-    report(table(HEADS, rows), *([table(("failed", "why"), failed)] if failed else []))
-    return 1 if failed else 0
+
+    def run_in(work: Path, example: Example) -> list[str]:
+        return run(example, clone, where, work, within, rounds)
+
+    chosen = [example for example in EXAMPLES if not names or example.folder in names]
+    return kept_rows({f"examples-{example.folder}": partial(run_in, example=example) for example in chosen})

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,12 +74,12 @@ def run(place: Place, within: str, rounds: int) -> list[str]:
         call(["git", "init", "-q", "."], work, place.variables)
         call(["git", "apply", "it.fix.patch"], work, place.variables)
 
-    def step(arm: str, variables: Mapping[str, str]) -> float | None:
-        return plain_step(place.words(arm), place.where, {**place.variables, **variables}, work, arm)
+    def step(arm: str, more: Sequence[str], variables: Mapping[str, str]) -> float | None:
+        return plain_step((*place.words(arm), *more), place.where, {**place.variables, **variables}, work, arm)
 
     return [
         place.project.key, *found.cells,
-        realised(lambda: step("typed", {}), lambda: step("scripts", found.variables), rounds),
+        realised(lambda: step("typed", (), {}), lambda: step("scripts", found.words, found.variables), rounds),
     ]  # fmt: skip
 
 
@@ -107,10 +108,11 @@ def fixed(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> F
         promised += f" ± {(together['high'] - together['low']) / 2 * 1e3:.2f}"
     ways = tuple(dict.fromkeys(each["written"] for each in kept))
     names = ", ".join(each["name"] for each in kept) or "nothing"
+    typed = [each["how"] for each in kept if each["written"] == "command"]  # an option, or a key of a configuration
     return Found(
         (f"{record['step_seconds'] * 1e3:.2f}", names, ", ".join(ways), promised),
-        bool(kept) and "explained" not in ways,
-        tuple(word for each in kept if each["written"] == "command" for word in each["how"].split()),
+        bool(kept) and "explained" not in ways and all(how.startswith("-") for how in typed),
+        tuple(word for how in typed for word in how.split()),
         {name: value for each in kept for name, value in each["variables"].items()},
     )
 
@@ -136,22 +138,17 @@ def call(command: Sequence[str], work: Path, variables: Mapping[str, str]) -> No
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-500:]}")
 
 
-def main(names: Sequence[str], within: str, rounds: int) -> int:
-    """Run these of ``NAMES``, or all; their rows are kept, and what has one is not run again."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    below, pictures = environments.base(CACHE), data.make(CACHE / "data")
+def kept_rows(runs: Mapping[str, Callable[[Path], list[str]]]) -> int:
+    """Run each in its folder and report; rows are kept, and what has one is not run again."""
     rows, failed = [], []
-    for project in PROJECTS:
-        if project.key not in (names or NAMES):
-            continue
-        work = CACHE / "fix" / project.key
+    for key, run_in in runs.items():
+        work = CACHE / "fix" / key
         row = work / "row.json"
         if not row.exists():
             try:
-                where = environments.layer(project.key, project.requirements, below, CACHE)
-                found = run(Place(project, where, work, pictures), within, rounds)
+                found = run_in(work)
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-                failed.append((project.key, str(error)[-300:].replace("\n", " ")))
+                failed.append((key, str(error)[-300:].replace("\n", " ")))
                 progress(*failed[-1])
                 continue
             row.write_text(json.dumps(found))
@@ -159,3 +156,16 @@ def main(names: Sequence[str], within: str, rounds: int) -> int:
         progress(*rows[-1])
     report(table(HEADS, rows), *([table(("failed", "why"), failed)] if failed else []))
     return 1 if failed else 0
+
+
+def main(names: Sequence[str], within: str, rounds: int) -> int:
+    """Run these of ``NAMES``, or all."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    below, pictures = environments.base(CACHE), data.make(CACHE / "data")
+
+    def run_in(work: Path, project: Project) -> list[str]:
+        where = environments.layer(project.key, project.requirements, below, CACHE)
+        return run(Place(project, where, work, pictures), within, rounds)
+
+    chosen = [project for project in PROJECTS if project.key in (names or NAMES)]
+    return kept_rows({project.key: partial(run_in, project=project) for project in chosen})

@@ -123,23 +123,31 @@ class Search(FinalComparison):
                     active.remove(each)
                 else:
                     each.saves = self.saving("screening", self.base, arm, 0.05)
-            step = self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
-            for each in list(active):
-                arm = (*self.base, each.change.name)
-                if not any(arm in row for row in self.stages["screening"]):
-                    continue
-                each.saves = self.saving("screening", self.base, arm, 0.05)
-                worth = each.saves.value >= (1 if number else JOINED) * self.worth * step
-                sure = beyond_noise(each.saves) or each.saves.value >= LARGE * step or self._asks(each)
-                if not worth or (number + 1 == _SCREENED and not sure):
-                    most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * step
-                    self.stand([each], "slower" if most < 0 else "no difference", "")
-                    active.remove(each)
+            self.step = fmean(row[self.base] for row in self.stages["screening"] if self.base in row)
+            active = self._that_look_worth_it(active, number)
         active += self._only_together(active)
         for each in active:
             if self._asks(each):
                 self._ask(each)
         return [*self.of(self.base), *shown, *(each for each in active if each.standing != "asks")]
+
+    def _that_look_worth_it(self, active: Sequence[Candidate], number: int) -> list[Candidate]:
+        """Those that screening, so far, does not dismiss."""
+        found = []
+        for each in active:
+            arm = (*self.base, each.change.name)
+            if not any(arm in row for row in self.stages["screening"]):
+                found.append(each)
+                continue
+            each.saves = self.saving("screening", self.base, arm, 0.05)
+            worth = each.saves.value >= (1 if number else JOINED) * self.worth * self.step
+            sure = beyond_noise(each.saves) or each.saves.value >= LARGE * self.step or self._asks(each)
+            if worth and (number + 1 < _SCREENED or sure):
+                found.append(each)
+                continue
+            most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * self.step
+            self.stand([each], "slower" if most < 0 else "no difference", "")
+        return found
 
     def _that_act(self, others: list[Candidate], beside: Sequence[Candidate]) -> list[Candidate]:
         """Those that change anything where loaders have no workers, if one ``beside`` them leaves none."""
