@@ -4,23 +4,22 @@ Each script is given to ``stash fix`` as a user types it; then the script as it 
 hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
 their names. What came of a job is kept in ``bench/fix/data``: started again, only the rest is run, so that
-``--hours 1`` a day makes the whole table; ``--again`` runs all, ``--hours 0`` only prints. The word ``projects``, and
-names of some, runs ``stash fix`` on real projects of ``make compat`` instead; the word ``examples``, a clone of
-github.com/pytorch/examples and names of some of its folders, on scripts of other people as they are.
+``--hours 1`` a day makes the whole table; ``--again`` runs all, ``--hours 0`` only prints.
+
+The word ``projects``, and names of some, runs ``stash fix`` on real projects of ``make compat`` instead; the word
+``examples``, a clone of github.com/pytorch/examples and names of some of its folders, on scripts of other people as
+they are. The word ``stopwatch``, and names, holds the stopwatch to itself.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,26 +28,13 @@ import numpy as np
 
 from bench.fix.jobs import JOBS, Job
 from bench.fix.rows import Outcome, keep, read, signed
+from bench.fix.stopwatch import Arm, call, stopwatch
 from bench.machine import ROOT, arguments
 from bench.table import progress, report, table
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 STASH = (sys.executable, "-m", "stash")
 KEPT = ROOT / "build" / "fix"
 """Where the record of every job stays."""
-SECONDS = 6.0
-"""Of a stopwatch's run, about."""
-LONGEST = 4 * 3600.0
-"""Seconds of any command, after which a job counts as failed."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A script that the stopwatch runs, with words of its command line and variables."""
-
-    script: str
-    words: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
@@ -67,7 +53,7 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         step = record["step_seconds"]
         after = record["after_seconds"] or step
         expected = {arm: step if arm == "typed" else after for arm in arms}
-        times = _stopwatch(folder, arms, expected, rounds) if len(arms) > 1 else {"typed": [step] * 2}
+        times = stopwatch(folder, arms, expected, rounds) if len(arms) > 1 else {"typed": [step] * 2}
         for place in re.findall(r'"(/dev/shm/[^"]+)"', " ".join(each.script for each in arms.values())):
             shutil.rmtree(place, ignore_errors=True)  # samples that scripts keep
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
@@ -86,7 +72,7 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
 def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, Any], Arm | None]:
     """The record of a search, and the script with what it keeps; ``None`` if that is nothing, or written by hand."""
     (folder / "train.fix.patch").unlink(missing_ok=True)
-    _call((*command, "--json", "-o", "train.fix.json", "train.py"), folder)
+    call((*command, "--json", "-o", "train.fix.json", "train.py"), folder)
     ending = ".fix.json" if "bench.fix.exhaustive" not in command else ".exhaustive.fix.json"
     shutil.copy(folder / "train.fix.json", _kept_at(job, ending))
     record = json.loads((folder / "train.fix.json").read_text())
@@ -106,44 +92,11 @@ def _patched(folder: Path, script: str) -> str:
     """The script with the patch applied, by git; as it is if there is none."""
     patch = folder / "train.fix.patch"
     if patch.exists():
-        _call(("git", "init", "-q", "."), folder)
-        _call(("git", "apply", patch.name), folder)
+        call(("git", "init", "-q", "."), folder)
+        call(("git", "apply", patch.name), folder)
     text = (folder / "train.py").read_text()
     (folder / "train.py").write_text(script)
     return text
-
-
-def _stopwatch(
-    folder: Path, arms: Mapping[str, Arm], expected: Mapping[str, float], rounds: int
-) -> dict[str, list[float]]:
-    """Seconds of a step as each script times itself, round by round; ``expected``: about so many, for equal times."""
-    times: dict[str, list[float]] = {arm: [] for arm in arms}
-    for name, arm in arms.items():
-        (folder / f"{name.replace(' ', '_')}.py").write_text(arm.script)
-    for number in range(rounds):
-        for name, arm in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
-            steps = str(max(20, round(SECONDS / expected[name])))
-            command = (*TORCHRUN, f"{name.replace(' ', '_')}.py", "--steps", steps, *arm.words)
-            times[name].append(float(_call(command, folder, arm.variables, r"seconds a step ([\d.e-]+)")))
-    return times
-
-
-def _call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None, wanted: str = "") -> str:
-    """What a command printed, or the part that is ``wanted``; with that it may have failed: gloo's threads at times
-    abort a script that is done. Raises RuntimeError with all it printed."""
-    here = {"PYTHONPATH": str(ROOT)} if "bench.fix.exhaustive" in command else {}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **here, **(variables or {})}
-    longest = LONGEST if here else 900.0
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=longest
-        )
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{' '.join(command)}: not done after {longest:.0f} s") from None
-    found = re.search(wanted, done.stdout) if wanted else None
-    if found is None and (wanted or done.returncode):
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return found[1] if found is not None else done.stdout
 
 
 HEADS = ("job", "sealed", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took", "run")
@@ -219,6 +172,10 @@ def main() -> int:
         again=(False, "run also what was run before"),
         hours=(24.0, "after so many no further job is begun"),
     )
+    if options.names[:1] == ["stopwatch"]:
+        from bench.fix.stopwatch import main as of_itself
+
+        return of_itself(options.names[1:], options.rounds)
     if options.names[:1] == ["projects"]:
         from bench.fix.projects import main as of_projects
 

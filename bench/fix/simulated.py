@@ -167,7 +167,7 @@ class Case:
 
         first = job.run([])
         candidates = [Candidate(each) for each in place.changes]
-        search = Search(candidates, job.run, job.clock, _WITHIN - job.now, first, turns, **options)
+        search = Search(candidates, job.run, job.clock, _WITHIN - job.now, first, turns=turns, **options)
         search.search()
         return search, job.now
 

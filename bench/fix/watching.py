@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean, median
 
-from bench.fix.__main__ import TORCHRUN
 from bench.fix.jobs import JOBS
+from bench.fix.stopwatch import TORCHRUN
 from bench.machine import arguments
 from bench.table import progress, report, table
 from stash.measure.launcher import job as jobs

@@ -188,7 +188,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
-            until - time.monotonic(), first, trials.take_turns, _say,
+            until - time.monotonic(), first, _say, turns=trials.take_turns,
             allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
         search.search()

@@ -15,7 +15,8 @@ from typing import Any
 from stash.core.fix_records import ChangeStanding, Proof
 from stash.core.intervals import Interval
 from stash.fix.decision import LOOKS, level, promising, proven
-from stash.fix.tries import LARGE, NO_PROOF, TYPED, Arm, OutOfTimeError, Tries, gained, rung_of
+from stash.fix.tries import LARGE, NO_PROOF, TYPED, Arm, OutOfTimeError, gained
+from stash.fix.turns import TakingTurns, rung_of
 
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
@@ -44,7 +45,7 @@ class Final:
 
 
 @dataclass
-class FinalComparison(Tries):
+class FinalComparison(TakingTurns):
     """Compares what was chosen with the script as typed."""
 
     final: Final = field(default_factory=Final)

@@ -13,6 +13,7 @@ from bench.fix.__main__ import summary
 from bench.fix.jobs import JOBS, OPENED, Job
 from bench.fix.rows import Outcome, keep, read, signed
 from bench.fix.simulated import SETTINGS, case
+from bench.fix.stopwatch import Twice
 
 
 def test_forty_faults_and_five_sound_jobs_with_names_of_their_own_about_half_of_them_sealed():
@@ -45,6 +46,10 @@ def test_goals_are_counted_by_hand():
     assert reached["kept and slower"] == "1"
     assert reached["nothing to fix: kept something"] == "0 of 1"
     assert reached["time of stash fix, longest"] == "250 s"
+
+
+def test_two_stopwatches_of_one_repair_are_apart_by_a_share_of_the_step():
+    assert Twice(JOBS[0], typed=0.1, first=0.04, second=0.03).apart == pytest.approx(-0.1)
 
 
 def test_rows_are_kept_with_their_day_and_commit_as_long_as_the_script_is_the_same(tmp_path: Path):

@@ -1,0 +1,195 @@
+"""What is settled, and proven, by turns of one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from stash.fix.script_changes import ScriptChange
+from stash.measure.launcher.diagnose import Diagnosis
+from stash.measure.launcher.trials import TrialRun
+from tests.support.searches import LAUNCH, Job, change, one_launch, searched, standing
+
+
+def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
+    """Where the loader holds up every step, a faster exchange shows only once it no longer does."""
+
+    def step(names: frozenset[str]) -> float:
+        trains = 0.05 - 0.02 * ("bucket" in names)
+        return trains if "workers=4" in names else max(0.2, trains)
+
+    job = Job(step)
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += 20
+        row = {0: 0.2, 1: 0.15, 2: 0.05}
+        noise = [{0: 1.0, 1: 1.01, 2: 0.99}, {0: 1.0, 1: 1.0, 2: 1.01}, {0: 1.01, 1: 1.0, 2: 1.0}]
+        return [{index: row[index] * each[index] for index in row} for each in noise], TrialRun(None)
+
+    loaders = [
+        change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, forecast=0.19) for n in (2, 4)
+    ]
+    search = searched(job, *loaders, change("bucket"), within=900.0, turns=turns)
+    assert set(search.final.kept) == {"workers=4", "bucket"}
+    assert standing(search)["workers=2"] == "no difference"
+    assert frozenset({"workers=2"}) not in job.launched
+
+
+def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_slower_too():
+    # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
+    job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
+    asked = []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        job.now += 20
+        rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(
+        job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
+        change("fused", settings={"optimizer": {"fused": True}}, joins=True),
+        change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
+        change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"), turns=turns,
+    )  # fmt: skip
+    # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
+    assert asked[0][1] == {"threads": 4}
+    assert standing(found) == {"threads=4": "slower", "fused": "kept", "set_to_none": "no difference", "tf32": "asks"}
+    assert {each.stage for each in found.launches if each.changes == ("fused",)} == {"turns", "final"}
+    assert not any("tf32" in names or "threads=4" in names for names in job.launched)
+
+
+def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
+    # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
+    job = Job(lambda on: 0.1)
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    found = searched(job, *(change(name, settings={"flags": {name: True}}) for name in ("a", "b")), turns=turns)
+    assert set(standing(found).values()) == {"no difference"}
+    assert len(job.launched) == 1
+
+
+@pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(rungs)
+        if len(asked) == 1:
+            return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
+        return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
+    flags = [change(name, settings={"flags": {name: True}}) for name in ("a", "b")]
+    searched(job, *loaders, *flags, turns=turns)
+    assert [len(each) for each in asked] == [5, 3]
+    assert all(second in rung for rung in asked[1][1:])
+
+
+def test_what_noise_may_hide_takes_turns_once_more_alone():
+    # GIVEN two changes, of which one saves 30 ms, which the first turns show in one round of three
+    job, asked = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on)), list[int]()
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(len(rungs))
+        noisy = [{1: 0.11}, {1: 0.1}, {1: 0.07}] if len(asked) == 1 else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
+        return [{**dict.fromkeys(range(len(rungs)), 0.1), **row} for row in noisy], TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
+    search = searched(job, *loaders, turns=turns)
+    assert asked == [3, 2]
+    assert standing(search) == {"workers=1": "kept", "workers=2": "no difference"}
+    assert [each.round for each in search.launches if each.stage == "turns" and each.changes == ("workers=1",)] == [
+        0, 1, 2, 0, 3, 4, 5
+    ]  # fmt: skip
+
+
+def test_of_a_stall_that_is_small_few_values_take_turns():
+    # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
+    job, asked = Job(lambda on: 0.1), []
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        asked.append(len(rungs))
+        row = dict.fromkeys(range(len(rungs)), 0.1)
+        return [row, {**row, 0: 0.1001}, row], TrialRun(None)
+
+    def loaders(forecast: float) -> list[ScriptChange]:
+        numbers = [{"num_workers": n, "site": "x"} for n in (1, 2, 4, 8, 16, 32)]
+        return [
+            change(f"workers={each['num_workers']}", settings={"loader": each}, forecast=forecast) for each in numbers
+        ]
+
+    search = searched(job, *loaders(0.003), turns=turns)
+    searched(job, *loaders(0.03), turns=turns)
+    assert asked == [5, 7]
+    assert standing(search)["workers=32"] == "left out"
+    assert search.candidates[-1].why.startswith("saves 3.00 ms of the step at most, by forecast")
+
+
+def test_what_turns_showed_is_proven_first_where_time_is_short():
+    # GIVEN time for one launch that takes turns and a final comparison of two arms, and much to try
+    job = Job(lambda on: 0.1 - 0.05 * ("workers=2" in on))
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += 20
+        return [{0: 0.1, 1: 0.051, 2: 0.1}, {0: 0.1, 1: 0.05, 2: 0.101}, {0: 0.1, 1: 0.05, 2: 0.1}], TrialRun(None)
+
+    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (2, 4)]
+    others = [change(name, joins=True) for name in ("bucket", "fused")]
+    search = searched(job, *others, *loaders, within=20 + 6.5 * LAUNCH, turns=turns)
+    assert standing(search) == {
+        "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
+    }  # fmt: skip
+    assert job.now <= LAUNCH + 20 + 6.5 * LAUNCH
+
+
+@pytest.mark.parametrize(("saves", "stands"), [(0.04, "kept"), (0.004, "unproven")])
+def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: float, stands: str):
+    # GIVEN time for a launch of what took turns, and for one more of turns, but not for three rounds of launches
+    job = Job(lambda on: 0.1 - saves * ("a" in on))
+    changes = [change(name, settings={"flags": {name: True}}) for name in "ab"]
+    search = searched(job, *changes, within=5 * LAUNCH, turns=one_launch(job))
+    # THEN what saves much is kept, as it was launched once for what it trains
+    assert standing(search)["a"] == stands
+    assert search.final.in_turns
+    assert job.now <= 6 * LAUNCH
+    assert search.candidates[0].why == ("" if stands == "kept" else "no time to prove it: give more with --within")
+    if stands == "kept":
+        assert frozenset("a") in job.launched
+        assert search.final.rounds in (3, 4, 5, 6)
+
+
+def test_what_cannot_be_switched_is_not_proven_by_turns():
+    job = Job(lambda on: 0.1 - 0.04 * ("a" in on))
+    search = searched(job, change("a"), change("b"), within=4 * LAUNCH, turns=one_launch(job))
+    assert search.final.kept == ()
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_two_that_save_only_together_are_found(in_turns: bool):
+    # GIVEN two calls that wait for the same: either alone saves nothing; and one that has no part in it
+    job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
+    names = ("idle", "item", "wait")
+    changes = (change(name, joins=True, settings={"flags": {name: True}} if in_turns else {}) for name in names)
+    search = searched(job, *changes, turns=one_launch(job) if in_turns else None)
+    assert standing(search) == {"idle": "no difference", "item": "kept", "wait": "kept"}
+
+
+def test_where_launches_are_slow_turns_find_who_saves_only_together_beside_one_that_another_does_as_well():
+    # GIVEN two calls that wait for the same, two ways to the same saving, and time for a few launches
+    def step(on: frozenset[str]) -> float:
+        return 0.1 - 0.02 * ({"item", "wait"} <= on) - 0.03 * bool({"tf32", "bf16"} & on)
+
+    job = Job(step, noise=0.003)
+    names = ("item", "wait", "tf32", "bf16")
+    changes = [change(name, joins=name in ("item", "wait"), settings={"flags": {name: True}}) for name in names]
+    search = searched(job, *changes, within=20 * LAUNCH, turns=one_launch(job))
+    kept = set(search.final.kept)
+    assert {"item", "wait"} < kept
+    assert len(kept & {"tf32", "bf16"}) == 1
+    assert search.final.in_turns
