@@ -270,14 +270,16 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 def _outside(case: Case, search: Search) -> tuple[str, ...]:
     """What the advice says that no change to the script does, with its forecast.
 
-    Of stalls that a kept change acts on there is none: what is left of them was not profiled.
+    Of stalls that a kept change acts on there is none: what is left of them was not profiled. Nor of those that the
+    short profile does not show to be there.
     """
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
 
     found, least = dict[str, float](), search.worth * case.breakdown.step_seconds
     less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
-    for stall in [each for each in case.breakdown.stalls if each.name not in less]:
+    shown = [each for each in case.breakdown.stalls if each.low is not None and each.low > 0]
+    for stall in [each for each in shown if each.name not in less]:
         for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
             if remedy.name not in _OURS and remedy.saves is not None and remedy.saves >= least:
                 cost = f"; {remedy.cost}" if remedy.cost else ""

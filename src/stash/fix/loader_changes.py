@@ -12,7 +12,7 @@ from typing import Any
 
 from stash.advice.case import Remedy
 from stash.advice.remedies import REMEDIES
-from stash.core.units import format_bytes
+from stash.core.units import format_bytes, format_seconds
 from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site, of_threads
 from stash.measure.agent.wraps.sample_cache import CachedSamples
 
@@ -36,6 +36,8 @@ _WORK = 0.3
 """Of the time in which batches are made: where cores are busy, making them waits for cores too."""
 _OF_A_FILE = 4096
 """Bytes that a file takes besides what is in it."""
+_NO_FASTER = 0.8
+"""Times what making a sample takes, which reading it back has to stay below."""
 _PLACES = {"memory": "in memory", "disk": "on disk"}
 _MOST_WORKERS, _VALUES = 32, 6
 """Of a rank; and values that are tried."""
@@ -127,6 +129,9 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
         return "samples of a stream have no numbers" if site.values["iterable"] else "samples were not read twice"
     if "why" in kept:
         return str(kept["why"])
+    made, read = kept["made_seconds"], kept["read_seconds"]
+    if read > _NO_FASTER * made:
+        return f"a sample is made in {format_seconds(made)}, and would be read back in {format_seconds(read)}"
     size = int(kept["samples"] * (kept["bytes"] + _OF_A_FILE))
     place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
     if place is None:

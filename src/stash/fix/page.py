@@ -11,7 +11,8 @@ from typing import Any
 from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
 from stash.core.units import counted, format_bytes
-from stash.fix.decision import proven
+from stash.fix.decision import LOOKS, proven
+from stash.fix.turns import ARMS
 from stash.report.fix_comparison import LEAST, in_ms, saved
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
@@ -23,6 +24,8 @@ _BECAUSE = {
     "other training": "it changes training: ",
 }  # fmt: skip
 """By standing, what is said of a change that has no reason of its own, or before it."""
+_SCREENED = 2
+"""Launches of a change until it is known whether it goes on to be proven."""
 _UNDECIDED = ("no difference", "unproven")
 """What was measured, and may be faster for all that is known."""
 
@@ -145,10 +148,13 @@ def _warnings(fix: Fix) -> Iterator[str]:
             "as far as those differ"
         )
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
-    if late:
-        took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
-        each_one = f"; a launch takes {fmean(took):.0f} s" if took else ""
-        yield f"no time was left for {listed(late)}: give more with --within{each_one}"
+    took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
+    if late and took:
+        needed = fix.elapsed_seconds + fmean(took) * (_SCREENED * len(late) + ARMS * LOOKS[0])
+        yield (
+            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: give more, like --within "
+            f"{math.ceil(needed / 60)}m"
+        )
     yield from fix.notes
 
 

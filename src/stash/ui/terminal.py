@@ -45,6 +45,8 @@ _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
 """A number and its unit, which a line must not part."""
 _MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
 """Letters and lines of sentences that stand beside their row: with less room, or more lines, they go below it."""
+_LEAST_OF_FIRST = 20
+"""Letters of a first column beside such sentences, which is wrapped where the others leave it less than it has."""
 _MIN_STRIP = 16
 
 
@@ -290,6 +292,10 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
         for row in grid.rows
     ]
     sizes = _sizes((heads, *_cells(rest, columns)))
+    most = max(_LEAST_OF_FIRST, width - INDENT - sum(sizes[1:]) - len(GAP) * (len(sizes) - 1))
+    firsts = [textwrap.wrap(row[0], most, break_on_hyphens=False) or [""] for row in rest.rows]
+    rest = replace(rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True)))
+    sizes = _sizes((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
     lines_beside = _MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2
@@ -298,14 +304,19 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)
     lines = [Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim") if mostly else head]
-    for row, text, fit in zip(rows, prose, fits, strict=True):
+    for row, first, text, fit in zip(rows, firsts, prose, fits, strict=True):
         if grid.total and row is rows[-1]:
             lines.append(_rule(sizes))
         beside = mostly and fit
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
         if beside and words:
             row.append(" " * (left - row.cell_len) + words.pop(0), style="dim")
-        lines += [row, *(Text(" " * (left if beside else under) + line, style="dim") for line in words)]
+        lines.append(row)
+        for more in first[1:]:
+            lines.append(Text(" " * INDENT + more))
+            if beside and words:
+                lines[-1].append(" " * (left - lines[-1].cell_len) + words.pop(0), style="dim")
+        lines += [Text(" " * (left if beside else under) + line, style="dim") for line in words]
     for line in lines:
         line.rstrip()
     return lines

@@ -57,6 +57,8 @@ def test_samples_that_are_the_same_twice_may_be_kept_and_others_not():
     known = facts_of(Samples(), printed)
     assert (known["samples"], known["transform"]) == (4, False)
     assert known["bytes"] > 12  # three floats, and what pickle adds
+    assert known["made_seconds"] > 0
+    assert known["read_seconds"] > 0
     # AND what only a transform at the end makes different is kept before it
     assert facts_of(Samples(transform=jitter), printed)["transform"]
     # AND others not: random themselves, or of an epoch, or not to be read
@@ -153,8 +155,11 @@ def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pyte
 
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
-    def tried(**free: int) -> Any:
-        kept = {"samples": 1000, "transform": False, "bytes": 5904.0, "free": free}
+    def tried(made: float = 1e-3, **free: int) -> Any:
+        kept = {
+            "samples": 1000, "transform": False, "bytes": 5904.0, "free": free, "made_seconds": made,
+            "read_seconds": 5e-5,
+        }  # fmt: skip
         return propose(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
     (change,), _ = tried(memory=10_000_000, disk=10**9)  # 1,000 samples of 5,904 bytes in files: 10 MB
@@ -162,6 +167,8 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     assert "10.0 MB in memory" in change.text
     assert tried(memory=9_999_999, disk=10**9)[0][0].name == "cache=disk"
     assert "more than half of what is free" in tried(memory=0, disk=0)[1][0].why
+    cheap = tried(made=6e-5, memory=10**9, disk=10**9)[1][0]
+    assert cheap.why == "a sample is made in 60.0 µs, and would be read back in 50.0 µs"
     assert propose(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1][0].why == "random"
 
 

@@ -94,6 +94,17 @@ def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() ->
     assert "late: 3%" in " ".join(text.split()) or "3%" in text
 
 
+@pytest.mark.parametrize("why", ["slower", ""])
+def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why: str) -> None:
+    change = "samples kept, 6.58 GB in memory, which pays from the second epoch on"
+    grid = replace(SENTENCES, rows=((change, "+3.3 ± 18.7 ms", why), ("fused", "-0.28 ± 3.1 ms", why)))
+    lines = render(Page("p", grids=(grid,)), 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    first = next(number for number, line in enumerate(lines) if "+3.3" in line)
+    assert lines[first].startswith("  samples kept")
+    assert lines[first + 1].endswith("epoch on")
+
+
 @pytest.mark.parametrize("left", range(46, 51))
 def test_a_sentence_that_is_not_there_needs_no_room(left: int) -> None:
     grid = replace(SENTENCES, head=("x" * left, "why"), rows=(("greedy", "$4.05", ""),))
