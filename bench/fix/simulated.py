@@ -118,13 +118,13 @@ _OF_GPUS = (
 SETTINGS = (
     Setting(
         "2 cores", 11.4, 6.8, 0.7,
-        (*map(_loader, (1, 2)), *_joining("cores=own static_graph gloo=lo"), *_BUCKETS),
+        (*map(_loader, (1, 2)), *_joining("cores=own static_graph"), *_BUCKETS),
     ),
     Setting(
         "32 cores", 11.4, 6.8, 0.7,
         (
             *map(_loader, (1, 2, 4, 8)), *_alone("threads=1 threads=4 cores=apart"),
-            *_joining("prefetch=4 bucket=25 bucket_view static_graph set_to_none fused gloo=lo"), *_BUCKETS,
+            *_joining("prefetch=4 bucket=25 bucket_view static_graph set_to_none fused"), *_BUCKETS,
         ),
     ),
     Setting("1 GPU", 17.0, 16.0, 0.7, _OF_GPUS),

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from stash.advice.case import Case
 from stash.core.fix_records import Effect
+from stash.core.intervals import mean_interval
 
 MIB = 2**20
 _NEARLY = 0.8
@@ -127,8 +129,22 @@ class Facts:
 
     @property
     def prep(self) -> float | None:
-        """The same of what a loader's settings can save in a launch, whose files are in memory since the profile."""
-        return self.at_most("prep")
+        """The same of what a loader's settings can save in a launch, whose files are in memory since the profile.
+
+        Without workers that is also at most what steps were seen to wait for batches, of which less is noise.
+        """
+        most, waited = self.at_most("prep"), self._waited()
+        without = self.loader is not None and not self.loader.values["num_workers"]
+        return min(most, waited) if without and most is not None and waited is not None else most
+
+    def _waited(self) -> float | None:
+        """Seconds of a step in which its slowest rank waited for batches, to the end of its interval."""
+        rounds: dict[int, list[tuple[float, ...]]] = {}
+        for block in self.case.profile.blocks:
+            if block.rung == "warm":
+                rounds.setdefault(block.round, []).append(block.step_waits)
+        means = [fmean(map(max, zip(*waits, strict=False))) for waits in rounds.values() if all(waits)]
+        return mean_interval(means).high if means else None
 
 
 @dataclass(frozen=True)

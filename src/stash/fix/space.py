@@ -301,19 +301,6 @@ def _bfloat16(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
-def _gloo(facts: Facts) -> Proposal:
-    if facts.ranks < 2 or facts.case.profile.nodes > 1 or not facts.on_cpu:
-        return "gloo carries no gradients between ranks of one machine here"
-    if "GLOO_SOCKET_IFNAME" in os.environ:
-        return "set already"
-    return [
-        ScriptChange(
-            "gloo=lo", "gloo", "gloo over the loopback interface", stalls=OF_EXCHANGE,
-            variables={"GLOO_SOCKET_IFNAME": "lo"}, forecast=_exchange(facts),
-        )
-    ]  # fmt: skip
-
-
 _NCCL: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("Ring", "NCCL's algorithm: Ring", {"NCCL_ALGO": "Ring"}),
     ("Tree", "NCCL's algorithm: Tree", {"NCCL_ALGO": "Tree"}),
@@ -362,7 +349,6 @@ SPACE: tuple[Knob, ...] = (
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
     Knob("compile", _compile),
     Knob("bfloat16", _bfloat16),
-    Knob("gloo", _gloo, joins=True),
     Knob("nccl", _nccl),
 )
 """In the order in which they are weighed where no forecast ranks them."""

@@ -14,7 +14,7 @@ from stash.advice.case import Case
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Loader
 from stash.fix import loader_changes
-from stash.fix.script_changes import Facts, Site, merged
+from stash.fix.script_changes import Facts, Site, merged, of_threads
 from stash.fix.space import NAMES, propose
 
 LOADER = {
@@ -120,11 +120,28 @@ def test_a_graph_is_not_called_static_while_unused_parameters_are_looked_for():
 
 def test_changes_together_are_the_settings_of_all():
     changes = {each.name: each for each in propose(facts())[0]}
-    settings, variables = merged([changes["workers=4"], changes["find_unused_parameters"], changes["gloo=lo"]])
+    settings, variables = merged([changes["workers=4"], changes["find_unused_parameters"], changes["threads=2"]])
     assert settings == {
-        "loader": {"num_workers": 4, "site": "mine"}, "ddp": {"find_unused_parameters": False},
+        "loader": {"num_workers": 4, "site": "mine"}, "ddp": {"find_unused_parameters": False}, "threads": 2,
     }  # fmt: skip
-    assert variables == {"GLOO_SOCKET_IFNAME": "lo"}
+    assert variables == of_threads(2)
+
+
+def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
+    def forecast(workers: int, *waits: float) -> float | None:
+        of = facts(loader={**LOADER, "num_workers": workers})
+        blocks = []
+        for block in of.case.profile.blocks:
+            each = (waits[block.rank],) * block.steps if waits and block.rung == "warm" else ()
+            blocks.append(replace(block, step_waits=each))
+        profile = of.case.profile.model_copy(update={"blocks": tuple(blocks)})
+        return replace(of, case=Case(of.case.breakdown, profile)).prep
+
+    whole = facts().at_most("prep")
+    assert forecast(0, 0.003, 0.004) == pytest.approx(0.004)  # the ranks wait for each other
+    assert forecast(0) == whole  # not recorded
+    assert forecast(0, 1.0, 1.0) == whole
+    assert forecast(2, 0.003, 0.004) == whole  # workers slow the step, too
 
 
 def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
