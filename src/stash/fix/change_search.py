@@ -94,8 +94,19 @@ class Search(FinalComparison):
             active = self._that_act([each for each in active if each is not largest], [largest])
             self.step = self.stages["screening"][0][self.base]
         shown = [each for each in active if proven(each.saves)]
-        active = [each for each in active if each not in shown]
-        active = self._affordable(self._that_join(active))
+        active = self._screen(self._that_join([each for each in active if each not in shown]))
+        while not (active or shown or self.base) and (late := self._late()) and not self.hurry():
+            self.stand(late, "left out", "")  # what was set aside for others is there for these
+            active = self._screen(late)
+        return [*self.of(self.base), *shown, *active]
+
+    def _late(self) -> list[Candidate]:
+        """Those that there seemed to be no time for."""
+        return [each for each in self.candidates if each.why == NO_TIME and each.saves is None]
+
+    def _screen(self, active: list[Candidate]) -> list[Candidate]:
+        """As many of these as there is time for, each alone."""
+        active = self._affordable(active)
         for number in range(_SCREENED):
             if not active:
                 break
@@ -107,7 +118,8 @@ class Search(FinalComparison):
             order = active if number % 2 == 0 else active[::-1]
             if number and (why := self.launch("screening", number, self.base)):
                 self.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
-                return shown
+                self.base = TYPED
+                return []
             for each in list(order):
                 if number and self._asks(each):
                     continue  # it is shown, and kept by no one: once will do
@@ -129,7 +141,7 @@ class Search(FinalComparison):
         for each in active:
             if self._asks(each):
                 self._ask(each)
-        return [*self.of(self.base), *shown, *(each for each in active if each.standing != "asks")]
+        return [each for each in active if each.standing != "asks"]
 
     def _that_look_worth_it(self, active: Sequence[Candidate], number: int) -> list[Candidate]:
         """Those that screening, so far, does not dismiss."""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from searches import LAUNCH, Job, change, searched, standing
 
 from bench.fix.simulated import StepSeconds
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.trials import TrialRun
-from tests.support.searches import LAUNCH, Job, change, searched, standing
 
 
 def test_what_is_shown_alone_is_kept_though_another_spoils_both():

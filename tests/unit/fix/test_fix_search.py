@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from searches import LAUNCH, Job, change, searched, standing
 
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
-from tests.support.searches import LAUNCH, Job, change, searched, standing
 
 
 def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
@@ -139,6 +139,15 @@ def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
     assert good.saves is not None
     assert abs(good.saves.value - 0.02) < 0.005
     assert search.final.kept == ()
+
+
+def test_time_that_was_set_aside_for_what_turned_out_to_save_nothing_goes_to_the_others():
+    # GIVEN time for a proof and six more launches, of which each change was thought to need two
+    job = Job(lambda names: 0.1 - 0.02 * ("d" in names))
+    search = searched(job, *map(change, "abcdefgh"), within=LAUNCH * (6 + 6))
+    # THEN the one that pays is reached
+    assert standing(search)["d"] == "kept"
+    assert frozenset("d") in job.launched
 
 
 def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried():

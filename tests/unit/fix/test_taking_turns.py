@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from searches import LAUNCH, Job, change, one_launch, searched, standing
 
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
-from tests.support.searches import LAUNCH, Job, change, one_launch, searched, standing
 
 
 def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
