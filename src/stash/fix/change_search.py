@@ -17,7 +17,7 @@ from statistics import fmean
 
 from stash.core.formatting import listed
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, proven
+from stash.fix.decision import LOOKS, SCREENED, proven
 from stash.fix.final_comparison import Final, FinalComparison, without
 from stash.fix.tries import (
     JOINED,
@@ -32,8 +32,6 @@ from stash.fix.tries import (
     gained,
 )
 
-_SCREENED = 2
-"""Rounds of screening."""
 _MOST_OF_IT = 0.25
 """Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
 _UNKNOWN = 0.05
@@ -107,7 +105,7 @@ class Search(FinalComparison):
     def _screen(self, active: list[Candidate]) -> list[Candidate]:
         """As many of these as there is time for, each alone."""
         active = self._affordable(active)
-        for number in range(_SCREENED):
+        for number in range(SCREENED):
             if not active:
                 break
             if number and self.hurry(1 + len(active)):
@@ -154,7 +152,7 @@ class Search(FinalComparison):
             each.saves = self.saving("screening", self.base, arm, 0.05)
             worth = each.saves.value >= (1 if number else JOINED) * self.worth * self.step
             sure = beyond_noise(each.saves) or each.saves.value >= LARGE * self.step or self._asks(each)
-            if worth and (number + 1 < _SCREENED or sure):
+            if worth and (number + 1 < SCREENED or sure):
                 found.append(each)
                 continue
             most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * self.step
@@ -193,7 +191,7 @@ class Search(FinalComparison):
         if self.hurry() and any(gained(each) > 0 for each in self.candidates):
             self.stand([each for each in active if each.change.joins], "left out", NO_TIME)
             return [each for each in active if not each.change.joins]
-        for number in range(_SCREENED):
+        for number in range(SCREENED):
             if number and self.launch("screening", number, self.base):
                 return active
             if self.launch("screening", number, arm):
@@ -247,7 +245,7 @@ class Search(FinalComparison):
         """As many as can be launched in time, with the final comparison after them; first what turns showed."""
         wanted = sorted(wanted, key=gained, reverse=True)
         spare = (self.left() - self.reserve) / self.each()
-        most = max(1, int(spare / _SCREENED) - 1 if self.reserve else int(spare))
+        most = max(1, int(spare / SCREENED) - 1 if self.reserve else int(spare))
         self.stand(wanted[most:], "left out", NO_TIME)
         return wanted[:most]
 
@@ -326,7 +324,7 @@ class Search(FinalComparison):
         part, worth = self._part(each, arm), self.worth * self.step
         alike = [other for other in self.of(arm) if gained(other) >= gained(each) / 2 and other is not each]
         same = bool(alike) and gained(each) >= LARGE * self.step and part < _MOST_OF_IT * gained(each)
-        return same or part < -worth / 2 or part + _SCREENED * gained(each) < (1 + _SCREENED) * worth
+        return same or part < -worth / 2 or part + SCREENED * gained(each) < (1 + SCREENED) * worth
 
     def _without_doubtful(self, chosen: list[Candidate]) -> list[Candidate]:
         """Only those that screening showed, if there is no time to prove these again should the others not hold.

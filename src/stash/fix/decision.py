@@ -25,6 +25,10 @@ ERROR_RATE = 0.05
 SPENT = {3: 0.3, 4: 0.1, 5: 0.15, 6: 0.1, 8: 0.15, 10: 0.1, 12: 0.1}
 """By rounds of the final comparison after which it may end, the share of the error rate that is spent there."""
 LOOKS = tuple(SPENT)
+ARMS = 2
+"""Of a final comparison, as far as its time is set aside beforehand."""
+SCREENED = 2
+"""Rounds of launches that show whether a change goes on to be proven."""
 WORTH = 0.01
 """Of the step: the smallest saving that is worth a change, unless another is asked for."""
 

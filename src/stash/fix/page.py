@@ -11,8 +11,7 @@ from typing import Any
 from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
 from stash.core.units import counted, format_bytes
-from stash.fix.decision import LOOKS, proven
-from stash.fix.turns import ARMS
+from stash.fix.decision import ARMS, LOOKS, SCREENED, proven
 from stash.report.fix_comparison import LEAST, in_ms, saved
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
@@ -24,8 +23,6 @@ _BECAUSE = {
     "other training": "it changes training: ",
 }  # fmt: skip
 """By standing, what is said of a change that has no reason of its own, or before it."""
-_SCREENED = 2
-"""Launches of a change until it is known whether it goes on to be proven."""
 _UNDECIDED = ("no difference", "unproven")
 """What was measured, and may be faster for all that is known."""
 
@@ -150,7 +147,7 @@ def _warnings(fix: Fix) -> Iterator[str]:
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
     took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
     if late and took:
-        needed = fix.elapsed_seconds + fmean(took) * (_SCREENED * len(late) + ARMS * LOOKS[0])
+        needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
         yield (
             f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: give more, like --within "
             f"{math.ceil(needed / 60)}m"

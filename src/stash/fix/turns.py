@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from stash.core.fix_records import Launched, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, pooled, proven, saving
+from stash.fix.decision import ARMS, LOOKS, pooled, proven, saving
 from stash.fix.script_changes import ScriptChange
 from stash.fix.tries import (
     JOINED,
@@ -51,8 +51,6 @@ _SWITCHED = {
 _FAR = 1.5
 """Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread. Nor
 does a block that something held up: of more than three an arm's longest counts as the next, else as that many."""
-ARMS = 2
-"""Of a final comparison, as far as its time is set aside beforehand."""
 
 
 class Turns(Protocol):
