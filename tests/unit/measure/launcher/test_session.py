@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator
 
 import pytest
@@ -383,6 +384,23 @@ def test_patience_ends_with_a_job_that_takes_no_step():
     assert "`stash.step()` after the update" in notice
     assert "took no training step within 12" in result.failure.sentence
     assert started[0].stopped
+
+
+def test_long_steps_are_told_before_a_round_is_known():
+    def slow(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        for count in itertools.count(1):
+            process.step(count)
+            until = process.clock.now + 25.0
+            while process.clock.now < until:
+                yield
+            if count == 3:
+                return 0
+        raise AssertionError
+
+    moments: list[Moment] = []
+    expedition(slow)[0].run(moments.append)
+    (notice,) = {moment.notice for moment in moments if moment.notice}
+    assert notice == "a step takes about 25.0 s: the first round ends after about 8 of them, in 3.3 min"
 
 
 @pytest.mark.parametrize("phase", ["solo", "catch-up", "crowd"])
