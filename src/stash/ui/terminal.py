@@ -293,7 +293,10 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     ]
     sizes = _sizes((heads, *_cells(rest, columns)))
     most = max(_LEAST_OF_FIRST, width - INDENT - sum(sizes[1:]) - len(GAP) * (len(sizes) - 1))
-    firsts = [textwrap.wrap(row[0], most, break_on_hyphens=False) or [""] for row in rest.rows]
+    firsts = [
+        [row[0]] if cell_len(row[0]) <= most else textwrap.wrap(row[0], most, break_on_hyphens=False) or [""]
+        for row in rest.rows
+    ]
     rest = replace(rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True)))
     sizes = _sizes((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
