@@ -257,7 +257,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
-        advice=_outside(case, search),
+        advice=_outside(case, search.of(final.kept), search.worth),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
         sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip
@@ -267,7 +267,7 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 """Remedies of the advice that are, or whose kin are, in the space of changes."""
 
 
-def _outside(case: Case, search: Search) -> tuple[str, ...]:
+def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
     """What the advice says that no change to the script does, with its forecast.
 
     Of stalls that a kept change acts on there is none: what is left of them was not profiled. Nor of those that the
@@ -276,8 +276,8 @@ def _outside(case: Case, search: Search) -> tuple[str, ...]:
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
 
-    found, least = dict[str, float](), search.worth * case.breakdown.step_seconds
-    less = {name for each in search.of(search.final.kept) for name in each.change.stalls}
+    found, least = dict[str, float](), worth * case.breakdown.step_seconds
+    less = {name for each in kept for name in each.change.stalls}
     shown = [each for each in case.breakdown.stalls if each.low is not None and each.low > 0]
     for stall in [each for each in shown if each.name not in less]:
         for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():

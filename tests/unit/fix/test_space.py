@@ -14,6 +14,7 @@ from stash.advice.case import Case
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Loader
 from stash.fix import loader_changes
+from stash.fix.command import _outside
 from stash.fix.script_changes import Facts, Site, merged, of_threads
 from stash.fix.space import NAMES, propose
 
@@ -251,3 +252,14 @@ def test_copies_of_pageable_batches_wait_whatever_they_are_asked():
 
     assert why(of(copies()), "non_blocking").startswith("no copies of pinned batches")
     assert "non_blocking" in names(of(copies(pinned=True)))
+
+
+def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only():
+    def advice(rounds: int) -> tuple[str, ...]:
+        times = flat(rounds, solo=0.1, crowd=0.1, node=0.1, warm=0.2, cold=0.2)
+        loaders = (Loader(kind="map", workers=2, samples=1000),)
+        profile = build(times, ranks=1, workload={"loaders": loaders})
+        return _outside(Case(attribute(profile), profile), [], 0.01)
+
+    assert any("Make samples cheaper" in each for each in advice(3))
+    assert advice(1) == ()  # without intervals
