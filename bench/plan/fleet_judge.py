@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from itertools import product
@@ -31,6 +31,7 @@ from bench.plan.judged import (
     rules_choose,
     verdict_table,
 )
+from bench.plan.rules import RuleFacts
 from bench.table import table
 from stash.catalog import own
 from stash.catalog.facts import GpuFacts
@@ -41,7 +42,6 @@ from stash.plan.bill import BillFacts
 from stash.plan.hourly_prices import quantile_at
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.rules import rule_facts
 from stash.predict.passes import Base
 
 SAMPLES = 1_000_000
@@ -152,13 +152,17 @@ class Judged:
         return found
 
     def by_rules(self, goal: Goal) -> dict[str, str | None]:
-        """Every type has the same device, whose peak is the same; what one does by itself, the profile tells."""
+        """Every type has the same device; what one does by itself, the profile tells."""
         offers = [offered(each.name, DEVICE, each.devices, each.most_nodes, each.dollars_per_hour) for each in TYPES]
         type_, nodes = PROFILED
         breakdown = self.base.breakdown
         samples = breakdown.samples_per_step or 0.0
-        facts = replace(
-            rule_facts([self.base], goal, fleet_catalog()),
+        facts = RuleFacts(
+            samples=goal.work.samples,
+            nodes=self.base.target.nodes,
+            devices=self.base.target.devices,
+            deadline_seconds=goal.deadline_seconds,
+            budget_dollars=goal.budget_dollars,
             rates={DEVICE.model: samples / breakdown.world_size / breakdown.seconds("compute")},
             measured={(type_.name, nodes): samples / breakdown.step_seconds},
         )

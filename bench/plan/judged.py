@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from bench.plan.rules import RULES, Offered, Picked, RuleFacts
 from bench.table import table
 from stash.catalog.facts import GpuFacts, Instance
 from stash.core.intervals import Interval
 from stash.plan.records import Goal, HourlyPrice
-from stash.plan.rules import RULES, Offered, Picked, RuleFacts
 
 SURELY, LIKELY = 0.9, 0.51
 """The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""
@@ -118,7 +118,7 @@ def offered(name: str, gpu: GpuFacts, devices: int, most_nodes: int, dollars_per
     )
     rate = Interval(value=dollars_per_hour)
     price = HourlyPrice(dollars_per_hour=rate, paid_as="on-demand", source="the benchmark")
-    return Offered(instance, price, devices, most_nodes, gpu)
+    return Offered(instance, price, devices, most_nodes)
 
 
 def rules_choose(

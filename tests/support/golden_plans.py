@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plan_builder import with_rules
+from plan_builder import plan
 
 from stash.plan.records import PLAN_SCHEMA, save_plan
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 if __name__ == "__main__":
-    save_plan(with_rules(), GOLDEN / f"schema-{PLAN_SCHEMA}.plan.json")
+    save_plan(plan(), GOLDEN / f"schema-{PLAN_SCHEMA}.plan.json")

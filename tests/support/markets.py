@@ -116,7 +116,6 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
         budget_dollars=chance.choice((None, chance.uniform(2, 40))),
         confidence=chance.choice((0.75, 0.9)),
         scaling=scaling,
-        efficiency=chance.choice((None, 0.2)) if scaling == "per device" else None,
     )
     constraints = Constraints(most_nodes=chance.randint(1, 5), spot=chance.choice(("never", "allow")))
     return catalog, goal, constraints

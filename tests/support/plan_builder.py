@@ -23,7 +23,6 @@ from stash.plan.records import (
     Relaxation,
     Rental,
     RentalPlan,
-    RuleChoice,
     Setting,
     StallShare,
     TrainingWork,
@@ -223,34 +222,3 @@ def nothing_feasible(**changes: Any) -> RentalPlan:
         ),
     }
     return plan(**{**fields, **changes})
-
-
-def with_rules(**changes: Any) -> RentalPlan:
-    """What two other rules would have rented, and one that can choose nothing."""
-    best = chosen()
-    late, dear = infeasible(), lost()
-    rules = (
-        RuleChoice(
-            rule="cheapest per hour",
-            text="the lowest price of an hour",
-            choice=late,
-            dollars_more=late.dollars.value - best.dollars.value,
-            seconds_more=late.seconds.value - best.seconds.value,
-            feasible=False,
-        ),
-        RuleChoice(
-            rule="fastest GPU",
-            text="the most peak FLOP/s of a GPU",
-            choice=dear,
-            dollars_more=dear.dollars.value - best.dollars.value,
-            seconds_more=dear.seconds.value - best.seconds.value,
-            feasible=True,
-        ),
-        RuleChoice(
-            rule="the paper's table",
-            text="the least stall of the original's measurements",
-            choice=None,
-            why="the paper has not measured resnet50 on these",
-        ),
-    )
-    return plan(**{"rules": rules, **changes})

@@ -32,7 +32,7 @@ DESCRIBED = {
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
     r"watch |fix |run |probe .*--nnodes|spot (learn|guard|run)|"
-    r".*--(probe|calibrate-with) |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid|"
+    r".*--probe |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid|"
     r"market (import|backtest|record)"
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""

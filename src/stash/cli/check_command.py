@@ -104,7 +104,7 @@ def _check_plan(options: CheckOptions) -> _Checked:
         )
     plan, run = options.files
     loaded, found = checked(plan, run, options.instance, options.store)
-    printed(document(loaded, found) if options.json else page(loaded, found, (plan, run)))
+    printed(document(loaded, found) if options.json else page(loaded, found))
     return loaded.workload, found.decisions
 
 

@@ -53,11 +53,6 @@ class Least:
     sure_dollars: Array
 
 
-def unbounded(shape: Shape) -> Least:
-    """The bounds that exclude nothing, no time and no money: then all candidates are forecast."""
-    return Least(*(np.zeros(len(shape.nodes)) for _ in range(4)))
-
-
 @dataclass(frozen=True, eq=False)
 class _LeastStep:
     """What a step cannot do without, ``[draws]``."""

@@ -5,7 +5,6 @@ Times of a step are in the unit of the step, those of the whole in hours.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +19,8 @@ from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 
-def page(plan: RentalPlan, check: PlanCheck, files: tuple[str, str]) -> Page:
-    """What became of the plan in the first of ``files`` by the profile in the second."""
+def page(plan: RentalPlan, check: PlanCheck) -> Page:
+    """Show what became of a plan."""
     values = [part.value for line in check.lines for part in (line.planned, line.measured) if part is not None]
     scale = scale_for(max(values), SECONDS, 4)
     return Page(
@@ -39,7 +38,6 @@ def page(plan: RentalPlan, check: PlanCheck, files: tuple[str, str]) -> Page:
             ),
         ),
         warnings=tuple(_notes(check)),
-        next_steps=_again(check, files),
         chapters=(
             Chapter("whole", "The whole", facts=tuple(_totals(plan, check)), brief=True),
             *((Chapter("failed", "What the plan took for granted and was not so", points=check.assumptions,
@@ -107,17 +105,6 @@ def _notes(check: PlanCheck) -> Iterator[str]:
         yield f"Taken exactly as planned, since the plan knows no spread of it: {listed(check.exact)}."
     if check.choice.beyond:
         yield f"The plan had said that it goes beyond what was calibrated: {'; '.join(check.choice.beyond)}."
-    if not check.residuals.found and check.residuals.left_out:
-        yield f"Nothing of this can be given back to forecasts: {'; '.join(check.residuals.left_out)}."
-
-
-def _again(check: PlanCheck, files: tuple[str, str]) -> tuple[str, ...]:
-    """How to give it back to forecasts."""
-    if not check.residuals.found:
-        return ()
-    how = ", ".join(f"{each.stall} × {each.ratio:.2f}" for each in check.residuals.found)
-    pair = shlex.quote(f"{files[0]}:{files[1]}")
-    return (f"Measured over planned: {how}; give this to later forecasts with --calibrate-with {pair}",)
 
 
 # The document that ``stash check PLAN RUN --json`` prints: a contract, see docs/format.md.
@@ -142,9 +129,7 @@ def document(plan: RentalPlan, check: PlanCheck) -> dict[str, Any]:
         "dollars": {"planned": _ends(check.choice.dollars), "measured": _ends(check.dollars)},
         "spent": {"seconds": check.spent_seconds, "dollars": check.spent_dollars},
         "assumptions": list(check.assumptions),
-        "residuals": [{**each.model_dump(), "ratio": each.ratio} for each in check.residuals.found],
         "exact": list(check.exact),
-        "left_out": list(check.residuals.left_out),
     }
 
 

@@ -21,20 +21,11 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, dollars_interval, listed, quantity, span, span_interval
 from stash.core.intervals import Interval, change
-from stash.core.ladder import DATA_STALLS, STALLS
+from stash.core.ladder import STALLS
 from stash.core.records.base import Record
 from stash.plan.matching import MatchedChoice, choice_of
+from stash.plan.planned_facts import explain_difference, find_measured_facts, list_other_settings, name_unplanned
 from stash.plan.records import Choice, Goal, PlanFact, RentalPlan, StallShare, load_plan
-from stash.plan.residuals import (
-    Residual,
-    Residuals,
-    assumption,
-    before_residuals,
-    facts_seen,
-    other_settings,
-    residual,
-    unplanned,
-)
 from stash.predict.forecasting import base_of
 from stash.predict.passes import Base
 from stash.store.storing import profile_of
@@ -89,7 +80,6 @@ class PlanCheck(Record):
     """On the step, the deadline and the budget."""
     assumptions: tuple[str, ...]
     """Those that failed, the most important first."""
-    residuals: Residuals
     exact: tuple[str, ...] = ()
     """What is counted as planned though the plan knows no spread of it, so that times and bills hold none of it."""
 
@@ -124,15 +114,6 @@ def checked(file: str, run: str, instance: str | None, store: str | None) -> tup
     return plan, check_plan(plan, matched, base)
 
 
-def read_residuals(pairs: Sequence[tuple[str, str]], store: str | None = None) -> Residuals:
-    """What earlier plans turned out to be, of each one's file and a profile of what it rented; raises UserError."""
-    found = [checked(file, run, None, store)[1].residuals for file, run in pairs]
-    return Residuals(
-        found=tuple(each for residuals in found for each in residuals.found),
-        left_out=tuple(each for residuals in found for each in residuals.left_out),
-    )
-
-
 def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanCheck:
     """What became of the ``matched`` choice, as the profile of ``base`` measured it."""
     choice, breakdown = matched.choice, base.breakdown
@@ -144,8 +125,8 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
     cost = trains.scaled(choice.rented.dollars_per_hour / 3600)
     whole = _sum([trains, *(_known(item.seconds) for item in others)])
     cost = _sum([cost, *(_known(item.dollars) for item in others)])
-    failed = list(_failed(choice, stalls, facts_seen(base)))
-    otherwise = other_settings(choice.setting, base)
+    failed = list(_failed(choice, stalls, find_measured_facts(base)))
+    otherwise = list_other_settings(choice.setting, base)
     if otherwise:
         ran = listed(list(otherwise.values()))
         failed.insert(0, f"the job ran with {ran}, as the plan runs it there; profile it with the plan's settings")
@@ -160,35 +141,7 @@ def check_plan(plan: RentalPlan, matched: MatchedChoice, base: Base) -> PlanChec
         spent_seconds=base.profile.elapsed_seconds,
         decisions=tuple(_decisions(plan.goal, step, whole, cost)),
         assumptions=tuple(failed),
-        residuals=residuals_of(choice, base),
         exact=tuple(exact),
-    )
-
-
-def residuals_of(choice: Choice, base: Base) -> Residuals:
-    """Compare every stall that was planned and measured with the forecast before any residual had moved it.
-
-    None of what ran with other settings than were forecast: what that did to it is no error of the forecast. Other
-    loader workers change the data stalls only.
-    """
-    otherwise, breakdown = other_settings(choice.setting, base), base.breakdown
-    shares = [share for share in choice.stalls if breakdown.stall(share.name) is not None]
-    shares = [share for share in shares if not _of_later_epochs(choice, share.name)]
-    left_out = []
-    if otherwise:
-        touched = {share.name for share in shares if set(otherwise) != {"workers"} or share.name in DATA_STALLS}
-        shares = [share for share in shares if share.name not in touched]
-        ran = listed(list(otherwise.values()))
-        left_out = [f"{listed(sorted(touched))} of {choice.name}: the job ran there with {ran}, as planned"]
-    results = [
-        residual(
-            share.name, share.origin, choice.name, before_residuals(share), measured(share.name, [breakdown]),
-        )
-        for share in shares
-    ]  # fmt: skip
-    return Residuals(
-        found=tuple(each for each in results if isinstance(each, Residual)),
-        left_out=(*left_out, *(each for each in results if isinstance(each, str))),
     )
 
 
@@ -259,7 +212,10 @@ def _failed(choice: Choice, lines: Sequence[CheckedLine], seen: Mapping[str, Pla
     }
     for name in sorted(worth, key=lambda each: -abs(worth[each].value)):
         share = shares.get(name)
-        yield unplanned(name, worth[name]) if share is None else assumption(share, worth[name], seen)
+        if share is None:
+            yield name_unplanned(name, worth[name])
+        else:
+            yield explain_difference(share, worth[name], seen)
 
 
 def _known(planned: Interval) -> Interval:

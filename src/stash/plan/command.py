@@ -18,11 +18,9 @@ from stash.core.output_files import output_file
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
-from stash.plan.checking import read_residuals
 from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental
-from stash.plan.residuals import calibrated
 from stash.predict.forecasting import base_of
 from stash.store.storing import profile_of
 
@@ -125,7 +123,6 @@ def planned(options: PlanOptions) -> Planned:
     now = datetime.now().astimezone()
     wanted = goal(options, _job(bases[0]), now)
     catalog = load_catalog(options.instances)
-    residuals = read_residuals(options.calibrate, options.store)
     bill = bill_facts(options, bases[0].profile.workload.dataset_bytes, catalog)
     plan = planned_rental(
         bases,
@@ -136,11 +133,7 @@ def planned(options: PlanOptions) -> Planned:
         names,
         now.date(),
         listed=() if options.explain_type is None else names_of(options.explain_type),
-        rules=options.compare_rules,
-        calibrate=(lambda drawn, draws: calibrated(drawn, residuals, draws)) if residuals.found else None,
     )
-    left_out = tuple(f"--calibrate-with leaves out {sentence}" for sentence in residuals.left_out)
-    plan = plan.model_copy(update={"warnings": (*plan.warnings, *left_out)})
     return Planned(plan, bases[0].profile, catalog, bill)
 
 

@@ -8,28 +8,25 @@ bill. Each stage is a bound of the next. Knows how to evaluate one candidate; wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.core.ladder import DATA_STALLS
 from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Floors, Least, fresh, raised, unbounded
+from stash.plan.bounds import Floors, Least, fresh, raised
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
 from stash.predict.cluster import NodeTransport
-from stash.predict.draws import Array, Draws
+from stash.predict.draws import Array
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
 from stash.predict.loading import cores_worth
 from stash.predict.passes import Base
 from stash.predict.pipeline import cached_share, supply_seconds
 
-Calibration = Callable[[StallDraws, Draws], StallDraws]
-"""What earlier plans' residuals make of a forecast. No bound of the model's holds of what it returns."""
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
 FLOOR, STEP, WHOLE = 0, 1, 2
@@ -110,10 +107,9 @@ class Evaluator:
         goal: Goal,
         facts: BillFacts,
         floors: Floors,
-        calibrate: Calibration | None,
         transport: NodeTransport | None,
     ) -> None:
-        self.goal, self._facts, self._floors, self._calibrate = goal, facts, floors, calibrate
+        self.goal, self._facts, self._floors = goal, facts, floors
         self._transport = transport
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
@@ -125,14 +121,12 @@ class Evaluator:
         price = hourly(rentable.price, rentable.key, shape.base.draws)
         supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
         floor = self._floors.row(shape, price, supply)
-        if self._calibrate is not None:
-            floor = unbounded(shape)
         return CandidateChain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
 
     def _needs_workers(self, chain: CandidateChain, drawn: StallDraws) -> bool:
         """Whether as many workers as now are proven to make a step longer by more than ``WORTH``; see ``bounds``."""
         base, supply = chain.shape.base, _supply(chain.rentable, chain.shape, None)
-        if self._calibrate is not None or chain.own or base.held is None or supply is None:
+        if chain.own or base.held is None or supply is None:
             return False
         trains = np.sum([part.seconds for part in drawn.parts if part.name not in DATA_STALLS], axis=0)
         least = trains + base.held.prep.less * np.maximum(0.0, supply - trains) + fresh(chain.shape)
@@ -160,7 +154,7 @@ class Evaluator:
 
     def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
-        onward = self._calibrate is None and int(chain.shape.nodes[number]) >= chain.onward_from
+        onward = int(chain.shape.nodes[number]) >= chain.onward_from
         compute = self._floors.compute(chain.shape) if onward else None
         raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, compute)
 
@@ -212,8 +206,7 @@ class Evaluator:
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base
-            drawn = stall_draws(base, chain.shape.altered.changed(**update))
-            self._forecasts[key] = drawn if self._calibrate is None else self._calibrate(drawn, base.draws)
+            self._forecasts[key] = stall_draws(base, chain.shape.altered.changed(**update))
         return self._forecasts[key]
 
     def _share(self, chain: CandidateChain) -> float | None:

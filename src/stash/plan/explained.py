@@ -28,8 +28,6 @@ from stash.ui.page import Chapter, Page
 _UNITS: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
 _NODES = re.compile(r"^\d+\s*[x×]\s*(?!_|\s)", re.IGNORECASE)
 """Before a type: how many nodes. RunPod's own names begin like it (``1x_A40_SECURE``)."""
-_ADDED = 0.001
-"""More samples than asked for, as a fraction, from which on they are not the last step's rounding."""
 
 
 Line = tuple[str, str, str]
@@ -106,11 +104,7 @@ def _work(choice: Choice, goal: Goal) -> Iterator[Line]:
     yield "a step", f"{choice.samples_per_step:,.0f} samples", text
     if settings(choice):
         yield "settings", settings(choice), "instead of what was profiled"
-    done = choice.steps * choice.samples_per_step
-    text = f"{samples:,.0f} / {choice.samples_per_step:,.0f}, rounded up"
-    if done > samples * (1 + _ADDED) and goal.efficiency:
-        text = f"{done / samples - 1:.1%} more samples for the larger global batch (--efficiency {goal.efficiency:g})"
-    yield "steps", f"{choice.steps:,.0f}", text
+    yield "steps", f"{choice.steps:,.0f}", f"{samples:,.0f} / {choice.samples_per_step:,.0f}, rounded up"
 
 
 def _step(choice: Choice) -> Iterator[Line]:

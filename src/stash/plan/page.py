@@ -19,7 +19,7 @@ from stash.plan.plan_charts import (
     place,
     table_scale,
 )
-from stash.plan.records import Choice, Goal, RentalPlan, RuleChoice, Unranked
+from stash.plan.records import Choice, Goal, RentalPlan, Unranked
 from stash.predict.draws import without_interval
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -51,7 +51,7 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
         bar=() if best is None else money_parts(best),
         bar_title="" if best is None else f"Where the {dollars(best.dollars.value)} go",
         numbers=() if best is None else tuple(_numbers(best, plan.goal)),
-        grids=(*_choices(plan, shown, pareto), *_rules(plan)),
+        grids=_choices(plan, shown, pareto),
         warnings=plan.warnings,
         next_steps=_next(plan),
         chapters=tuple(_chapters(plan)),
@@ -163,45 +163,11 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
     )
 
 
-def _rules(plan: RentalPlan) -> tuple[Grid, ...]:
-    """What every other way to choose would have rented."""
-    if not plan.rules:
-        return ()
-    head = ("would rent", "costs more", "takes", "")
-    rows = tuple(_rule(rule, plan) for rule in plan.rules)
-    return (Grid("", head, rows, frozenset({0, 1, 4}), first="how people choose", prose=True),)
-
-
-def _rule(rule: RuleChoice, plan: RentalPlan) -> tuple[str, ...]:
-    if rule.choice is None:
-        return rule.rule, "nothing", "", "", rule.why
-    if plan.chosen is not None and rule.choice.rented == plan.chosen.rented and not rule.dollars_more:
-        return rule.rule, label(rule.choice), "", "", "the same"
-    money = "" if rule.dollars_more is None else _more_or_less(dollars(rule.dollars_more))
-    time = "" if rule.seconds_more is None else _more_or_less(span(rule.seconds_more))
-    remark = "" if rule.feasible is not False else _broken(rule.choice, plan.goal)
-    return rule.rule, label(rule.choice), money, time, remark
-
-
-def _more_or_less(text: str) -> str:
-    return text.replace("-", "−") if text.startswith(("-", "−")) else f"+{text}"
-
-
-def _broken(choice: Choice, goal: Goal) -> str:
-    """What an infeasible choice does not keep; of one that may be interrupted besides, why."""
-    late = choice.on_time is not None and choice.on_time < goal.confidence
-    dear = choice.within_budget is not None and choice.within_budget < goal.confidence
-    return listed([*(["late"] if late else []), *(["too dear"] if dear else [])]) or choice.why
-
-
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
     yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
     bills = dollars_by_stall(plan, shown_choices(plan))
     yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
     yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
-    if plan.rules:
-        meanings = tuple((rule.rule, rule.text) for rule in plan.rules)
-        yield Chapter("rules", "How people choose today", label="Rules", facts=meanings)
     if plan.chosen is not None:
         title = f"How {label(plan.chosen)} was worked out"
         grids = derivation(plan.chosen, plan.goal)

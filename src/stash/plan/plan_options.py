@@ -68,16 +68,6 @@ def _output(text: str) -> Path:
     return Path(text)
 
 
-def _earlier(text: str) -> tuple[str, str]:
-    """A plan and a profile, of ``train.plan.json:run.stash.json``."""
-    plan, ending, run = text.partition(f"{PLAN_SUFFIX}:")
-    if not ending:
-        plan, ending, run = text.partition(":")
-    if not (plan and ending and run):
-        raise UserError("give a plan and a profile, like train.plan.json:run.stash.json")
-    return plan + ending.removesuffix(":"), run
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Options):
     """One call of ``stash recommend``."""
@@ -142,15 +132,6 @@ class PlanOptions(Options):
         "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
         parsers.one_of(SCALING), default="per-device", panel=_HOW,
     )  # fmt: skip
-    efficiency: float | None = option(
-        "E", "Samples to train grow with (global batch)^E; 0 to 1, else none are added.",
-        parsers.fraction(expected="samples grow with (global batch)^e, and e lies between 0 and 1"), panel=_HOW,
-    )  # fmt: skip
-    calibrate: tuple[tuple[str, str], ...] = option(
-        "PLAN:RUN",
-        "An earlier plan and a profile of what it rented, which move forecasts; may be given several times.",
-        _earlier, "--calibrate-with", panel=_HOW, many=True,
-    )  # fmt: skip
 
     start: tuple[float, float] | None = option(
         "TIME", "Until machines are up, like 5m or 3m..8m.", parsers.durations, panel=_BILL
@@ -167,10 +148,6 @@ class PlanOptions(Options):
     explain_type: str | None = option(
         "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
         panel=_SHOWN, was=("--explain",),
-    )  # fmt: skip
-    compare_rules: bool = flag(
-        "What people go by today (price, peak FLOPs, linear scaling …) would have rented, and its regret.",
-        panel=_SHOWN,
     )  # fmt: skip
     markdown: bool = flag("Print a note to paste into a ticket.", panel=_SHOWN)
     json: bool = json_flag("Print the plan as JSON; its keys are a contract (docs/format.md).", _SHOWN)
@@ -320,7 +297,6 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
         budget_dollars=asked.max_dollars,
         confidence=asked.confidence,
         scaling=asked.scaling,
-        efficiency=asked.efficiency,
     )
 
 

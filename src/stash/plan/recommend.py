@@ -17,10 +17,9 @@ from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
 from stash.plan.candidates import old_prices
-from stash.plan.evaluation import Calibration, Evaluation
+from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
 from stash.plan.records import CALLED, LIMITED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
-from stash.plan.rules import ruled
 from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, least, limits_of
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
@@ -158,31 +157,20 @@ def recommend(
     *,
     machines: Mapping[str, Target] | None = None,
     listed: Sequence[str] = (),
-    calibrate: Calibration | None = None,
-    rules: bool = False,
 ) -> RentalPlan:
     """What to rent for ``goal``: chosen, tied, the front, and what lost, each with its reason.
 
     ``files`` name the profiles of ``bases``, and ``now`` is the day that prices' ages are counted to. ``machines``
     are one node each of instance types that were measured or described, by name: their facts replace those of the
-    catalog. Types in ``listed`` are among the choices however bad they are. ``calibrate`` changes each forecast
-    before it is used, as earlier plans' residuals do; then no bound of the model's is used. With ``rules``, what
-    other ways to choose would have rented is in the plan too. Raises UserError.
+    catalog. Types in ``listed`` are among the choices however bad they are. Raises UserError.
     """
     plan = step_plan(bases, goal)
-    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, calibrate, constraints.transport)
+    problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, constraints.transport)
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
     old = old_prices(candidates.market.rentables, constraints, now)
     draws = problem.bases[0].draws
-    best = None if standings.chosen is None else _choice(goal, standings.chosen, "chosen", "")
-
-    def as_ruled(evaluation: Evaluation) -> Choice:
-        if limits_of(goal).kept_by(evaluation):
-            return _choice(goal, evaluation, "lost", "a rule's choice")
-        return _choice(goal, evaluation, "infeasible", ranking.of_infeasible(goal, evaluation))
-
     return RentalPlan(
         stash_version=__version__,
         created=now.isoformat(),
@@ -203,7 +191,6 @@ def recommend(
         pruned=candidates.pruned,
         seed=draws.seed,
         draws=draws.count,
-        rules=ruled(problem, candidates, goal, catalog, best, as_ruled) if rules else (),
     )
 
 

@@ -59,9 +59,6 @@ class Goal(Record):
     confidence: float = Field(0.9, ge=0.5, lt=1)
     """How probable it has to be that deadline and budget are kept."""
     scaling: ScalingPolicy = "per device"
-    efficiency: float | None = Field(None, ge=0, le=1)
-    """e where samples to train grow with (global batch / profiled global batch)ᵉ, of larger ones; ``None``: not
-    given, and none are added."""
 
     @property
     def aim(self) -> Literal["seconds", "dollars"]:
@@ -279,22 +276,6 @@ class Relaxation(Record):
         return f"--{CALLED.get(self.option, self.option)} {self.to}".rstrip()
 
 
-class RuleChoice(Record):
-    """What another rule would have rented, and what that costs more than the plan."""
-
-    rule: PlainName
-    text: Sentence
-    """How it chooses."""
-    choice: Choice | None
-    """``None`` if it can choose nothing; ``why`` says so."""
-    why: Sentence = ""
-    dollars_more: Number | None = None
-    """Than the plan's choice; of exhaustive search, what measuring everything costs."""
-    seconds_more: Number | None = None
-    feasible: bool | None = None
-    """Whether its choice keeps deadline and budget."""
-
-
 class RentalPlan(Record):
     """The answer to one ``stash recommend``."""
 
@@ -317,7 +298,6 @@ class RentalPlan(Record):
     """Worth more than it costs; ``None`` where guessing is cheaper."""
     relaxations: tuple[Relaxation, ...] = ()
     """Where nothing is feasible: the nearest wishes that are."""
-    rules: tuple[RuleChoice, ...] = ()
     assumptions: tuple[Sentence, ...] = ()
     """What was taken for granted, in sentences."""
     warnings: tuple[Sentence, ...] = ()

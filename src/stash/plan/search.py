@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
 from stash.plan.bounds import Floors, Least
 from stash.plan.candidates import Market, Rentable, market
-from stash.plan.evaluation import FLOOR, STEP, WHOLE, Calibration, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import (
     Nearest,
@@ -80,7 +80,6 @@ class PlanProblem:
         facts: BillFacts,
         machines: Mapping[str, Target],
         now: date,
-        calibrate: Calibration | None = None,
         transport: NodeTransport | None = None,
     ) -> None:
         self._given, self._now, self._transport = frozenset(machines), now, transport
@@ -90,7 +89,7 @@ class PlanProblem:
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
         floors = Floors(plan.goal.confidence)
-        self.evaluator = Evaluator(plan.goal, facts, floors, calibrate, transport)
+        self.evaluator = Evaluator(plan.goal, facts, floors, transport)
 
     @property
     def talk(self) -> str:

@@ -1,9 +1,8 @@
 """How a job may be run on a device: batches that fit, steps of the whole, and the profile nearest to it.
 
-A policy says what more devices do to a step, and the profile how many samples one trains now. What more samples a
-larger batch needs to learn as much is only in it if the goal says so. A *shape* is all that time depends on before
-links do: devices, their number, batch and passes; types of one shape share it. Nothing here knows how long a step
-takes.
+A policy says what more devices do to a step, and the profile how many samples one trains now. How many more samples a
+larger batch needs to learn as much is not counted. A *shape* is all that time depends on before links do: devices,
+their number, batch and passes; types of one shape share it. Nothing here knows how long a step takes.
 """
 
 from __future__ import annotations
@@ -59,12 +58,9 @@ class StepPlan:
         return of_device * devices * self.replicas
 
     def steps(self, samples_per_step: float) -> float:
-        """Optimizer steps of the whole training: samples, times the growth with the batch, by those of a step."""
-        grown = 1.0
-        if self.goal.efficiency and samples_per_step > self.together:
-            grown = (samples_per_step / self.together) ** self.goal.efficiency
+        """Optimizer steps of the whole training: its samples by those of a step."""
         # What divides evenly must not become a step more by its last bit.
-        return float(math.ceil(self.goal.work.samples * grown / samples_per_step * (1 - 1e-12)))
+        return float(math.ceil(self.goal.work.samples / samples_per_step * (1 - 1e-12)))
 
 
 def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
@@ -108,14 +104,11 @@ def policy_notes(plan: StepPlan) -> tuple[tuple[str, ...], tuple[str, ...]]:
         policy = f"all devices together train {plan.together:,.0f} samples a step as profiled, however many there are"
     if goal.scaling == "global":
         return (policy,), ()
-    if goal.efficiency is None:
-        warning = (
-            "time per epoch is not time to accuracy: a larger batch may need more samples to learn as much, and none "
-            "are added (--efficiency)"
-        )
-        return (policy,), (warning,)
-    growth = f"samples to train grow with the batch to the power of {goal.efficiency:g} (--efficiency)"
-    return (policy, growth), ()
+    warning = (
+        "time per epoch is not time to accuracy: a larger batch may need more samples to learn as much, and none "
+        "are added"
+    )
+    return (policy,), (warning,)
 
 
 # Shapes: batches and passes that fit, on each node count

@@ -91,7 +91,6 @@ COMMANDS = {
     "recommend-deadline": "recommend two.stash.json --samples 10M --deadline 10h --cloud aws",
     "recommend-json": "recommend two.stash.json --samples 1M --gpu V100 --cloud aws --max-nodes 1 --json",
     "recommend-cpus": "recommend light.stash.json --samples 1M --cloud aws",
-    "recommend-rules": "recommend two.stash.json --samples 10M --cloud aws --compare-rules",
     "recommend-output": "recommend two.stash.json --samples 10M --cloud aws --max-nodes 2 -o out.md",
     "recommend-nothing": "recommend two.stash.json --samples 100M --deadline 1min --cloud aws",
     "catalog-aws": "catalog --cloud aws --gpu V100",

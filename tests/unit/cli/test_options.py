@@ -183,7 +183,7 @@ def test_money_is_read_alike_everywhere() -> None:
 
 
 def test_shares_are_read_alike_everywhere() -> None:
-    shares = [each for each in options() if each[0] in ("confidence", "cache", "efficiency", "utilization")]
+    shares = [each for each in options() if each[0] in ("confidence", "cache", "utilization")]
     assert len(shares) > 4
     for _, called, declared in shares:
         assert declared.read("0.9") == declared.read("90%") == declared.read("90 %") == 0.9, called
@@ -203,7 +203,7 @@ def test_a_name_has_one_meaning() -> None:
     retired = {old for model in models() for each in declarations(model).values() for old in each.was}
     assert len(retired) > 10
     assert retired & set(meanings) == {
-        "--against", "--bucket", "--budget", "--efficiency", "--explain", "--interconnect", "--memory",
+        "--against", "--bucket", "--budget", "--explain", "--interconnect", "--memory",
         "--min-memory", "--precision", "--slower", "--workers",
     }  # fmt: skip
 

@@ -112,8 +112,8 @@ def test_a_profile_replaces_no_file(tmp_path: Path) -> None:
 
 
 def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line() -> None:
-    given = {"allow_spot": "true", "calibrate_with": "a.plan.json:b.stash.json"}
-    assert _words(given, WISHES) == ["--allow-spot", "--calibrate-with=a.plan.json:b.stash.json"]
+    given = {"allow_spot": "true", "max_dollars": "300"}
+    assert _words(given, WISHES) == ["--allow-spot", "--max-dollars=300"]
     assert _words({"allow-spot": "False"}, WISHES) == []
     with pytest.raises(UserError, match="allow_spot=yes: it is true or false"):
         _words({"allow_spot": "yes"}, WISHES)

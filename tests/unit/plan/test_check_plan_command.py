@@ -12,9 +12,6 @@ from checked_plans import later
 from commands import run
 
 from stash.core.artefact import save
-from stash.core.errors import UserError
-from stash.plan.checking import read_residuals
-from stash.plan.plan_options import PlanOptions
 from stash.plan.records import save_plan
 
 Patch = pytest.MonkeyPatch
@@ -95,18 +92,6 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
     for words in ((), ("--json",)):
         run(monkeypatch, "check", "hostile.plan.json", "slow.stash.json", *words)
         assert "\x1b" not in capsys.readouterr().out
-
-
-def test_residuals_are_read_of_plans_and_runs() -> None:
-    found = read_residuals([("a.plan.json", "slow.stash.json"), ("a.plan.json", "good.stash.json")])
-    assert [each.stall for each in found.found].count("network") == 2
-    assert found.left_out
-
-
-@pytest.mark.parametrize("word", ["a.plan.json", "a.plan.json:", ":slow.stash.json", ""])
-def test_a_pair_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(UserError, match=r"give a plan and a profile, like train\.plan\.json:run\.stash\.json"):
-        PlanOptions(calibrate=(word,))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 from stash.plan.checking import PlanCheck, check_plan
 from stash.plan.matching import MatchedChoice, choice_of
+from stash.plan.planned_facts import explain_difference
 from stash.plan.records import BillItem, PlanFact, RentalPlan, Setting
-from stash.plan.residuals import assumption
 from stash.predict.forecasting import base_of, shipped_catalog
 
 PLAN = plan_builder.plan()
@@ -191,7 +191,7 @@ def seen(value: float) -> dict[str, PlanFact]:
 
 
 def test_a_fact_that_was_measured_otherwise_is_the_assumption_that_failed() -> None:
-    sentence = assumption(share_with(BANDWIDTH), APART, seen(0.8e9))
+    sentence = explain_difference(share_with(BANDWIDTH), APART, seen(0.8e9))
     assert sentence == (
         "network is 30.0 ± 10.0 ms slower than planned: the plan took bandwidth between nodes to be 1.25 GB/s "
         "(data sheet of 2026-11-20, karpenter-aws instance-types.md (v1.12)); measured, it is 800 ± 16 MB/s"
@@ -199,7 +199,7 @@ def test_a_fact_that_was_measured_otherwise_is_the_assumption_that_failed() -> N
 
 
 def test_where_facts_are_as_planned_it_is_the_model_that_is_off() -> None:
-    sentence = assumption(share_with(BANDWIDTH), APART, seen(1.25e9))
+    sentence = explain_difference(share_with(BANDWIDTH), APART, seen(1.25e9))
     assert sentence.endswith(
         "which bandwidth between nodes (1.25 GB/s planned, 1.25 ± 0.03 GB/s measured) cannot explain: the model of "
         "the exchange between nodes is off"
@@ -207,25 +207,20 @@ def test_where_facts_are_as_planned_it_is_the_model_that_is_off() -> None:
 
 
 def test_a_fact_that_is_better_than_planned_explains_no_slower_stall() -> None:
-    assert "cannot explain" in assumption(share_with(BANDWIDTH), APART, seen(2e9))
+    assert "cannot explain" in explain_difference(share_with(BANDWIDTH), APART, seen(2e9))
     faster = Interval(value=-0.03, low=-0.04, high=-0.02)
-    assert "measured, it is 2.00 ± 0.04 GB/s" in assumption(share_with(BANDWIDTH), faster, seen(2e9))
+    assert "measured, it is 2.00 ± 0.04 GB/s" in explain_difference(share_with(BANDWIDTH), faster, seen(2e9))
 
 
-def test_what_ran_with_other_settings_is_told_first_and_teaches_nothing() -> None:
-    """The plan takes 12 workers and batches of 64; the profile had three, and batches of 64: its data stalls are no
-    error of the forecast, and all others are."""
+def test_what_ran_with_other_settings_is_named_first() -> None:
+    """The plan takes 12 workers and batches of 64; the profile had three, and batches of 64."""
     lost = plan_builder.lost().model_copy(update={"setting": Setting(workers=12, batch=64)})
     found = check(later(prep=0.050), plan_builder.plan(choices=(lost,)))
     assert found.assumptions[0].startswith("the job ran with workers 3, not 12, as the plan runs it there")
     assert "prep takes" in found.assumptions[1]
-    ran = "of 2 × p3.8xlarge: the job ran there with workers 3, not 12, as planned"
-    assert found.residuals.left_out[0] == f"fetch {ran}"
-    assert {"compute", "network"} <= {each.stall for each in found.residuals.found}
     bigger = lost.model_copy(update={"setting": Setting(batch=128)})
     found = check(later(), plan_builder.plan(choices=(bigger,)))
-    assert found.residuals.found == ()
-    assert "batch 64, not 128" in found.residuals.left_out[0]
+    assert "batch 64, not 128" in found.assumptions[0]
 
 
 def first_epoch(spread: float | None = 0.1) -> RentalPlan:
@@ -244,7 +239,6 @@ def test_fetch_of_later_epochs_is_not_what_a_profile_measures() -> None:
     assert found.step.measured.value == pytest.approx(0.371)
     assert found.step.verdict == "as planned"
     assert found.seconds.value == pytest.approx(plan_builder.lost().steps * 0.371 + 300 + 3600)
-    assert "fetch" not in {each.stall for each in found.residuals.found}
     assert found.exact == ()
 
 
@@ -256,26 +250,4 @@ def test_what_is_counted_as_planned_without_a_spread_is_named() -> None:
 
 def test_a_fact_of_a_unit_that_is_not_shown_elsewhere_is_shown() -> None:
     odd = BANDWIDTH.model_copy(update={"about": "price", "unit": "dollars/h", "value": 3.0})
-    assert "price to be 3 dollars/h" in assumption(share_with(odd), APART, {})
-
-
-def test_residuals_are_of_stalls_that_are_certainly_above_zero() -> None:
-    found = check(later(network=0.250)).residuals
-    by_stall = {each.stall: each for each in found.found}
-    assert by_stall["network"].ratio == pytest.approx(0.250 / 0.180, rel=0.01)
-    assert by_stall["network"].origin == "data sheet"
-    assert by_stall["network"].machine == "2 × p3.8xlarge"
-    assert any(sentence.startswith("fetch of 2 × p3.8xlarge") for sentence in found.left_out)
-
-
-def test_residuals_of_a_calibrated_plan_are_against_what_was_forecast_before() -> None:
-    lost = plan_builder.lost()
-    before = PlanFact(
-        about="network before residuals moved it", unit="seconds", value=0.1, low=0.08, high=0.125,
-        origin="data sheet", source="moved by what 1 earlier forecast turned out to be",
-    )  # fmt: skip
-    stalls = tuple(
-        each.model_copy(update={"facts": (before,)}) if each.name == "network" else each for each in lost.stalls
-    )
-    found = check(later(), plan_builder.plan(choices=(lost.model_copy(update={"stalls": stalls}),))).residuals
-    assert next(each for each in found.found if each.stall == "network").ratio == pytest.approx(1.8, rel=0.01)
+    assert "price to be 3 dollars/h" in explain_difference(share_with(odd), APART, {})

@@ -95,10 +95,10 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
     typed = {"samples": "1M", "deadline": "3d", "max-dollars": "$1.5k", "confidence": "95%", "scaling": "global"}
-    found = goal(asked({**typed, "efficiency": "0.2"}), JOB, NOON)
+    found = goal(asked(typed), JOB, NOON)
     assert found.deadline_seconds == 3 * 86400
     assert found.budget_dollars == 1500
-    assert (found.confidence, found.scaling, found.efficiency) == (0.95, "global", 0.2)
+    assert (found.confidence, found.scaling) == (0.95, "global")
     dated = goal(asked({"samples": "1M", "deadline": "2026-11-23T18:00"}), JOB, NOON)
     assert dated.deadline_seconds == 30 * 3600
     assert goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
@@ -117,7 +117,6 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
         ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
         ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
         ({"scaling": "weak"}, "--scaling weak: it is per-device or global"),
-        ({"efficiency": "2"}, "--efficiency 2: samples grow with"),
     ],
 )
 def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: str) -> None:

@@ -68,14 +68,14 @@ def test_an_item_that_was_not_counted_is_no_zero() -> None:
 
 
 def test_the_page_has_the_verdict_its_chapters_and_the_derivation() -> None:
-    shown = page(plan_builder.with_rules())
+    shown = page(plan_builder.plan())
     names = [chapter.name for chapter in shown.chapters]
     assert names == [
-        "front", "dollars", "choices", "rules", "derivation", "assumed", "unranked", "every-unranked",
+        "front", "dollars", "choices", "derivation", "assumed", "unranked", "every-unranked",
     ]  # fmt: skip
     assert dict(shown.numbers)["cost"] == "$338 ± 14"
     assert shown.next_steps[0].startswith("ten minutes of p3.16xlarge settle this")
-    html = file_of(page(plan_builder.with_rules()), ".html")
+    html = file_of(page(plan_builder.plan()), ".html")
     assert isinstance(html, str)
     assert "What to rent for resnet50" in html
     nothing = page(plan_builder.nothing_feasible())

@@ -22,7 +22,6 @@ from stash.ui.terminal import render
 PLANS = {
     "one of each": plan_builder.plan(),
     "nothing feasible": plan_builder.nothing_feasible(),
-    "with rules": plan_builder.with_rules(),
     "nothing known": plan_builder.plan(choices=(), experiment=None),
 }
 
@@ -112,13 +111,6 @@ def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> Non
     assert render(shown, 80)
 
 
-def test_rules_are_shown_with_what_they_cost_more_and_what_they_miss() -> None:
-    by_hour, by_gpu, paper = page(plan_builder.with_rules()).grids[1].rows
-    assert by_hour[1:] == ("1 × g5.12xlarge", "−$131", "+15.6 h", "late")
-    assert (by_gpu[2], by_gpu[4]) == ("+$231", "")
-    assert paper[1:] == ("nothing", "", "", "the paper has not measured resnet50 on these")
-
-
 def test_settings_and_the_way_of_paying_are_named() -> None:
     best = plan_builder.chosen()
     spot = best.rented.price.model_copy(update={"paid_as": "spot"})
@@ -181,14 +173,6 @@ def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> Non
         explained(plan_builder.plan(), "p3.17xlarge")
 
 
-def test_samples_that_a_larger_batch_needs_are_explained() -> None:
-    plan = plan_builder.plan()
-    goal = plan.goal.model_copy(update={"efficiency": 0.2})
-    more = plan_builder.chosen().model_copy(update={"steps": 270_247})
-    text = text_of(explained(plan.model_copy(update={"goal": goal, "choices": (more,)}), "g5.48xlarge"))
-    assert "steps 270,247 20.0% more samples for the larger global batch (--efficiency 0.2)" in text
-
-
 def test_the_document_reads_back_as_the_plan() -> None:
     for plan in PLANS.values():
         written = json.loads(json.dumps(document(plan)))
@@ -202,7 +186,7 @@ def test_the_document_reads_back_as_the_plan() -> None:
 
 
 def test_a_note_escapes_what_comes_from_elsewhere_and_keeps_its_tables_whole() -> None:
-    plan = plan_builder.with_rules(workload="<b>@all</b> | resnet")
+    plan = plan_builder.plan(workload="<b>@all</b> | resnet")
     note = render_note(page(plan))
     assert "<b>" not in note
     assert "@all" not in note

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -60,7 +59,7 @@ def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
-    others = {name: wishes[name] for name in ("machines", "listed", "calibrate", "rules") if name in wishes}
+    others = {name: wishes[name] for name in ("machines", "listed") if name in wishes}
     base = base_of(profile or pair(), draws=Draws(64))
     return recommend(
         [base], goal, Constraints(**of_offers), catalog or three(), bill or BillFacts(), ["pair.stash.json"], TODAY,
@@ -108,21 +107,6 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     (choices,) = page(plan).grids
     assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
     assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
-
-
-def test_a_rule_that_rents_a_spot_machine_which_is_late_without_any_interruption_does_not_keep_the_deadline():
-    offered = three()
-    prices = [
-        Price("here", "single", "r1", "spot", 0.5, "2026-11-20", "made up", ""),
-        Price("here", "pair", "r1", "on-demand", 5.0, "2026-11-20", "made up", ""),
-    ]
-    catalog = Catalog(GPUS, offered.instances, Columns.among(prices, offered.instances))
-    plan = asked(catalog=catalog, deadline_seconds=1.5 * HOUR, spot="allow", rules=True)
-    rule = next(each for each in plan.rules if each.rule == "cheapest per hour")
-    assert (rule.choice.rented.instance, rule.choice.rented.price.paid_as) == ("single", "spot")
-    assert rule.feasible is False
-    row = next(row for row in page(plan).grids[-1].rows if row[0] == rule.rule)
-    assert row[-1] == "takes 2.00 h, done in 1.50 h with < 1% probability"
 
 
 def test_of_a_type_that_is_too_dear_the_cheapest_is_what_comes_nearest_to_a_budget():
@@ -201,13 +185,6 @@ def test_a_global_batch_is_shared_out():
     assert (plan.chosen.setting.batch, plan.chosen.setting.accumulate) == (None, 2)
     assert plan.chosen.samples_per_step == 20
     assert plan.chosen.step.value == pytest.approx(0.2)
-
-
-def test_larger_batches_need_more_samples_if_the_goal_says_so():
-    plan = asked(gpu_job(), merge(None, None), samples=1e6, efficiency=0.3, gpus=("V100",), clouds=("aws",))
-    for choice in plan.choices:
-        grown = max(1.0, choice.samples_per_step / 256) ** 0.3
-        assert choice.steps == pytest.approx(1e6 * grown / choice.samples_per_step, abs=1)
 
 
 def test_the_policy_and_what_time_to_accuracy_is_are_said():
@@ -330,18 +307,6 @@ def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     assert "would have to be 2.6 times as fast, and without any stall it is 1.3 times" in half.relaxations[0].text
     cheap = asked(budget_dollars=2.0)
     assert "for $2.00 at this price it would have to be 2 times as fast, and without" in cheap.relaxations[0].text
-
-
-def test_calibrated_forecasts_are_what_is_chosen_by():
-    def thrice(drawn, draws):
-        parts = tuple(
-            replace(part, seconds=part.seconds * (3 if part.name == "compute" else 1)) for part in drawn.parts
-        )
-        return replace(drawn, parts=parts)
-
-    plain, slower = asked(), asked(calibrate=thrice)
-    assert slower.chosen.step.value == pytest.approx(3 * plain.chosen.step.value)
-    assert slower.chosen.dollars.value == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize(

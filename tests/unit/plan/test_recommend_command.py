@@ -9,7 +9,6 @@ from typing import Any
 import commands
 import pytest
 import yaml
-from checked_plans import later
 from forecast_profiles import cpu_job, gpu_job
 
 from stash.core.artefact import save
@@ -110,28 +109,6 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert run(monkeypatch, *JOB, "--deadline", document["relaxations"][0]["to"]) == 0
     assert run(monkeypatch, *JOB, "--max-dollars", "0.01") == 1
     assert "--max-dollars " in capsys.readouterr().out
-
-
-def test_what_people_go_by_stands_beside_the_plan(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, *JOB, "--compare-rules", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    by_hour = next(rule for rule in document["rules"] if rule["rule"] == "cheapest per hour")
-    best = document["choices"][0]
-    assert by_hour["choice"]["rented"]["instance"] == "p3.2xlarge"
-    assert by_hour["dollars_more"] == pytest.approx(by_hour["choice"]["dollars"]["value"] - best["dollars"]["value"])
-    assert by_hour["dollars_more"] >= 0
-    assert run(monkeypatch, *JOB, "--compare-rules") == 0
-    assert "how people choose" in capsys.readouterr().out
-
-
-def test_what_was_measured_later_moves_the_forecasts(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
-    save(later(nodes=1, devices=4, without=("network",), compute=0.2), tmp_path / "rented.stash.json")
-    assert run(monkeypatch, *JOB, "--json", "-o", "first.plan.json") == 0
-    before = compute_of(json.loads(capsys.readouterr().out))
-    assert run(monkeypatch, *JOB, "--json", "--calibrate-with", "first.plan.json:rented.stash.json") == 0
-    assert compute_of(json.loads(capsys.readouterr().out)) > before
-    assert run(monkeypatch, *JOB, "--calibrate-with", "first.plan.json") == 2
-    assert "give a plan and a profile" in capsys.readouterr().err
 
 
 def compute_of(plan: dict[str, Any]) -> float:
