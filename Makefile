@@ -6,7 +6,7 @@
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them
 # make docs   the documentation as a site, with the reference of every command, function and field: build/site
-# make house  the shape of the sources in figures
+# make house  how large the house is, in syntax, and bench/house.json, above which nothing may rise unseen
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
@@ -54,6 +54,7 @@ check: $(BIN)/stash
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.house --check
 	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
 	$(MAKE) --no-print-directory docs
 
@@ -142,8 +143,8 @@ docs: $(BIN)/stash
 	$(BIN)/python -m bench.docs.llms
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-house:
-	$(PYTHON) bench/house.py
+house: $(BIN)/stash
+	$(BIN)/python -m bench.house
 
 clean:
 	rm -rf $(VENV) data build dist *.egg-info

@@ -1,206 +1,215 @@
-"""The shape of the sources in figures, and what must hold of them: no import circles, one meaning to a name.
+"""How large the house is and how it is built, in figures that reformatting does not change: `make house` prints them.
 
-``python bench/house.py [TREE]`` prints sizes of the sources, tests and benchmarks of the repository that holds a
-package's folder (this one's by default), and then what a reader of the package trips over. Reads text only, with the
-standard library: what is imported by a computed name (the agent's import hook) is not seen.
+Size is counted in syntax (nodes of Python's own tree, statements, functions), since lines can be packed. The
+figures of ``src`` in ``bench/house.json`` are a ratchet: ``make check`` (``--check``) fails where one of them has
+risen, until the same commit changes the file, so that growth is seen in a diff. Reads text only, with the standard
+library; options of the command line are counted by ``bench.docs.options``, which needs Stash.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
+import re
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from statistics import median
 
-OWN = Path(__file__).resolve().parents[1] / "src" / "stash"
-EDGES = ("cli", "__init__", *(f"measure.agent.{part}" for part in ("boot", "site", "wraps")))
-"""Where a lazy import of an own module is right: commands start fast, and the agent waits for torch."""
-COMMANDS = "command"
-"""Modules called so, or whose names end with ``_command``, are commands wherever they lie."""
-Functions = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Import:
-    """A module imports another of the same package; ``lazy`` if a function does."""
-
-    source: str
-    target: str
-    lazy: bool
+ROOT = Path(__file__).resolve().parents[1]
+RATCHET = ROOT / "bench" / "house.json"
+TREES = ("src", "tests", "bench")
+LONG = 50
+"""Lines of a function that is looked at again."""
+MOVING = 6
+"""Fields of one class that change after it was built, from which on they hide a state machine."""
+PREPOSITIONS = {
+    *("of", "that", "with", "without", "in", "on", "by", "for", "from"),
+    *("at", "over", "to", "between", "beside", "beyond", "as"),
+}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
-class House:
-    """A package's parsed modules, by name below the package (``plan.rules``, ``cli.__init__``)."""
+class SourceFile:
+    """One parsed file."""
 
-    package: str
-    trees: Mapping[str, ast.Module]
-
-    @cached_property
-    def imports(self) -> list[Import]:
-        """Every import of an own module, under ``TYPE_CHECKING`` too."""
-        return [found for name, tree in self.trees.items() for found in self._imports_of(tree, name)]
-
-    def _imports_of(self, tree: ast.Module, name: str) -> Iterator[Import]:
-        inside = {id(node) for function in functions(tree) for node in ast.walk(function)}
-        for node in ast.walk(tree):
-            for target in {found for path in self._paths(node, name) if (found := self._module(path)) is not None}:
-                if target != name:
-                    yield Import(name, target, id(node) in inside)
-
-    def _paths(self, node: ast.AST, name: str) -> list[str]:
-        if isinstance(node, ast.Import):
-            return [alias.name for alias in node.names]
-        if not isinstance(node, ast.ImportFrom):
-            return []
-        above = [self.package, *name.split(".")][: -node.level or None] if node.level else []
-        base = ".".join([*above, *([node.module] if node.module else [])])
-        return [f"{base}.{alias.name}" for alias in node.names]
-
-    def _module(self, dotted: str) -> str | None:
-        """The module that an imported name is, or lies in."""
-        package, *parts = dotted.split(".")
-        if package != self.package:
-            return None
-        for length in range(len(parts), 0, -1):
-            name = ".".join(parts[:length])
-            if name in self.trees:
-                return name
-            if f"{name}.__init__" in self.trees:
-                return f"{name}.__init__"
-        return "__init__"
+    path: Path
+    text: str
+    tree: ast.Module
 
 
-def read(folder: Path) -> House:
-    """Parse a package's folder."""
-    paths = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in sorted(folder.rglob("*.py"))}
-    return House(folder.resolve().name, {name: ast.parse(path.read_text()) for name, path in paths.items()})
+def read_sources(folder: Path) -> list[SourceFile]:
+    """Parse every Python file below ``folder``; raises SyntaxError for one that is none."""
+    paths = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return [SourceFile(path, text, ast.parse(text)) for path, text in zip(paths, texts, strict=True)]
 
 
-def functions(tree: ast.AST) -> list[Functions]:
-    """Every function and method, nested ones included."""
-    return [node for node in ast.walk(tree) if isinstance(node, Functions)]
+def count_syntax(sources: list[SourceFile]) -> dict[str, int]:
+    """Count files, lines, nodes, statements (docstrings are none), functions and classes."""
+    nodes = [node for source in sources for node in ast.walk(source.tree)]
+    return {
+        "files": len(sources),
+        "lines": sum(source.text.count("\n") for source in sources),
+        "nodes": len(nodes),
+        "statements": sum(isinstance(node, ast.stmt) and not _is_docstring(node) for node in nodes),
+        "functions": sum(isinstance(node, _FUNCTIONS) for node in nodes),
+        "classes": sum(isinstance(node, ast.ClassDef) for node in nodes),
+    }
 
 
-def sizes(folder: Path) -> list[str]:
-    """Of all files below a folder: files, lines, median file, lines a def, median def, imports, blank lines."""
-    texts = [path.read_text() for path in sorted(folder.rglob("*.py"))]
-    trees, lines = [ast.parse(text) for text in texts], [text.splitlines() for text in texts]
-    every = [(node.end_lineno or 0) - node.lineno + 1 for tree in trees for node in functions(tree)]
-    count = sum(map(len, lines)) or 1
-    imported = sum(
-        (node.end_lineno or 0) - node.lineno + 1
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    blank = sum(not line.strip() for text in lines for line in text)
+def count_obstacles(sources: list[SourceFile]) -> dict[str, int]:
+    """Count what makes code hard to live in; each figure is best at zero."""
+    found: Counter[str] = Counter()
+    for source in sources:
+        nodes = list(ast.walk(source.tree))
+        uses = Counter(_used_name(node) for node in nodes)
+        found["fmt: skip"] += len(re.findall(r"#\s*fmt:\s*skip", source.text))
+        for node in nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                found["lazy imports"] += node.col_offset > 0
+            elif isinstance(node, _FUNCTIONS):
+                found.update(_describe_function(node, uses))
+            elif isinstance(node, ast.ClassDef):
+                found[f"classes with {MOVING} or more fields changed after construction"] += (
+                    len(set(_moving_fields(node))) >= MOVING
+                )
+            for attribute in _stored_attributes(node):
+                found["writes to other objects' attributes"] += _owner(attribute) not in ("self", "cls")
+    return dict(sorted(found.items()))
+
+
+def count_code_lines(sources: list[SourceFile]) -> int:
+    """Count lines that are neither blank, comments nor docstrings."""
+    count = 0
+    for source in sources:
+        lines = enumerate(source.text.split("\n"), 1)
+        code = {number for number, line in lines if line.strip() and not line.strip().startswith("#")}
+        for node in ast.walk(source.tree):
+            if _is_docstring(node):
+                code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        count += len(code)
+    return count
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _used_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _describe_function(node: ast.FunctionDef | ast.AsyncFunctionDef, uses: Mapping[str, int]) -> dict[str, int]:
+    name = node.name.lstrip("_")
+    is_private = node.name.startswith("_") and not node.name.startswith("__")
+    return {
+        "functions that are one participle": "_" not in name and name.endswith(("ed", "en")),
+        "functions that begin with a preposition": name.split("_")[0] in PREPOSITIONS,
+        f"functions over {LONG} lines": (node.end_lineno or node.lineno) - node.lineno + 1 > LONG,
+        "private functions called once": is_private and not node.decorator_list and uses.get(node.name) == 1,
+    }
+
+
+def _stored_attributes(node: ast.AST) -> Iterator[ast.Attribute]:
+    """The attributes that an assignment writes."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+        targets = [node.target]
+    for target in targets:
+        for inner in ast.walk(target):
+            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+                yield inner
+
+
+def _owner(attribute: ast.Attribute) -> str:
+    return attribute.value.id if isinstance(attribute.value, ast.Name) else ""
+
+
+def _moving_fields(node: ast.ClassDef) -> Iterator[str]:
+    for method in node.body:
+        if isinstance(method, _FUNCTIONS) and method.name not in ("__init__", "__post_init__"):
+            for inner in ast.walk(method):
+                for attribute in _stored_attributes(inner):
+                    if _owner(attribute) == "self":
+                        yield attribute.attr
+
+
+def count_packages(source: Path) -> dict[str, int]:
+    """Nodes of each package below ``src/*``, the largest first."""
+    sizes: dict[str, int] = defaultdict(int)
+    for top in (path for path in source.iterdir() if path.is_dir()):
+        for each in read_sources(top):
+            inside = each.path.relative_to(top).parts
+            sizes[inside[0] if len(inside) > 1 else top.name] += sum(1 for _ in ast.walk(each.tree))
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def count_words(root: Path) -> int:
+    """Words of the documentation and the README."""
+    pages = [*root.glob("docs/**/*.md"), *root.glob("README.md")]
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
+def measure_ratchet(sources: list[SourceFile]) -> dict[str, int]:
+    """The figures that may only rise where the same commit says so."""
+    from bench.docs.options import count_options, count_undocumented
+
+    syntax = count_syntax(sources)
+    return {
+        **{name: syntax[name] for name in ("nodes", "statements", "functions")},
+        "options": count_options(),
+        "undocumented options": count_undocumented(ROOT),
+    }
+
+
+def find_risen(now: Mapping[str, int], kept: Mapping[str, int]) -> list[str]:
+    """One sentence for each figure that is above the one that is kept."""
     return [
-        f"{len(texts)}", f"{count:,}", f"{median(map(len, lines)) if lines else 0:g}",
-        f"{count / max(1, len(every)):.1f}", f"{median(every) if every else 0:g}", f"{imported / count:.1%}",
-        f"{blank / count:.1%}",
-    ]  # fmt: skip
+        f"{name} of src: {value:,}, and {RATCHET.name} has {kept.get(name, 0):,}"
+        for name, value in now.items()
+        if value > kept.get(name, 0)
+    ]
 
 
-def circles(house: House) -> list[list[str]]:
-    """Groups of modules from each of which all others are reached, largest first (strongly connected components)."""
-    targets: dict[str, set[str]] = defaultdict(set)
-    for one in house.imports:
-        targets[one.source].add(one.target)
-
-    def reached(start: str) -> set[str]:
-        found: set[str] = set()
-        ahead = [start]
-        while ahead:
-            new = targets[ahead.pop()] - found
-            found |= new
-            ahead += new
-        return found
-
-    reach = {name: reached(name) for name in house.trees}
-    groups = {
-        tuple(sorted(m for m in reach[name] if name in reach[m])) for name in house.trees if name in reach[name]
-    }
-    return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
+def print_figures(root: Path) -> None:
+    """All figures of a repository's folder, for people."""
+    for name in TREES:
+        if (root / name).is_dir():
+            print(f"{name:6s}", "  ".join(f"{k} {v:,}" for k, v in count_syntax(read_sources(root / name)).items()))
+    sources = read_sources(root / "src")
+    print(f"nodes per code line {count_syntax(sources)['nodes'] / max(1, count_code_lines(sources)):.1f}")
+    for name, value in count_obstacles(sources).items():
+        print(f"{name}: {value:,}")
+    print("nodes by package:", ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()))
+    print(f"words of docs and README: {count_words(root):,}")
 
 
-def meanings(house: House) -> dict[str, list[str]]:
-    """Public class names and type aliases that mean different things in different modules, and where."""
-    homes: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, tree in house.trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name][name] = f"class of {name}"
-        for node in tree.body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value):
-                    if alias[:1].isupper() and not alias.isupper():
-                        homes[alias][name] = ast.unparse(value)
-    return {
-        name: sorted(places)
-        for name, places in sorted(homes.items())
-        if len(set(places.values())) > 1 and not name.startswith("_")
-    }
-
-
-def at_an_edge(name: str) -> bool:
-    """Whether lazy imports are right in a module."""
-    last = name.rpartition(".")[2]
-    return last == COMMANDS or last.endswith(f"_{COMMANDS}") or any(
-        name == edge or name.startswith(f"{edge}.") for edge in EDGES
-    )  # fmt: skip
-
-
-def counted(names: Iterable[str]) -> str:
-    """How many, and how many of each folder: ``3: cli 2, lab 1``."""
-    times = Counter(name.partition(".")[0] if "." in name else "." for name in names)
-    return f"{times.total()}: {', '.join(f'{name} {n}' for name, n in sorted(times.items()))}".rstrip(": ")
-
-
-def figures(house: House) -> dict[str, tuple[str, list[str]]]:
-    """What a reader trips over: each figure, and what it is made of."""
-    rings, several = circles(house), meanings(house)
-    lazy = [one for one in house.imports if one.lazy]
-    stray = [f"{one.source} ← {one.target}" for one in lazy if not at_an_edge(one.source)]
-    nodes = [(name, node) for name, tree in house.trees.items() for node in ast.walk(tree)]
-    rebound = [f"{name}: {', '.join(node.names)}" for name, node in nodes if isinstance(node, ast.Global)]
-    loose = [name for name, node in nodes if isinstance(node, ast.Name) and node.id == "Any"]
-    longest = max(
-        ((node.end_lineno or 0) - node.lineno + 1, f"{name}.{node.name}")
-        for name, node in nodes
-        if isinstance(node, Functions)
-    )
-    return {
-        "import circles": (f"{len(rings)}", [", ".join(ring) for ring in rings]),
-        "lazy imports of own modules": (counted(one.source for one in lazy), []),
-        "… outside commands and the agent's edge": (f"{len(stray)}", stray),
-        "`global` statements": (f"{len(rebound)}", rebound),
-        "uses of `Any`": (counted(loose), []),
-        "names with more than one meaning": (f"{len(several)}", [f"{k}: {', '.join(v)}" for k, v in several.items()]),
-        "longest function": (f"{longest[0]} lines ({longest[1]})", []),
-    }
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tree", type=Path, nargs="?", default=OWN, help="a package's folder")
-    tree = parser.parse_args(arguments).tree
-    print("| | files | lines | median file | lines a def | median def | imports | blank |\n" + "| --- " * 8 + "|")
-    for name, folder in {"src": tree, "tests": tree.parents[1] / "tests", "bench": tree.parents[1] / "bench"}.items():
-        if folder.is_dir():
-            print("|", " | ".join([name, *sizes(folder)]), "|")
-    print("\n| what | figure |\n| --- | --- |")
-    found = figures(read(tree))
-    for what, (figure, _) in found.items():
-        print(f"| {what} | {figure} |")
-    for what, (_, details) in found.items():
-        if details:
-            print(f"\n{what}:", *details, sep="\n    ")
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.house", description=__doc__)
+    parser.add_argument("root", type=Path, nargs="?", default=ROOT, help="a repository's folder (default: this one)")
+    parser.add_argument("--check", action="store_true", help=f"compare with {RATCHET.name}: exit code 1 if risen")
+    options = parser.parse_args(arguments)
+    if not options.check:
+        print_figures(options.root)
+    if options.root != ROOT:
+        return 0
+    now = measure_ratchet(read_sources(ROOT / "src"))
+    if not options.check:
+        RATCHET.write_text(json.dumps(now, indent=1) + "\n")
+        return 0
+    risen = find_risen(now, json.loads(RATCHET.read_text()))
+    for sentence in risen:
+        print(f"{sentence}; make it smaller, or run `make house` and commit the file", file=sys.stderr)
+    return 1 if risen else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

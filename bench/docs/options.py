@@ -10,6 +10,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
@@ -80,6 +81,29 @@ def options(command: Any) -> Iterator[tuple[str, Any]]:
     for each in command.params:
         if each.param_type_name == "option" and not each.hidden and each.name != "help":
             yield max(each.opts, key=len), each
+
+
+def count_options() -> int:
+    """How many options all commands have together, one that two commands share counted twice."""
+    return sum(1 for _, command in commands() for _ in options(command))
+
+
+def count_undocumented(root: Path) -> int:
+    """How many options stand in no page that people wrote for users (decisions and the log are for developers)."""
+    return len(find_undocumented(root))
+
+
+def find_undocumented(root: Path) -> list[str]:
+    """Each option of a command that no page names, as ``"spot plan --vcpus"``."""
+    pages = [root / "README.md", *(page for page in root.glob("docs/**/*.md") if page.parent.name != "decisions")]
+    written = "\n".join(page.read_text(encoding="utf-8") for page in pages if page.name != "log.md")
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", written))
+    return [
+        f"{words.removeprefix('stash ')} {name}"
+        for words, command in commands()
+        for name, _ in options(command)
+        if name not in named
+    ]
 
 
 def helps() -> dict[str, dict[str, list[str]]]:
