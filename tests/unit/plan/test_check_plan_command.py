@@ -1,4 +1,4 @@
-"""``stash check``: exit codes, what is printed, and what it refuses; and the words of ``--calibrate-with``."""
+"""``stash check``: exit codes, what is printed, and what it refuses."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: 
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_it_says_what_held_what_failed_and_how_to_give_it_back(
-    monkeypatch: Patch, capsys: Capture, columns: int
-) -> None:
+def test_it_says_what_held_and_what_failed(monkeypatch: Patch, capsys: Capture, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json") == 1
     text = capsys.readouterr().out
@@ -64,7 +62,6 @@ def test_it_says_what_held_what_failed_and_how_to_give_it_back(
     assert "5 of 7 intervals of the plan held" in words
     assert "the deadline of 24 h: fails" in words
     assert "network is 70.0 +/- " in words
-    assert "--calibrate-with a.plan.json:slow.stash.json" in words
     assert max(map(len, text.splitlines())) <= columns
 
 
@@ -78,9 +75,6 @@ def test_json_has_every_line(monkeypatch: Patch, capsys: Capture) -> None:
     lines = {line["name"]: line for line in document["lines"]}
     assert lines["prep"]["planned"] is None
     assert lines["network"]["change"]["value"] == pytest.approx(0.07)
-    assert {each["stall"]: each["ratio"] for each in document["residuals"]}["network"] == pytest.approx(
-        1.39, abs=0.01
-    )
 
 
 def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) -> None:
