@@ -1,4 +1,4 @@
-"""What a store of very many artefacts costs: `stash list`, `query`, `store compact` and `verify`, seconds and memory.
+"""What a store of very many artefacts costs: `stash list`, `query` and `store verify`, seconds and memory.
 
 The artefacts are made up: 20 different jobs of two ranks, five rounds and five rungs, each artefact with a date and
 an elapsed time of its own. The digests of the first 200 are derived as `stash profile --store` does, whose time is
@@ -100,10 +100,6 @@ def measured(folder: Path, count: int, brief: bool) -> list[list[str]]:
     for what, command in asked.items():
         if not (brief and "block" in what):
             measure(what, command)
-    measure("`stash store compact`", ["store", "compact", str(folder)])
-    for what, command in asked.items():
-        measure(f"{what}, compacted", command)
-    measure("`stash store compact` again", ["store", "compact", str(folder)])
     if not brief:
         measure("`stash store verify`", ["store", "verify", str(folder)])
     return rows
@@ -111,14 +107,14 @@ def measured(folder: Path, count: int, brief: bool) -> list[list[str]]:
 
 def sizes(folder: Path) -> str:
     """Of what the store holds."""
-    kinds = {"artefacts": "*.json", "digests": "index/digests/*", "tables": "index/*.parquet"}
+    kinds = {"artefacts": "*.json", "digests": "index/digests/*"}
     megabytes = {kind: sum(path.stat().st_size for path in folder.glob(glob)) / 1e6 for kind, glob in kinds.items()}
     return ", ".join(f"{kind} {size:.0f} MB" for kind, size in megabytes.items())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
-    parser.add_argument("--artefacts", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--artefacts", type=int, nargs="+", default=[10_000])
     parser.add_argument("--brief", action="store_true", help="leave out a query and a check that read every artefact")
     wanted = parser.parse_args()
     shown = []

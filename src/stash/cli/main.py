@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("export", "report.command", "export", _SHARE,
          "Hand profiles to another tool: what was measured, on what, and the verdict."),
         ("store", "store.command", "app", _SHARE,
-         "Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."),
+         "Keep profiles and probes in a folder, or wherever fsspec reaches: add, verify."),
         ("lab", "lab.command", "app", _AROUND,
          "Workloads, data sets and an emulated cluster: what experiments on this machine need."),
         ("mcp", "mcp_server.command", "mcp", _AROUND,

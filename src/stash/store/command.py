@@ -7,7 +7,6 @@ import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,15 +42,6 @@ class StoreAddOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreCompactOptions(Options):
-    """One call of ``stash store compact``."""
-
-    url: str | None = _store_argument()
-    store: str | None = store_option()
-    rebuild: bool = flag("Derive everything again from the artefacts.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class StoreVerifyOptions(Options):
     """One call of ``stash store verify``."""
 
@@ -62,7 +52,7 @@ class StoreVerifyOptions(Options):
 
 @app.callback()
 def store() -> None:
-    """Keep profiles and probes in a folder, or wherever fsspec reaches: add, compact, verify."""
+    """Keep profiles and probes in a folder, or wherever fsspec reaches: add, verify."""
 
 
 @app.command()
@@ -82,21 +72,6 @@ def add(options: StoreAddOptions) -> None:
     for file in options.files:
         name = target.put(content_of(Path(file)), file)
         print(printable_line(f"{id_of(name)[:SHOWN]}  {file}"))
-
-
-@app.command()
-def compact(options: StoreCompactOptions) -> None:
-    """Write the store's tables as Parquet next to the artefacts, so that queries open a few files only.
-
-    The artefacts stay as they are; what came later is read besides. Run it now and then.
-    """
-    from stash.store.index import compact as compacted
-    from stash.store.storing import needed, progress, say_unreadable
-
-    opened = needed(options.url, options.store)
-    done = compacted(opened, options.rebuild, progress("read"))
-    print(printable_line(f"{opened.url}: {done.artefacts:,} artefacts in the tables, {done.fresh:,} of them new"))
-    say_unreadable(opened)
 
 
 @app.command()
@@ -260,10 +235,6 @@ def _print_tables() -> None:
             print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
 
 
-_FROM_TABLES = 1_000
-"""Rows from which on compacted tables are read rather than digests one by one."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListOptions(Options):
     """One call of ``stash list``."""
@@ -304,13 +275,6 @@ def list_command(options: ListOptions) -> None:
 
 def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> list[TableRow]:
     """The rows of ``artefacts``, as many as wanted, the newest first."""
-    from stash.store.index import is_compacted
-
-    if wanted >= _FROM_TABLES and find_spec("duckdb") is not None and is_compacted(store):
-        from stash.store.queries import query
-
-        with query(store, f"FROM artefacts ORDER BY created DESC, id LIMIT {wanted}") as answer:
-            return [list(row) for row in answer.rows()]
     rows = [row for names in (stored, loose) for row in _readable(store, names, wanted)]
     rows.sort(key=lambda row: (str(row[3]), str(row[0])), reverse=True)
     return rows[:wanted]

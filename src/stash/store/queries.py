@@ -1,6 +1,6 @@
 """One SELECT on the tables of a store, by DuckDB, that reads those tables and nothing else of this machine.
 
-Only tables that the query names are made ready: from what was compacted, and from the digests of what came since.
+Only tables that the query names are made ready, from the digests of artefacts.
 Then a process of its own asks a database that is locked: no other file, no network, no setting can be reached, and
 no more time and memory taken than is allowed, whoever wrote the query.
 """
@@ -14,7 +14,7 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -24,7 +24,7 @@ from stash.core.errors import StashError, StoreError, UserError
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
 from stash.store import query_process
-from stash.store.index import duckdb, quoted, settings, views, workplace
+from stash.store.query_tables import duckdb_settings, import_duckdb, make_workplace, quote, write_tables
 from stash.store.schema import TABLES
 from stash.store.store import Store
 
@@ -55,7 +55,7 @@ class QueryAnswer:
     def ask(self, sql: str, before: Sequence[str], tables: Sequence[str]) -> None:
         """Hand over the query, with what makes its ``tables`` ready; the names of its columns are there then."""
         self._tables = tables
-        config = {**settings(self._folder), "max_temp_directory_size": f"{FILE_BYTES // 2**20}MiB"}
+        config = {**duckdb_settings(self._folder), "max_temp_directory_size": f"{FILE_BYTES // 2**20}MiB"}
         self._job = {
             "path": sys.path, "seconds": round(self._seconds) + _GRACE, "memory_bytes": MEMORY_BYTES,
             "file_bytes": FILE_BYTES, "config": config, "before": [*before], "sql": sql, "parquet": None,
@@ -149,16 +149,16 @@ def query(
 ) -> Iterator[QueryAnswer]:
     """The answer to one SELECT, readable within the block; raises UserError with DuckDB's words and the columns.
 
-    ``progress`` is called with how many artefacts of how many have been read, of those that were not compacted. The
-    query itself is ended after so many ``seconds``.
+    ``progress`` is called with how many artefacts of how many have been read. The query itself is ended after so many
+    ``seconds``.
     """
     _check_one_select(sql)
     tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(TABLES)
-    with workplace() as (connection, temporary):
+    with make_workplace() as temporary:
         answer = QueryAnswer(temporary, seconds)
         try:
-            statements, files = views(store, tables, connection, temporary, progress)
-            answer.ask(sql, [*statements, *_lock(temporary, files)], tables)
+            statements = write_tables(store, tables, temporary, progress)
+            answer.ask(sql, [*statements, *_lock(temporary)], tables)
             yield answer
         finally:
             answer.close()
@@ -166,7 +166,7 @@ def query(
 
 def _check_one_select(sql: str) -> None:
     """Raise UserError for what is no single SELECT (DESCRIBE, SHOW and SUMMARIZE are, to DuckDB)."""
-    library = duckdb()
+    library = import_duckdb()
     try:
         statements = library.extract_statements(sql)
     except (library.Error, UnicodeError) as error:
@@ -178,10 +178,9 @@ def _check_one_select(sql: str) -> None:
 EXAMPLE = "select workload, instance, network_pct from profiles order by step_seconds"
 
 
-def _lock(temporary: Path, files: Iterable[Path]) -> Iterator[str]:
-    """From here on only the tables' files and the temporary folder can be opened, and that cannot be changed."""
-    yield f"SET allowed_directories = [{quoted(f'{temporary}/')}]"
-    yield f"SET allowed_paths = [{', '.join(map(quoted, files))}]"
+def _lock(temporary: Path) -> Iterator[str]:
+    """From here on only the temporary folder can be opened, and that cannot be changed."""
+    yield f"SET allowed_directories = [{quote(f'{temporary}/')}]"
     yield "SET enable_external_access = false"
     yield "SET lock_configuration = true"
 

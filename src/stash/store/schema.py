@@ -1,7 +1,7 @@
 """The tables of a store: their columns, in order, each with its type in SQL and what it means.
 
 ``stash query --tables`` prints them. A column may be added at a table's end, and raises ``VERSION``, which makes
-digests and compacted tables of an older one be made again. What is unknown is NULL.
+digests of an older one be made again. What is unknown is NULL.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,145 +20,66 @@ from stash.core.records.base import SUFFIX
 
 _OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
 """Protocols without folders: making one there would make a bucket, of whatever name was mistyped."""
-_MAX_BYTES = 2**29
-"""Of an artefact that is read with others; more is none that can be read alone either."""
 _BATCH_SIZE = 500
-"""Files asked for together, of a store elsewhere."""
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""Extras of Stash that reach a protocol."""
+"""Files asked for together."""
+_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
+"""What reaches a protocol."""
 
 
-def opened(url: str) -> StorageBackend:
+def opened(url: str) -> Storage:
     """The folder or fsspec URL; looks nothing up yet. Raises UserError for a URL that nothing installed can reach."""
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
+    fsspec: Any = import_module("fsspec")  # which has no types
     if "://" not in url and "::" not in url:
-        return LocalStorage(Path(url).expanduser(), url)
-    try:
-        fsspec: Any = import_module("fsspec")  # which has no types
-    except ImportError:
-        raise UserError(f"{url} needs fsspec, which is not installed: pip install fsspec") from None
+        return Storage(fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url)
     protocol = url.split("://", maxsplit=1)[0]
     try:
         system, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        extra = _EXTRAS.get(protocol)
-        how = f"pip install 'stash-ddl[{extra}]'" if extra else one_line(error)
+        package = _PACKAGES.get(protocol)
+        how = f"pip install {package}" if package else one_line(error)
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None
-    if protocol in ("file", "local"):
-        return LocalStorage(Path(root), url)
-    return RemoteStorage(system, str(root).rstrip("/"), url)
+    return Storage(system, str(root).rstrip("/"), url)
 
 
-class LocalStorage:
-    """A folder of this machine, or one that it has mounted; a file's name may have folders in it.
+class Storage:
+    """A folder of whatever fsspec reaches: this machine's disk, S3, Google Cloud Storage, SFTP …
 
-    A file is whole or not there: it takes its name in one step. All methods raise StoreError.
-    """
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder, self.url = folder, url
-
-    def names(self) -> list[str]:
-        """The files directly in it, in no order; raises UserError if there is no such folder."""
-        try:
-            with os.scandir(self.folder) as entries:
-                return [entry.name for entry in entries if entry.is_file()]
-        except FileNotFoundError:
-            raise UserError(f"there is no store {self.url}: {self.folder} does not exist") from None
-        except NotADirectoryError:
-            raise UserError(f"{self.url} is a file; a store is a folder or a URL") from None
-        except OSError as error:
-            raise _failed(self.url, "read", error) from None
-
-    def modified(self, name: str) -> float:
-        """When a file was written last, in seconds since 1970."""
-        with suppress(OSError):
-            return (self.folder / name).stat().st_mtime
-        return 0.0
-
-    def read(self, name: str, most: int) -> bytes:
-        """A file's content, of a longer one ``most`` bytes and one more; raises FileNotFoundError."""
-        try:
-            return read_up_to(self.folder / name, most)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise _failed(f"{self.url}: {name}", "read", error) from None
-
-    def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        """The content of many files, in no order; ``None`` of those that cannot be read."""
-        for name in names:
-            try:
-                yield name, read_up_to(Path(self.folder, name), _MAX_BYTES)
-            except OSError:
-                yield name, None
-
-    def put(self, name: str, content: bytes, new: bool) -> None:
-        """Place a file whole. A ``new`` one never changes: only what is damaged there is replaced.
-
-        Any other is of a cache, which a power cut may take. A store that Stash makes is its owner's alone, like the
-        artefacts; share it by the folder's permissions. Raises UserError if the store is no folder.
-        """
-        path = self.folder / name
-        try:
-            if not self.folder.is_dir():
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            if not self.folder.is_dir():
-                raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
-            raise StoreError(f"cannot write the store {self.url}: {path.parent} is no folder") from None
-        except OSError as error:
-            raise _failed(self.url, "write", error) from None
-        try:
-            try:
-                write_whole(path, content, new=new, lasting=new)
-            except FileExistsError:
-                if read_up_to(path, len(content)) != content:
-                    write_whole(path, content)
-        except OSError as error:
-            raise _failed(self.url, "write", error) from None
-
-    def place(self, name: str) -> str:
-        """Where a file is, in one way of writing it."""
-        return str((self.folder / name).resolve())
-
-    def here(self, name: str, folder: Path) -> Path:
-        """A file of this machine with that file's content: itself, or a copy in ``folder``."""
-        return self.folder / name
-
-
-class RemoteStorage:
-    """The same for whatever fsspec reaches (S3, Google Cloud Storage, SFTP …): few round trips, many at once.
-
-    An object is put in one request.
+    A file is whole or not there: an object is put in one request, a file of this machine takes its name in one step.
+    A file's name may have folders in it. All methods raise StoreError.
     """
 
     def __init__(self, system: Any, root: str, url: str) -> None:
         self.system, self.root, self.url = system, root, url
 
     def names(self) -> list[str]:
+        """The files directly in it, in no order; raises UserError if there is no such folder."""
         self.system.invalidate_cache()
         with self._asked("read"):
             try:
                 found = self.system.ls(self.root, detail=True)
             except FileNotFoundError:
                 raise UserError(f"there is no store {self.url}, or nothing in it yet") from None
+        if [each["name"] for each in found if each.get("type") == "file"] == [self.root]:
+            raise UserError(f"{self.url} is a file; a store is a folder or a URL")
         return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each.get("type") == "file"]
 
     def modified(self, name: str) -> float:
+        """When a file was written last, in seconds since 1970; 0 where that is unknown."""
         with suppress(Exception):  # not every protocol knows
             return float(self.system.modified(self._path(name)).timestamp())
         return 0.0
 
     def read(self, name: str, most: int) -> bytes:
-        with self._asked("read"):
+        """A file's content, of a longer one ``most`` bytes and one more; raises FileNotFoundError."""
+        with self._asked("read", name):
             return bytes(self.system.cat_file(self._path(name), start=0, end=most + 1))
 
     def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+        """The content of many files, in no order; ``None`` of those that cannot be read."""
         for first in range(0, len(names), _BATCH_SIZE):
             paths = {self._path(name): name for name in names[first : first + _BATCH_SIZE]}
             with self._asked("read"):
@@ -168,17 +88,42 @@ class RemoteStorage:
                 yield name, contents.get(path)
 
     def put(self, name: str, content: bytes, new: bool) -> None:
-        path = self._path(name)
+        """Place a file whole. A ``new`` one never changes: only what is damaged there is replaced.
+
+        Any other is of a cache, which a power cut may take. A store that Stash makes is its owner's alone, like the
+        artefacts; share it by the folder's permissions. Raises UserError if the store is no folder.
+        """
         with self._asked("write"):
-            if new and self._holds(path, len(content)):
-                return
-            protocol = self.system.protocol
-            if not _OBJECTS.intersection([protocol] if isinstance(protocol, str) else protocol):
-                self.system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-            try:
-                self.system.pipe_file(path, content)
-            except FileNotFoundError as error:
-                raise StoreError(f"cannot write the store {self.url}: {one_line(error)}") from None
+            if self._is_local:
+                self._put_file(Path(self._path(name)), content, new)
+            else:
+                self._put_object(self._path(name), content, new)
+
+    def _put_file(self, path: Path, content: bytes, new: bool) -> None:
+        """By a name of its own first: fsspec would show a file of this machine before it is whole."""
+        try:
+            if not Path(self.root).is_dir():
+                Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if not Path(self.root).is_dir():
+                raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
+            raise StoreError(f"cannot write the store {self.url}: {path.parent} is no folder") from None
+        try:
+            write_whole(path, content, new=new, lasting=new)
+        except FileExistsError:
+            if read_up_to(path, len(content)) != content:
+                write_whole(path, content)
+
+    def _put_object(self, path: str, content: bytes, new: bool) -> None:
+        if new and self._holds(path, len(content)):
+            return
+        if not _OBJECTS.intersection(self._protocols):
+            self.system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        try:
+            self.system.pipe_file(path, content)
+        except FileNotFoundError as error:
+            raise StoreError(f"cannot write the store {self.url}: {one_line(error)}") from None
 
     def _holds(self, path: str, size: int) -> bool:
         """Whether the file is there and whole: one that was cut short is put again."""
@@ -188,28 +133,38 @@ class RemoteStorage:
             return False
 
     def place(self, name: str) -> str:
-        return str(self.system.unstrip_protocol(self._path(name)))
+        """Where a file is, in one way of writing it."""
+        path = self._path(name)
+        return str(Path(path).resolve()) if self._is_local else str(self.system.unstrip_protocol(path))
 
-    def here(self, name: str, folder: Path) -> Path:
-        copy = folder / name.replace("/", "-")
-        with self._asked("read"):
-            self.system.get_file(self._path(name), str(copy))
-        return copy
+    @property
+    def _protocols(self) -> tuple[str, ...]:
+        names = self.system.protocol
+        return (names,) if isinstance(names, str) else tuple(names)
+
+    @property
+    def _is_local(self) -> bool:
+        return "file" in self._protocols
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
     @contextmanager
-    def _asked(self, what: str) -> Iterator[None]:
+    def _asked(self, what: str, name: str = "") -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, StashError):
+        except StashError:
             raise
         except Exception as error:  # every protocol's package has errors of its own, of any base
-            raise StoreError(f"cannot {what} the store {self.url}: {one_line(error)}") from None
+            if isinstance(error, FileNotFoundError) and what == "read":
+                raise
+            why = one_line(error)
+            if isinstance(error, OSError):
+                why = _REASONS.get(error.errno or 0) or error.strerror or why
+            place = f"{self.url}: {name}" if name and self._is_local else self.url
+            raise StoreError(f"cannot {what} the store {place}: {why}") from None
 
 
-StorageBackend = LocalStorage | RemoteStorage
 _REASONS = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
@@ -219,11 +174,6 @@ _REASONS = {
     errno.ENOENT: "it is gone",
     errno.ESTALE: "it is gone",
 }
-
-
-def _failed(place: str, what: str, error: OSError) -> StoreError:
-    why = _REASONS.get(error.errno or 0) or error.strerror or one_line(error)
-    return StoreError(f"cannot {what} the store {place}: {why}")
 
 
 # An artefact is called by when it was made, so that names sort, and by what is in it: the same artefact has the same

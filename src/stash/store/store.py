@@ -19,7 +19,7 @@ from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
-from stash.store.storage import StorageBackend, id_of
+from stash.store.storage import Storage, id_of
 
 # A digest is what is derived from one artefact, kept next to it so that it need not be derived again: a cache, never
 # the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
@@ -93,7 +93,7 @@ class Contents(NamedTuple):
 class Store:
     """Artefacts in a storage. Raises StoreError where that does, and UserError for what people mistype."""
 
-    def __init__(self, storage: StorageBackend) -> None:
+    def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.unreadable: dict[str, str] = {}
         """Why, by name, of artefacts met so far."""
@@ -152,12 +152,9 @@ class Store:
             elif rows := self._derive(name):
                 yield rows[HEAD][0]
 
-    def rows(self, wanted: Sequence[str], trust: bool = True) -> Iterator[TableRows]:
-        """The same with the rows of all tables but blocks. What is derived again is kept, if it can be.
-
-        Without ``trust``, all of it is derived again.
-        """
-        for name, content in self._digests(wanted) if trust else ((name, None) for name in wanted):
+    def rows(self, wanted: Sequence[str]) -> Iterator[TableRows]:
+        """The same with the rows of all tables but blocks. What is derived again is kept, if it can be."""
+        for name, content in self._digests(wanted):
             rows = rows_of(name, content)
             if rows is None and (rows := self._derive(name)) and storage.stored(name):
                 with suppress(StoreError):

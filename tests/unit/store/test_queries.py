@@ -1,4 +1,4 @@
-"""SQL on a store: from digests, from compacted tables, from both; and what no query may do."""
+"""SQL on a store, and what no query may do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from stores import at, made, put_fix
 from stash.core.artefact import to_bytes
 from stash.core.errors import StoreError, UserError
 from stash.core.printable import printable_line
-from stash.store.index import FILES, compact
 from stash.store.queries import query
 from stash.store.schema import TABLES
 from stash.store.store import Store
-from stash.store.storing import opened
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -41,18 +39,12 @@ def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
 COUNTS = " union all ".join(f"select '{table}', count(*) from {table}" for table in TABLES)
 
 
-def test_every_table_answers_before_and_after_compaction_alike(store: Store) -> None:
+def test_every_table_answers(store: Store) -> None:
     put_fix(store)
-    before = sorted(asked(store, COUNTS))
-    assert all(count > 0 for _, count in before)
-    assert compact(store) == (5, 5)
-    assert sorted(asked(store, COUNTS)) == before
+    assert all(count > 0 for _, count in asked(store, COUNTS))
     store.put(to_bytes(at(9)), "run.stash.json")
     assert asked(store, "select count(*) from profiles") == [(4,)]
     assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
-    assert compact(store) == (6, 1)
-    assert compact(store) == (6, 0)
-    assert asked(store, "select count(*) from profiles") == [(4,)]
 
 
 def test_the_query_of_the_manual(store: Store) -> None:
@@ -65,24 +57,19 @@ def test_the_tables_are_named(of_one: Store) -> None:
 
 
 def test_what_stalls_say(store: Store) -> None:
-    compact(store)
     rows = asked(store, "select name, round(avg(seconds), 4), any_value(why) from stalls group by name order by name")
     assert ("interconnect", 0.036, None) in rows
     assert ("network", None, "one node") in rows
 
 
 def test_what_was_removed_from_the_store_is_gone_from_its_tables(store: Store, tmp_path: Path) -> None:
-    compact(store)
     (tmp_path / "runs" / store.contents().stored[-1]).unlink()
     assert asked(store, "select count(*) from profiles") == [(2,)]
-    assert compact(store) == (3, 0)
-    assert asked(store, "select count(*) from profiles") == [(2,)]
 
 
-def test_files_put_there_by_hand_are_asked_too_and_never_compacted(store: Store, tmp_path: Path) -> None:
+def test_files_put_there_by_hand_are_asked_too(store: Store, tmp_path: Path) -> None:
     mine = tmp_path / "runs" / "mine.stash.json"
     mine.write_bytes(to_bytes(at(9)))
-    assert compact(store) == (4, 4)
     assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-09T12:00:00+00:00",)]
     mine.write_bytes(to_bytes(at(10)))
     assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-10T12:00:00+00:00",)]
@@ -92,51 +79,6 @@ def test_an_artefact_that_cannot_be_read_is_left_out_and_said(store: Store, tmp_
     (tmp_path / "runs" / "bad.stash.json").write_text("{")
     assert asked(store, "select count(*) from profiles") == [(3,)]
     assert "damaged or cut short" in store.unreadable["bad.stash.json"]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ["cut", "gone", "other", "empty"])
-def test_files_that_are_damaged_are_made_again(store: Store, tmp_path: Path, damage: str, name: str) -> None:
-    counts = sorted(asked(store, COUNTS))
-    compact(store)
-    file = tmp_path / "runs" / FILES[name]
-    content = file.read_bytes()
-    other = (tmp_path / "runs" / FILES["blocks" if name == "tables" else "tables"]).read_bytes()
-    file.unlink()
-    if damage != "gone":
-        file.write_bytes({"cut": content[: len(content) // 2], "other": other, "empty": b""}[damage])
-    assert sorted(asked(store, COUNTS)) == counts
-    assert compact(store) == (4, 4 if name == "tables" else 0)
-    assert file.read_bytes()[:4] == b"PAR1"
-    assert sorted(asked(store, COUNTS)) == counts
-
-
-def test_a_compaction_with_nothing_new_writes_nothing(store: Store, tmp_path: Path) -> None:
-    compact(store)
-    before = {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)}
-    assert compact(store) == (4, 0)
-    assert {path: path.stat().st_mtime_ns for path in _leaves(tmp_path)} == before
-
-
-def test_compaction_during_a_query_changes_no_answer(store: Store, tmp_path: Path) -> None:
-    compact(store)
-    with query(store, "select count(*), count(distinct id) from profiles") as answer:
-        store.put(to_bytes(at(9)), "run.stash.json")
-        compact(opened(str(tmp_path / "runs")))
-        assert list(answer.rows()) == [(3, 3)]
-
-
-def test_compactions_at_once_lose_nothing(store: Store, tmp_path: Path) -> None:
-    """Each replaces whole files; what the last one lacks is read from digests, and compacted next."""
-    compact(store)
-    before = {name: (tmp_path / "runs" / file).read_bytes() for name, file in FILES.items()}
-    store.put(to_bytes(at(9)), "run.stash.json")
-    counts = sorted(asked(store, COUNTS))
-    compact(store)
-    (tmp_path / "runs" / FILES["blocks"]).write_bytes(before["blocks"])  # another one's, which saw less
-    assert sorted(asked(store, COUNTS)) == counts
-    assert compact(store) == (5, 0)
-    assert sorted(asked(store, COUNTS)) == counts
 
 
 @pytest.mark.parametrize(
@@ -170,7 +112,6 @@ def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(of_one: Store, sql
 
 
 def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: Path) -> None:
-    compact(store)
     with pytest.raises(UserError, match="disabled by configuration"):
         asked(store, f"select * from read_text('{tmp_path}/runs/{store.contents().stored[0]}'), profiles")
 
@@ -184,7 +125,6 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
         assert [name for (name,) in asked(store, "select workload from profiles order by created")] == [
             printable_line(name) for name in names
         ]
-        compact(store)
 
 
 def test_an_answer_is_saved_as_parquet(store: Store, tmp_path: Path) -> None:
@@ -217,22 +157,9 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monk
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stash.store.index.TemporaryDirectory", full)
-    for ask in (lambda: asked(of_one, "from profiles"), lambda: compact(of_one)):
-        with pytest.raises(
-            StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
-        ):
-            ask()
-
-
-def test_a_disk_that_is_full_halfway_leaves_no_half_tables(
-    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    before = {path: path.read_bytes() for path in _leaves(tmp_path)}
-    monkeypatch.setattr("stash.store.index.quoted", lambda text: f"'/dev/full/{text}'")
-    with pytest.raises(StoreError, match="DuckDB cannot read or write"):
-        compact(store)
-    assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
+    monkeypatch.setattr("stash.store.query_tables.TemporaryDirectory", full)
+    with pytest.raises(StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"):
+        asked(of_one, "from profiles")
 
 
 @pytest.mark.parametrize(
@@ -273,13 +200,12 @@ def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
 
 
-def test_without_duckdb_a_sentence_names_the_extra_and_lists_still_work(
+def test_without_duckdb_a_sentence_names_the_package_and_lists_still_work(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    for ask in (lambda: asked(store, "from profiles"), lambda: compact(store)):
-        with pytest.raises(UserError, match=r"this needs DuckDB: type `pip install 'stash-ddl\[store\]'`"):
-            ask()
+    with pytest.raises(UserError, match="this needs DuckDB: type `pip install duckdb`"):
+        asked(store, "from profiles")
     store.put(to_bytes(at(9)), "run.stash.json")
     assert len(list(store.heads(store.contents().stored))) == 5
     assert store.load(store.contents().stored[0]) is not None

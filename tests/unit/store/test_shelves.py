@@ -11,8 +11,6 @@ from stores import at, made
 
 from stash.core.artefact import to_bytes
 from stash.core.errors import StoreError, UserError
-from stash.store import storage
-from stash.store.index import compact
 from stash.store.queries import query
 from stash.store.store import Store, verify
 from stash.store.storing import opened
@@ -37,13 +35,9 @@ def test_a_url_does_what_a_folder_does(store: Store) -> None:
     assert len(store.contents().stored) == 4
     assert len(list(store.heads(store.contents().stored))) == 4
     before = counted(store)
-    assert compact(store) == (4, 4)
-    assert counted(store) == before
     store.put(to_bytes(at(9)), "run.stash.json")
-    assert compact(store) == (5, 1)
-    store.put(to_bytes(at(10)), "run.stash.json")
-    assert compact(store) == (6, 1)
-    assert verify(store) == (6, [])
+    assert counted(store) > before
+    assert verify(store) == (5, [])
 
 
 def test_what_was_cut_short_is_put_again(store: Store) -> None:
@@ -62,7 +56,9 @@ def test_an_empty_url_is_no_store() -> None:
 
 
 def test_a_file_url_is_a_folder(tmp_path: Any) -> None:
-    assert isinstance(storage.opened(f"file://{tmp_path}"), storage.LocalStorage)
+    written, read = made(f"file://{tmp_path}", days=1, probes=False), opened(str(tmp_path))
+    assert read.contents() == written.contents()
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 
 
 def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +79,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
-    with pytest.raises(UserError, match=r"pip install 'stash-ddl\[s3\]'"):
+    with pytest.raises(UserError, match="pip install s3fs"):
         opened("s3://bucket/runs")
     with pytest.raises(UserError, match="Install s3fs"):
         opened("other://bucket/runs")

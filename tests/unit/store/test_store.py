@@ -13,7 +13,6 @@ from stores import at, made, put_fix
 
 from stash.core.artefact import to_bytes
 from stash.core.errors import ArtefactError, StoreError, UserError
-from stash.store.index import compact
 from stash.store.schema import DERIVED, TABLES, VERSION, fits
 from stash.store.store import Store, path_of
 from stash.store.storing import opened
@@ -195,12 +194,6 @@ def test_a_store_that_is_no_folder_takes_nothing_and_says_so(tmp_path: Path, dan
     place.symlink_to("nowhere") if dangling else place.write_text("mine")
     with pytest.raises(UserError, match="runs is no folder; a store is a folder or a URL"):
         opened(str(place)).put(to_bytes(at(1)), "run.stash.json")
-
-
-def test_an_index_that_is_a_file_is_said_when_compacting(tmp_path: Path) -> None:
-    (tmp_path / "index").write_text("mine")
-    with pytest.raises(StoreError, match="index is no folder"):
-        compact(made(tmp_path, days=1, probes=False))
 
 
 def test_a_damaged_artefact_is_repaired_by_putting_it_again(tmp_path: Path) -> None:

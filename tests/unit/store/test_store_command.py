@@ -113,16 +113,6 @@ def test_rows_of_wide_characters_are_one_line_each_and_stand_below_their_heads(
     assert len(head[: head.index("more")]) == cell_len(wide.rstrip("x")) == len(narrow.rstrip("y"))
 
 
-def test_a_compacted_list_is_the_same_list(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "list", "runs", "--json") == 0
-    before = capsys.readouterr().out
-    assert run(monkeypatch, "store", "compact", "runs") == 0
-    assert "4 artefacts in the tables, 4 of them new" in capsys.readouterr().out
-    monkeypatch.setattr("stash.store.command._FROM_TABLES", 1)
-    assert run(monkeypatch, "list", "runs", "--json") == 0
-    assert capsys.readouterr().out == before
-
-
 def test_an_empty_store_says_how_it_is_filled(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "list", str(tmp_path)) == 0
     assert "has no artefacts; `stash profile --store" in capsys.readouterr().out
@@ -253,7 +243,7 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
     def fails(*arguments: object, **options: object) -> None:
         raise StoreError("cannot write the store runs: no space left")
 
-    monkeypatch.setattr("stash.store.storage.LocalStorage.put", fails)
+    monkeypatch.setattr("stash.store.storage.Storage.put", fails)
     show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
     printed = capsys.readouterr().err
     assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
@@ -272,14 +262,12 @@ def test_no_store_no_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> 
 
 def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    monkeypatch.setattr("stash.store.command._FROM_TABLES", 1)
     save(at(9), "mine.stash.json")
     assert run(monkeypatch, "store", "add", "mine.stash.json", "--store", "runs") == 0
     assert run(monkeypatch, "list", "runs", "--json") == 0
     capsys.readouterr()
     assert run(monkeypatch, "show", "20261109", "--store", "runs", "--json") == 0
     assert run(monkeypatch, "store", "verify", "runs") == 0
-    for words in (("query", "from profiles", "--store", "runs"), ("store", "compact", "runs")):
-        capsys.readouterr()
-        assert run(monkeypatch, *words) == 2
-        assert capsys.readouterr().err == "error: this needs DuckDB: type `pip install 'stash-ddl[store]'`\n"
+    capsys.readouterr()
+    assert run(monkeypatch, "query", "from profiles", "--store", "runs") == 2
+    assert capsys.readouterr().err == "error: this needs DuckDB: type `pip install duckdb`\n"
