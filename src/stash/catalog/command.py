@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from stash.catalog.facts import Offer
     from stash.catalog.offers import Answer, Catalog, OfferFilter
     from stash.catalog.page import Nothing
-    from stash.catalog.snapshot import Changes
 
 app = App()
 
@@ -141,7 +140,7 @@ def show(options: CatalogShowOptions) -> None:
 
 @app.command()
 def refresh() -> None:
-    """Download today's price lists of gpuhunt and SkyPilot, and say what changed.
+    """Download today's price lists, as gpuhunt publishes them.
 
     They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME).
     Without a network, or when a list looks broken, the snapshot stays as it is.
@@ -155,8 +154,6 @@ def refresh() -> None:
     console = Console(highlight=False)
     with Console(stderr=True).status("downloading price lists"):
         report = renew(transport=https)
-    for line in _changes(report.changes):
-        console.print(Text(printable(line)), soft_wrap=True)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
     for failure in report.failures:
@@ -258,23 +255,3 @@ def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog, lacking:
         ],
     }
     return strict_json(document, indent=2)
-
-
-def _changes(changes: Changes, most: int = 20) -> list[str]:
-    """The changes as lines a person can read, the largest first."""
-    if not changes:
-        return ["nothing changed"]
-    lines = [
-        f"{change.after.instance.name} in {change.after.region or 'unknown region'}, {change.after.kind}: "
-        f"${change.before.dollars_per_hour:.4g} → ${change.after.dollars_per_hour:.4g}/h ({change.fraction:+.0%})"
-        for change in changes.prices[:most]
-    ]
-    if len(changes.prices) > most:
-        lines.append(f"… and {len(changes.prices) - most} more prices changed")
-    for what, items in (("new types", changes.came), ("types gone", changes.went)):
-        if items:
-            some = ", ".join(item.name for item in items[:8])
-            lines.append(f"{len(items)} {what}: {some}{' …' if len(items) > 8 else ''}")
-    if changes.new_offers or changes.gone_offers:
-        lines.append(f"{changes.new_offers} offers new for known types, {changes.gone_offers} gone")
-    return lines

@@ -1,13 +1,12 @@
-"""Reads the price lists that gpuhunt and SkyPilot publish, in their own formats, and checks them.
+"""Reads the price lists that gpuhunt publishes, and checks them.
 
-Knows the columns of both formats and their traps: zones instead of regions, GPU prices apart from VM prices on
-GCP, memory sizes in the wrong unit, placeholder prices. Keeps GPU types, and CPU types that Stash knows already.
-Knows nothing of the network or of the catalog that the result goes into.
+Knows the columns of the format and its traps: zones instead of regions, reservations among offers, placeholders for
+prices. Keeps GPU types, and CPU types that Stash knows already. Knows nothing of the network or of the catalog that
+the result goes into.
 """
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
 import re
@@ -20,10 +19,7 @@ from stash.catalog.facts import Instance, PriceKind
 
 CsvRow = dict[str, str]
 Prices = dict[PriceKind, float | None]
-_MAX_FIELD = 2_000
-"""Characters that are read of a field in Python's notation, as one list has it."""
 _GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
-_SKYPILOT = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "Price", "Region")
 _OTHERWISE_SOLD = re.compile("calendar|cluster|preview")
 """In a row's flags: it is no machine that anyone can rent by the hour, but a reservation, a part of a cluster …"""
 _RUNPOD_GPUS = {
@@ -174,77 +170,12 @@ def _runpod_name(gpu: str, count: float, location: str) -> str:
     return f"{count:g}x_{called}_{'SECURE' if '-' in location else 'COMMUNITY'}"
 
 
-def skypilot(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
-    """Read one ``vms.csv`` of SkyPilot's catalog. ``known``: the cloud's instances that Stash has already.
-
-    A spot price equal to the on-demand price stands for "no spot price known" and is not taken. On GCP the VM and
-    its GPUs are priced in different rows, so only types whose GPUs Stash knows can be priced. Raises DamagedError.
-    """
-    lines = list(rows(text, _SKYPILOT))
-    accelerators = {
-        (_zone(row), row["AcceleratorName"], float(row["AcceleratorCount"] or 0)): row
-        for row in lines
-        if not row["InstanceType"]
-    }
-
-    found = ParsedPriceList(cloud, source, as_of, known)
-
-    def take(row: CsvRow) -> None:
-        name = row["InstanceType"]
-        if not name or _is_tpu(row["AcceleratorName"]):
-            return
-        machine: Prices = {"on-demand": _number(row["Price"]), "spot": _number(row.get("SpotPrice", ""))}
-        vcpus, memory = _number(row["vCPUs"]), _number(row["MemoryGiB"])
-        if cloud != "gcp":
-            count, model = float(row["AcceleratorCount"] or 0), _model(row["AcceleratorName"])
-            gib = _gpu_memory_gib(row), memory
-            found.add(name, model, count, gib, vcpus, row["Region"], _without_placeholder(machine))
-            return
-        for known_name, instance in known.items():  # those of its pairings that Stash knows
-            if known_name.split("+")[0] != name or instance.gpu_count is None:
-                continue
-            gpu = accelerators.get((_zone(row), skypilot_gpu(instance), instance.gpu_count))
-            if instance.gpu_count and gpu is None:
-                continue
-            both = machine if gpu is None else {kind: _sum(machine[kind], gpu, kind) for kind in machine}
-            gib = instance.gpu_memory_bytes and instance.gpu_memory_bytes / 2**30, memory
-            prices = _without_placeholder(both)
-            found.add(known_name, instance.gpu_model, instance.gpu_count, gib, vcpus, row["Region"], prices)
-
-    return found.take_all(lines, take)
-
-
-def _sum(machine: float | None, gpu: CsvRow, kind: PriceKind) -> float | None:
-    more = _number(gpu["Price"] if kind == "on-demand" else gpu.get("SpotPrice", ""))
-    if machine is None or not more:
-        return None
-    return machine + more
-
-
-def _without_placeholder(prices: Prices) -> Prices:
-    spot, full = prices["spot"], prices["on-demand"]
-    real = spot is not None and (full is None or 0 < spot < full)
-    return {"on-demand": full or None, "spot": spot if real else None}
-
-
 def skypilot_gpu(instance: Instance) -> str:
     """How SkyPilot's GCP list calls the instance's GPU."""
     if instance.name.startswith("a3-mega"):
         return "H100-MEGA"
     large = instance.gpu_model == "A100" and (instance.gpu_memory_bytes or 0) > 60 * 2**30
     return "A100-80GB" if large else instance.gpu_model or ""
-
-
-def _gpu_memory_gib(row: CsvRow) -> float | None:
-    """From the GPU's name (``V100-32GB``) or the GpuInfo field, where some clouds write GiB as MiB."""
-    named = re.search(r"-(\d+)GB$", row["AcceleratorName"])
-    if named:
-        return float(named[1])
-    try:
-        size = float(ast.literal_eval(row.get("GpuInfo", "")[:_MAX_FIELD])["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
-    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError):  # nested too deep
-        return None
-    return size / 1024 if size >= 1024 else None
 
 
 def _model(name: str) -> str | None:
@@ -254,10 +185,6 @@ def _model(name: str) -> str | None:
 
 def _is_tpu(name: str) -> bool:
     return bool(re.match(r"tpu|v\d(litepod|p|e)?-\d|inferentia|trainium", name.lower()))
-
-
-def _zone(row: CsvRow) -> str:
-    return row.get("AvailabilityZone") or row["Region"]
 
 
 def _number(text: str) -> float | None:

@@ -11,7 +11,7 @@ import io
 import re
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from http.client import HTTPException, HTTPMessage, HTTPResponse
@@ -25,15 +25,14 @@ from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 from stash.catalog import facts, layers, snapshot
 from stash.catalog.facts import Instance, Price, PriceKind, is_date
 from stash.catalog.offers import Catalog, Columns
-from stash.catalog.published import DamagedError, gpuhunt, skypilot
-from stash.catalog.snapshot import HISTORY, Changes, Part, PriceChange, Snapshot, compare, priced_twice
+from stash.catalog.published import DamagedError, gpuhunt
+from stash.catalog.snapshot import Part, Snapshot
 from stash.core.errors import StashError, one_line
 
 Transport = Callable[[str], bytes]
 """Fetches a URL; raises OSError when it cannot be reached."""
 
 _GPUHUNT = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
-_SKYPILOT = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 _CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
 _GPUHUNT_NAMES = {"lambda": "lambdalabs"}
 _MAX_BYTES = 100 * 2**20
@@ -48,34 +47,29 @@ _JUMP, _JUMPED_SHARE = 5.0, 0.5
 
 @dataclass(frozen=True)
 class Source:
-    """One published list: whose, of which cloud, and where."""
+    """One published list: of which cloud, and where."""
 
-    publisher: str
     cloud: str
     url: str
-    """With ``{version}`` in it if the publisher numbers its lists."""
-    version_url: str | None = None
+    """With ``{version}`` in it: each list is numbered."""
+    version_url: str
 
     @property
     def name(self) -> str:
-        return f"{self.publisher} {self.cloud}"
+        return f"gpuhunt {self.cloud}"
 
 
-SOURCES: tuple[Source, ...] = (
-    *(
-        Source("gpuhunt", cloud, f"{_GPUHUNT}/{name}/{{version}}/catalog.zip", f"{_GPUHUNT}/{name}/version")
-        for cloud, name in ((cloud, _GPUHUNT_NAMES.get(cloud, cloud)) for cloud in _CLOUDS)
-    ),
-    *(Source("skypilot", cloud, f"{_SKYPILOT}/{cloud}/vms.csv") for cloud in _CLOUDS),
+SOURCES = tuple(
+    Source(cloud, f"{_GPUHUNT}/{name}/{{version}}/catalog.zip", f"{_GPUHUNT}/{name}/version")
+    for cloud, name in ((cloud, _GPUHUNT_NAMES.get(cloud, cloud)) for cloud in _CLOUDS)
 )
-"""In order of precedence: gpuhunt dates its lists and prices whole machines, so it comes first."""
+"""gpuhunt's, which dates its lists and prices whole machines."""
 
 
 @dataclass(frozen=True)
 class Report:
     """What a refresh did."""
 
-    changes: Changes
     failures: tuple[str, ...]
     """One sentence on each list that could not be used; its part of the snapshot stays as it was."""
     updated: tuple[str, ...]
@@ -140,12 +134,10 @@ def refresh(transport: Transport = https, now: datetime | None = None) -> Report
     parts, failures = _downloaded(transport, before, old, now.date().isoformat())
     if not parts:
         raise StashError(_nothing(failures, old))
-    renewed = _renewed(old, parts, before, now)
-    after = layers.merge(renewed, None)
+    renewed = _renewed(old, parts, now)
+    offers = len(layers.merge(renewed, None).columns)
     snapshot.write(renewed, path)
-    return Report(
-        compare(before, after), (*lost, *(text for _, text in failures)), tuple(parts), len(after.columns), path
-    )
+    return Report((*lost, *(text for _, text in failures)), tuple(parts), offers, path)
 
 
 def _old(path: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
@@ -196,12 +188,10 @@ def _part(source: Source, transport: Transport, before: Catalog, old: Part | Non
     body = transport(url)
     if len(body) > _MAX_BYTES:
         raise DamagedError(f"it is larger than {_MAX_BYTES // 2**20} MB")
-    text = _text(body, f"{_GPUHUNT_NAMES.get(source.cloud, source.cloud)}.csv" if source.version_url else None)
+    text = _text(body, f"{_GPUHUNT_NAMES.get(source.cloud, source.cloud)}.csv")
     known = {item.name: item for item in before.instances if item.cloud == source.cloud}
-    dated = f"published {published}" if published else f"downloaded {today}"
-    read = gpuhunt if source.publisher == "gpuhunt" else skypilot
     try:
-        listed = read(source.cloud, text, f"{source.name}, {dated}", published or today, known)
+        listed = gpuhunt(source.cloud, text, f"{source.name}, published {published}", published, known)
     except DamagedError:
         raise
     except (csv.Error, ValueError, LookupError, TypeError) as error:
@@ -214,10 +204,8 @@ def _part(source: Source, transport: Transport, before: Catalog, old: Part | Non
     return Part(source.name, url, published, today, listed.left_out, instances, Columns.among(rows, instances))
 
 
-def _located(source: Source, transport: Transport) -> tuple[str, str | None]:
-    """Where the newest list is and its ISO date, if the publisher gives one (gpuhunt: 20261119-12)."""
-    if source.version_url is None:
-        return source.url, None
+def _located(source: Source, transport: Transport) -> tuple[str, str]:
+    """Where the newest list is and its ISO date, of its version (20261119-12)."""
     version = transport(source.version_url)[:_MAX_VERSION].decode(errors="replace").strip()
     match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
     published = "-".join(match.groups()) if match is not None else ""
@@ -226,10 +214,8 @@ def _located(source: Source, transport: Transport) -> tuple[str, str | None]:
     return source.url.format(version=version), published
 
 
-def _text(body: bytes, member: str | None) -> str:
+def _text(body: bytes, member: str) -> str:
     try:
-        if member is None:
-            return body.decode("utf-8")
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             if archive.getinfo(member).file_size > _MAX_BYTES:
                 raise DamagedError("it unpacks to far more than a price list holds")
@@ -265,45 +251,7 @@ def _check_believable(
         raise DamagedError(f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong")
 
 
-def _renewed(old: Snapshot | None, parts: Mapping[str, Part], before: Catalog, now: datetime) -> Snapshot:
-    """The new parts, the old ones that could not be renewed, and a history of what was asked before."""
+def _renewed(old: Snapshot | None, parts: Mapping[str, Part], now: datetime) -> Snapshot:
+    """The new parts, and the old ones that could not be renewed."""
     every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
-    current = [part for part in every if part]
-    draft = Snapshot(now.isoformat(timespec="seconds"), tuple(current))
-    ours = tuple(f"{source.name}," for source in SOURCES)
-    renewed = [
-        each
-        for each in priced_twice(before, layers.merge(draft, None))
-        if each.before.kind == "on-demand" and each.before.source.startswith(ours)
-    ]
-    history = _history(old.part(HISTORY) if old else None, renewed, now.date().isoformat())
-    return Snapshot(draft.created, (*current, *([history] if history else [])))
-
-
-def _history(past: Part | None, renewed: Sequence[PriceChange], today: str) -> Part | None:
-    """The past prices so far and the on-demand prices that this refresh replaced; ``None`` when there are none.
-
-    Of a price that stays the same from refresh to refresh, only the first is kept: it tells how long it has held.
-    """
-    latest = {(row.cloud, row.instance, row.region): row.dollars_per_hour for row in (past.prices() if past else ())}
-
-    def tells_more(each: PriceChange) -> bool:
-        if each.changed:
-            return True
-        offer = each.before
-        first = latest.get((offer.instance.cloud, offer.instance.name, offer.region)) != offer.dollars_per_hour
-        return first and offer.as_of != each.after.as_of
-
-    replaced = [each.before for each in renewed if tells_more(each)]
-    instances = {(item.cloud, item.name): item for item in (past.instances if past else ())}
-    instances |= {(offer.instance.cloud, offer.instance.name): offer.instance for offer in replaced}
-    rows = [*(past.prices() if past else ())]
-    rows += [
-        Price(
-            *(offer.instance.cloud, offer.instance.name, offer.region, "prior", offer.dollars_per_hour),
-            *(offer.as_of, offer.source, f"until {today}"),
-        )
-        for offer in replaced
-    ]
-    types = tuple(instances.values())
-    return Part(HISTORY, "", None, today, 0, types, Columns.among(rows, types)) if rows else None
+    return Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))

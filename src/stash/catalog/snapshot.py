@@ -1,6 +1,6 @@
-"""The user's snapshot of published prices: one JSON file, replaced as a whole, and what changed from one to the next.
+"""The user's snapshot of published prices: one JSON file, replaced as a whole.
 
-It holds a part for each published file, in order of precedence, and a part of past prices. Texts are numbered in the
+It holds a part for each published file. Texts are numbered in the
 file, since few of them stand in very many offers. Knows nothing of where parts come from or how they merge.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.catalog.facts import KINDS, Instance, Offer, Price, is_date
-from stash.catalog.offers import Catalog, Columns, OfferFilter, texts
+from stash.catalog.facts import KINDS, Instance, is_date
+from stash.catalog.offers import Columns, texts
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
 
@@ -25,8 +25,6 @@ SCHEMA = 1
 _LARGEST = 2**29
 """Bytes that are read; today's price lists make 10 MB."""
 _MAX_DOLLARS = 1e9
-HISTORY = "history"
-"""Name of the part that holds past prices."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Part:
     """What one published file contributed; row numbers of ``columns`` point into ``instances``."""
 
     name: str
-    """``gpuhunt aws``, ``skypilot gcp`` …, or ``history``."""
+    """``gpuhunt aws`` …"""
     url: str
     published: str | None
     """ISO date the publisher gives, if any."""
@@ -44,17 +42,6 @@ class Part:
     """Rows of the published file that made no sense."""
     instances: tuple[Instance, ...]
     columns: Columns
-
-    def prices(self) -> list[Price]:
-        """Its offers one by one."""
-        columns = self.columns
-        rest = (columns.price, columns.as_of, columns.source, columns.notes)
-        return [
-            Price(self.instances[instance].cloud, self.instances[instance].name, region, kind, *others)
-            for (instance, kind, region), *others in zip(
-                columns.places(), *(each.tolist() for each in rest), strict=True
-            )
-        ]
 
 
 @dataclass(frozen=True)
@@ -171,82 +158,3 @@ def _part_in(part: dict[str, Any]) -> Part:
     )
     about = (str(part["name"]), str(part["url"]), part["published"], str(part["retrieved"]), int(part["left_out"]))
     return Part(*about, instances, columns)
-
-
-# Of current offers only, by instance, region and kind.
-
-_SAME = 0.001
-"""Prices this close (as a fraction) have not changed."""
-
-
-@dataclass(frozen=True)
-class PriceChange:
-    """One offer at its old and its new price."""
-
-    before: Offer
-    after: Offer
-
-    @property
-    def fraction(self) -> float:
-        """0.1 for a rise by 10 %."""
-        return self.after.dollars_per_hour / self.before.dollars_per_hour - 1
-
-    @property
-    def changed(self) -> bool:
-        """Whether it is another price, and not the same rounded differently."""
-        return abs(self.fraction) > _SAME
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Everything that differs, the largest price changes first, on demand before spot."""
-
-    prices: tuple[PriceChange, ...]
-    came: tuple[Instance, ...]
-    went: tuple[Instance, ...]
-    new_offers: int
-    """Of types that both catalogs know."""
-    gone_offers: int
-
-    def __bool__(self) -> bool:
-        return bool(self.prices or self.came or self.went or self.new_offers or self.gone_offers)
-
-
-def priced_twice(before: Catalog, after: Catalog) -> list[PriceChange]:
-    """Every offer that both have, whether its price changed or not."""
-    old, new = _offers(before), _offers(after)
-    return [PriceChange(old[key], new[key]) for key in old if key in new]
-
-
-def compare(before: Catalog, after: Catalog) -> Changes:
-    """What is different in ``after``."""
-    old, new = _offers(before), _offers(after)
-    changed = [each for each in priced_twice(before, after) if each.changed]
-    changed.sort(
-        key=lambda change: (
-            change.after.kind,
-            -abs(change.fraction),
-            change.after.instance.name,
-            change.after.region or "",
-        )
-    )
-    were, are = _types(before), _types(after)
-    came, went = (
-        {key: types[key] for key in types if key not in others} for types, others in ((are, were), (were, are))
-    )
-    return Changes(
-        tuple(changed),
-        tuple(came.values()),
-        tuple(went.values()),
-        sum(key not in old and key[:2] not in came for key in new),
-        sum(key not in new and key[:2] not in went for key in old),
-    )
-
-
-def _offers(catalog: Catalog) -> dict[tuple[str, str, str | None, str], Offer]:
-    wanted = catalog.query(OfferFilter(kinds=("on-demand", "spot")))
-    return {(offer.instance.cloud, offer.instance.name, offer.region, offer.kind): offer for offer in wanted}
-
-
-def _types(catalog: Catalog) -> dict[tuple[str, str], Instance]:
-    return {(item.cloud, item.name): item for item in catalog.instances}

@@ -21,7 +21,7 @@ from stash.catalog import layers, own, snapshot
 from stash.catalog.facts import KINDS, Instance
 from stash.catalog.offers import Catalog, Columns, OfferFilter
 from stash.catalog.page import listing, sheet
-from stash.catalog.published import DamagedError, gpuhunt, skypilot
+from stash.catalog.published import DamagedError, gpuhunt
 from stash.cli.report_command import read_page
 from stash.core import artefact
 from stash.core.printable import printable, strict_json
@@ -224,7 +224,6 @@ FORMATS = (
     Format("own-instances", "instances.yaml", _own),
     Format("catalog-snapshot", "catalog.json", _snapshot),
     Format("gpuhunt-prices", "aws.csv", _price_list(gpuhunt)),
-    Format("skypilot-prices", "vms.csv", _price_list(skypilot)),
     Format("emulation", "model.yaml", _emulation),
     Format("dataset", MANIFEST, _manifest),
     Format("orders", "orders.json", _orders),

@@ -1,4 +1,4 @@
-"""``stash catalog refresh``: precedence, history, and every way a download can be broken."""
+"""``stash catalog refresh``: precedence, and every way a download can be broken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 from http_serving import serving
-from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, SKY_AWS, Web, zipped
+from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zipped
 from typer.testing import CliRunner
 
 from stash.catalog import facts, layers, refresh, snapshot
@@ -53,22 +53,13 @@ def prices(name: str) -> dict[tuple[str, str | None], float]:
 
 def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
     report = refresh.refresh(web, now=NOW)
-    assert report.updated == ("gpuhunt aws", "skypilot aws")
+    assert report.updated == ("gpuhunt aws", "gpuhunt gcp")
     known = layers.load()
     offer = next(o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge")
     assert offer.dollars_per_hour == 10.1
     assert offer.as_of == "2026-11-19"
     assert offer.source == "gpuhunt aws, published 2026-11-19"
     assert known.layers == ("shipped facts of 2026-11-20", "snapshot of 2026-11-20")
-
-
-def test_the_first_list_wins_where_both_have_an_offer_and_the_second_fills_in(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
-    found = prices("p3.8xlarge")
-    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt, not SkyPilot's or the shipped 12.24
-    assert found["spot", "us-east-1"] == 3.9
-    assert found["spot", "us-west-2"] == pytest.approx(4.8)  # the median of SkyPilot's zones
-    assert found["on-demand", "eu-west-1"] == 13.22
 
 
 def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
@@ -78,21 +69,6 @@ def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
     assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
     unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
     assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [(1.006, "2026-07-20")]  # it tells since when
-
-
-def test_a_price_that_a_later_refresh_changes_becomes_history(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
-    for price, version in (("9.5", b"20261201-1"), ("9.0", b"20261202-1")):
-        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace("us-east-1,10.1,", f"us-east-1,{price},")), version)
-        refresh.refresh(web, now=NOW)
-    known = layers.load()
-    history = [
-        o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior" and "gpuhunt" in o.source
-    ]
-    changed, same = ([o for o in history if o.region == place] for place in ("us-east-1", "eu-west-1"))
-    assert [(o.dollars_per_hour, o.as_of) for o in changed] == [(9.5, "2026-12-01"), (10.1, "2026-11-19")]
-    assert [(o.dollars_per_hour, o.as_of) for o in same] == [(13.22, "2026-11-19")]  # once, whose age is the longest
-    assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 9.0
 
 
 def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
@@ -110,7 +86,7 @@ def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
     refresh.refresh(web, now=NOW)
     names = {item.name for item in layers.load().instances}
     assert "m5.large" in names
-    assert not names & {"t2.nano", "a1.2xlarge"}
+    assert "t2.nano" not in names
     assert prices("m5.large")["on-demand", "us-east-1"] == 0.1
 
 
@@ -122,7 +98,6 @@ def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
 
 
 def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
-    web.publish("gpuhunt gcp", zipped(HUNT_GCP, "gcp.csv"))
     refresh.refresh(web, now=NOW)
     assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
     assert not any("pod" in item.name for item in layers.load().instances)
@@ -152,27 +127,26 @@ BROKEN = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> None:
     kept.publish("gpuhunt aws", BROKEN[how])
-    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"):
         refresh.refresh(kept, now=NOW)
 
 
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", [how for how in BROKEN if how != "timeout"])  # both come from one host
 def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
     refresh.refresh(web, now=NOW)
     web.publish("gpuhunt aws", BROKEN[how])
-    web.publish("skypilot aws", SKY_AWS.replace("12.24,4.7", "12.00,4.7").replace("12.24,4.9", "12.00,4.9").encode())
+    web.publish("gpuhunt gcp", zipped(HUNT_GCP.replace(",2.7,", ",2.5,").replace(",2.9,", ",2.5,"), "gcp.csv"))
     report = refresh.refresh(web, now=NOW)
-    assert report.updated == ("skypilot aws",)
+    assert report.updated == ("gpuhunt gcp",)
     assert report.failures
-    found = prices("p3.8xlarge")
-    assert found["on-demand", "us-east-1"] == 10.1  # gpuhunt's part stays
-    assert found["on-demand", "us-west-2"] == 12.0
+    assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 10.1  # its part stays
+    assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == 2.5
 
 
 def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
     kept.publish("gpuhunt aws", zipped(HUNT_AWS), b"<html>../../etc</html>")
-    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
+    kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"):
         refresh.refresh(kept, now=NOW)
 
@@ -198,8 +172,8 @@ def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
     ):
         tenfold = tenfold.replace(f",{price},", f",{wrong},")
     kept.publish("gpuhunt aws", zipped(tenfold))
-    kept.publish("skypilot aws", HTTPError("u", 404, "gone", Message(), None))
-    with pytest.raises(StashError, match=r"5 of 6 known prices changed more than fivefold; the unit may be wrong"):
+    kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
+    with pytest.raises(StashError, match=r"5 of 7 known prices changed more than fivefold; the unit may be wrong"):
         refresh.refresh(kept, now=NOW)
 
 
@@ -273,7 +247,7 @@ def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
 
     with pytest.raises(StashError):
         refresh.refresh(silent, now=NOW)
-    assert len(asked) == 2  # one for each of the two publishers
+    assert len(asked) == 1
 
 
 def test_whoever_is_reading_the_snapshot_keeps_the_whole_old_one(web: Web) -> None:
@@ -330,32 +304,15 @@ def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
     assert json.loads((home / "again.json").read_text())["parts"][0]["url"].startswith("https://dstack-gpu-pricing")
 
 
-def test_the_changes_are_told_the_largest_first(web: Web) -> None:
-    changes = refresh.refresh(web, now=NOW).changes
-    assert [(c.after.instance.name, c.after.kind) for c in changes.prices] == [
-        ("p3.8xlarge", "on-demand"),
-        ("m5.large", "on-demand"),
-        ("p3.8xlarge", "spot"),
-    ]
-    assert {item.name for item in changes.came} == {"g7.new", "x1.made"}
-    assert changes.went == ()
-    again = refresh.refresh(web, now=NOW).changes
-    assert not again
-
-
-def test_the_command_prints_a_readable_difference(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_was_renewed_and_what_was_not(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stash.catalog.refresh.https", web)
     result = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "p3.8xlarge in us-east-1, on-demand: $12.24 → $10.1/h (-17%)" in result.stdout
-    assert "2 new types: g7.new, x1.made" in result.stdout
-    assert "offers from gpuhunt aws, skypilot aws, kept in" in result.stdout
+    assert "offers from gpuhunt aws, gpuhunt gcp, kept in" in result.stdout
     assert "note: gpuhunt azure: the server answers 404" in result.stdout
-    again = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
-    assert "nothing changed" in again.stdout
 
 
 def test_every_source_is_asked_over_https_only() -> None:
-    urls = [url for source in SOURCES for url in (source.url, source.version_url) if url]
+    urls = [url for source in SOURCES for url in (source.url, source.version_url)]
     assert len(urls) > len(SOURCES)
     assert [url for url in urls if not url.startswith("https://")] == []
