@@ -45,7 +45,7 @@ go_first()  # emulated hosts share the cores
 nodes, node, place, budget, parts, out = sys.argv[1:]
 cluster = Cluster(1, int(nodes), int(node), place) if int(nodes) > 1 else Cluster(1)
 found = probe(
-    cluster, budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(","))
+    cluster, budget=float(budget), data=None, instance=None, what=frozenset(parts.split(","))
 )
 if found is not None:
     Path(out).write_text(found.model_dump_json())
@@ -217,7 +217,7 @@ def against_loop(rounds: int) -> str:
     """All-reduce over two ranks of this machine: ours and the plain loop, in turn."""
     ratios: dict[int, list[float]] = {size: [] for size in SIZES}
     for _ in range(rounds):
-        found = probe(Cluster(2), budget=8, data=None, kind=None, instance=None, what=frozenset({"exchanges"}))
+        found = probe(Cluster(2), budget=8, data=None, instance=None, what=frozenset({"exchanges"}))
         assert found is not None
         ours = {timing.bytes: statistics.median(timing.seconds) for timing in across(found).timings}
         loop = reference(None, SIZES)

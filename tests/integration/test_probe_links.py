@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -33,7 +32,7 @@ from stash.measure.launcher.engines import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
 with interrupted_by(*REQUESTS): found = probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),
-    budget=float(budget), data=None, kind=None, instance=None, what=frozenset(parts.split(",")),
+    budget=float(budget), data=None, instance=None, what=frozenset(parts.split(",")),
     say=lambda part: print(part, flush=True),
 )
 if found is not None:
@@ -75,17 +74,16 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     steps: list[str] = []
     began = time.monotonic()
-    found = probe(Cluster(2), budget=2, data=None, kind="audio", instance=None, say=steps.append)
+    found = probe(Cluster(2), budget=2, data=None, instance=None, say=steps.append)
     seconds = time.monotonic() - began
     assert found is not None
-    assert steps == ["copies", "reads", "preparation", "exchanges"]  # there is one node
+    assert steps == ["copies", "reads", "exchanges"]  # there is one node
     assert seconds < 2 + PATIENCE / 2
     mine = links(found)
     assert [copy.source for copy in mine.copies] == ["host"]
     assert mine.exchanges[0].ranks == 2
     assert mine.exchanges[0].timings[0].bytes == 1024
     assert {(read.pattern, read.cold, read.direct) for read in mine.reads} >= {("random", True, False)}
-    assert [one.processes for one in mine.preparation][:1] == [1]
     assert {one.link for one in mine.skipped} >= {"streams", "copies host to device"}
     timings = [t for group in (mine.copies, mine.exchanges, mine.reads) for one in group for t in one.timings]
     assert all(timing.seconds and min(timing.seconds) > 0 for timing in timings)
@@ -93,16 +91,11 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
 
 
-def test_a_data_set_of_another_kind_is_the_users_mistake(tmp_path: Path) -> None:
-    (tmp_path / "stash-dataset.json").write_text(
-        json.dumps({"kind": "images", "seed": 0, "count": 1, "complete": True, "bytes": 1, "format": 1})
-    )
-    with pytest.raises(UserError, match="holds images, not audio; use --kind images"):
-        probe(Cluster(1), budget=5, data=tmp_path, kind="audio", instance=None)
+def test_a_wish_that_makes_no_sense_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no data"):
-        probe(Cluster(1), budget=5, data=tmp_path / "none", kind=None, instance=None)
+        probe(Cluster(1), budget=5, data=tmp_path / "none", instance=None)
     with pytest.raises(UserError, match="no part of a probe is called 'disk'; choose from copies, reads"):
-        probe(Cluster(1), budget=5, data=None, kind=None, instance=None, what=frozenset({"disk"}))
+        probe(Cluster(1), budget=5, data=None, instance=None, what=frozenset({"disk"}))
 
 
 def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +104,7 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 3.0)
     began = time.monotonic()
     with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 3 s; start the same"):
-        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, kind=None, instance=None)
+        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, instance=None)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
 

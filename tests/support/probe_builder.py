@@ -14,7 +14,6 @@ from stash.core.records.host import (
     Gpu,
     Host,
     Links,
-    Preparation,
     Probe,
     Route,
     Stream,
@@ -86,16 +85,6 @@ def disk(*rates: float, size: int = 64 * MIB, **fields: Any) -> DiskRead:
     )
 
 
-def made(processes: int, rate: float, noise: float = 0.01, kind: str = "images") -> Preparation:
-    factors = np.random.default_rng(processes).lognormal(0.0, noise, 5)
-    return Preparation(
-        kind=kind,
-        processes=processes,
-        samples=1000,
-        seconds=tuple(float(1000 / rate * factor) for factor in factors),
-    )
-
-
 def links(**parts: Any) -> Links:
     return Links(created="2026-11-20T12:00:00+00:00", elapsed_seconds=30.0, **parts)
 
@@ -142,7 +131,6 @@ def p3_8xlarge(**fields: Any) -> Host:
         ),
         exchanges=(ring(4, 4e-6, 60 * GB, backend="nccl"),),
         reads=(disk(*[1.0 * GB] * 6, *[0.125 * GB] * 6),),
-        preparation=(made(1, 110.0), made(2, 215.0), made(16, 900.0)),
     )
     usual = {
         "gpus": gpus(4, pcie="gen3 x16", pcie_max="gen3 x16", driver="550.54"),

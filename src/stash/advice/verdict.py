@@ -339,7 +339,6 @@ ADVICE = {
     "no-rdma": "Rent the machines with RDMA switched on (EFA on AWS), or install its driver.",
     "disk-burst": "Measure fetch stalls for longer than the burst lasts, or provision the disk's throughput.",
     "slow-disk": "Provision more throughput for the volume, or copy the data to a local disk.",
-    "cores-do-not-scale": "Start no more loader workers than add samples, or prepare data ahead of training.",
     "steal": "Rent a dedicated or larger machine if steps are uneven.",
 }
 """In the order of urgency."""

@@ -221,7 +221,6 @@ def _finish(result: Result, file: Growing, copies: Store | None) -> None:
 _SAYS = {
     "copies": "copying in memory, to GPUs and between them",
     "reads": "reading files",
-    "preparation": "preparing samples",
     "streams": "sending from node to node",
     "exchanges": "all-reducing small and large messages",
 }
@@ -233,7 +232,6 @@ class _LinksOptions(Options):
 
     path: Path | None = argument("PATH", "A folder of data: its disk is measured.", Path, default=None)
     data: Path | None = option("PATH", "The same, as an option.", Path, panel=_LINKS)
-    kind: str | None = option("KIND", "Samples to prepare: images, text, audio or clicks.", panel=_LINKS)
     budget: float = option("SECONDS", "How long to measure at most.", parsers.seconds, default="45", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C", f"Only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
@@ -318,7 +316,7 @@ def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
 
     with _progress() as say:
         return probing.probe(
-            cluster(options), budget=options.budget, data=folder, kind=options.kind, instance=options.instance,
+            cluster(options), budget=options.budget, data=folder, instance=options.instance,
             what=options.only, say=say, ask_metadata=not options.no_metadata,
         )  # fmt: skip
 

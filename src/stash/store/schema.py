@@ -151,7 +151,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns(
             "VARCHAR",
             hostname="its machine's name",
-            part="`copies`, `streams`, `reads`, `preparation` or `exchanges`",
+            part="`copies`, `streams`, `reads` or `exchanges`",
             link="what it is, e.g. `host to GPU`",
             member="which one of its like",
             unit="of the rate",

@@ -48,7 +48,6 @@ def test_a_saved_probe_is_loaded_and_shown_again(tmp_path, capsys, monkeypatch):
         (["--only", "copies", "--no-measure"], r"exclude each other"),
         (["--budget", "0"], r"--budget"),
         (["--budget", "nan"], r"--budget"),
-        (["--kind", "videos"], r"videos"),
         (["-o", "/no/such/folder/x.host.json"], r"there is no folder /no/such/folder"),
         (["--nnodes", "2"], r"needs --rdzv-endpoint"),
     ],

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from probe_builder import GB, copy, gpus, host, links, made, p3_8xlarge
+from probe_builder import GB, copy, gpus, host, links, p3_8xlarge
 from readings import found
-
-from stash.core.records.host import Limits
 
 
 def test_slow_pairs_are_named_with_what_pairs_of_the_type_reach():
@@ -36,13 +34,3 @@ def test_a_link_is_trained_down_only_if_copies_are_as_slow_as_it_says(rate, fire
     down = gpus(1, pcie="gen3 x8", pcie_max="gen3 x16")
     named = found(host(measured=links(copies=(copy("host", "cuda:0", rate * GB),)), gpus=down))
     assert ("pcie-trained-down" in named) is fires
-
-
-def test_more_processes_that_do_not_help_are_found_and_a_limit_is_named():
-    four = links(preparation=(made(1, 100), made(4, 210)))
-    (text,) = found(host(measured=four))["cores-do-not-scale"]
-    assert text.startswith("4 processes prepare 2.1 times the images of one")
-    assert (
-        "control group allows 2 CPUs" in found(host(measured=four, limits=Limits(cpus=2.0)))["cores-do-not-scale"][0]
-    )
-    assert found(host(measured=links(preparation=(made(1, 100), made(4, 380))))) == {}

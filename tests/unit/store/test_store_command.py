@@ -38,7 +38,7 @@ def test_a_list_has_a_line_for_each_the_newest_first(store: Store, monkeypatch: 
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["id", "made", "(UTC)"]
     assert [line.split()[1] for line in lines] == ["2026-11-20", "2026-11-03", "2026-11-02", "2026-11-01"]
-    assert "6 findings" in lines[0]
+    assert "5 findings" in lines[0]
     assert lines[1].split()[3:] == ["train.py", "2", "?", "176", "ms", "90.9", "interconnect", "20%"]
 
 

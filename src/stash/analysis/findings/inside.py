@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from stash.analysis.findings.machine import Fact, Finding, fact_of, origin, unlike, working
-from stash.analysis.findings.rates import burst, copy_rate, gpu_index, preparation_rate
+from stash.analysis.findings.rates import burst, copy_rate, gpu_index
 from stash.catalog.facts import Instance
 from stash.core.formatting import listed, plain, quantity
 from stash.core.intervals import Interval, unevenness
@@ -21,8 +21,6 @@ _LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e
 """Of one PCIe lane, one direction, after line coding: PCI-SIG's 2.5, 5, 8, 16, 32 and 64 GT/s."""
 _SHARED = 1.3
 """Copies this much slower together than alone share something."""
-_SCALES = 0.75
-"""Fraction of perfect scaling below which more processes are reported not to help in full."""
 
 
 def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[Finding]:
@@ -46,7 +44,6 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
         yield unlike(fact, rate, "pcie-trained-down", text, host)
     yield from _shared_uplinks(host, host.links)
     yield from _uneven_pairs(host, host.links, reference)
-    yield from _cores(host, host.links)
     for read in host.links.reads:
         end = burst(read)
         if end is None:
@@ -154,27 +151,3 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
         text += f"; {best.about}: {plain(best.value, 'bytes/s')} {origin(best)}"
     fact = best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}")
     yield unlike(fact, rates[slow[0]], "uneven-pairs", text, host)
-
-
-def _cores(host: Host, links: Links) -> Iterator[Finding]:
-    """Kinds of samples of which many processes make much less than so many times one process."""
-    by_kind: dict[str, dict[int, Interval]] = {}
-    for made in sorted(links.preparation, key=lambda made: made.kind):
-        if (rate := preparation_rate(made)) is not None:
-            by_kind.setdefault(made.kind, {})[made.processes] = rate
-    limit = host.limits.cpus if host.limits is not None else None
-    for kind, rates in by_kind.items():
-        single, most = rates.get(1), max(rates)
-        if single is None or most < 2 or not rates[most].below(single.value * most * _SCALES):
-            continue
-        if single.low is None or not rates[most].below(single.low * most):
-            continue
-        why = "hyper-threads share a core, or something else needs the CPU or the memory"
-        if limit is not None and limit < most:
-            why = f"a control group allows {limit:g} CPUs"
-        text = (
-            f"{most} processes prepare {rates[most].value / single.value:.1f} times the {kind} of one "
-            f"({quantity(rates[most], 'samples/s')} against {quantity(single, 'samples/s')}): {why}"
-        )
-        fact = Fact(value=single.value * most, unit="samples/s", about=f"{most} times one process")
-        yield unlike(fact, rates[most], "cores-do-not-scale", text, host)

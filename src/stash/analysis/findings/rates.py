@@ -16,7 +16,7 @@ import numpy as np
 from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Preparation, Timing
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, Timing
 from stash.core.units import counted
 
 # Links
@@ -29,7 +29,7 @@ class Link(Record):
     node: int
     """Position of the host in the probe."""
     part: str
-    """``copies``, ``streams``, ``reads`` or ``preparation``."""
+    """``copies``, ``streams`` or ``reads``."""
     group: str
     """What it shares with its like, e.g. ``host to GPU``."""
     member: str
@@ -63,22 +63,16 @@ def read_rate(read: DiskRead) -> Interval | None:
     return overall_interval(rates) if read.cold or read.direct else median_interval(rates)
 
 
-def preparation_rate(made: Preparation) -> Interval | None:
-    """Samples per second of all processes together."""
-    rates = [made.samples / seconds for seconds in made.seconds if seconds > 0]
-    return median_interval(rates) if rates else None
-
-
 def links(host: Host, node: int = 0) -> tuple[Link, ...]:
     """Every link of one host that was measured, in the order of its records."""
     if host.links is None:
         return ()
     found: list[Link] = []
 
-    def add(part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s") -> None:
+    def add(part: str, group: str, member: str, rate: Interval | None) -> None:
         if rate is not None:
             names = {"hostname": host.hostname, "node": node, "part": part, "group": group, "member": member}
-            found.append(Link(**names, unit=unit, rate=rate))
+            found.append(Link(**names, unit="bytes/s", rate=rate))
 
     for copy in host.links.copies:
         how = (", pageable" if copy.pinned is False else "") + (", all at once" if copy.together else "")
@@ -99,9 +93,6 @@ def links(host: Host, node: int = 0) -> tuple[Link, ...]:
         where = "direct" if read.direct else "cold" if read.cold else "page cache"
         readers = "" if read.readers == 1 else f", {read.readers} readers"
         add("reads", f"{read.pattern} reads, {where}{readers}", "", read_rate(read))
-    for made in host.links.preparation:
-        group = f"{made.kind}, {made.processes} process{'' if made.processes == 1 else 'es'}"
-        add("preparation", group, "", preparation_rate(made), "samples/s")
     return tuple(found)
 
 

@@ -142,22 +142,11 @@ class DiskRead(Record):
     timings: tuple[Timing, ...]
 
 
-class Preparation(Record):
-    """Making samples (decode, augment) with so many processes at once, nothing else going on."""
-
-    kind: PlainName
-    """Kind of data set: ``images``, ``audio`` …"""
-    processes: Count
-    samples: Annotated[Count, Field(ge=1)]
-    """Per repetition, all processes together."""
-    seconds: tuple[Duration, ...]
-
-
 class Unmeasured(Record):
     """A link that was not measured, and why."""
 
     link: PlainName
-    """``copies``, ``exchanges``, ``streams``, ``reads``, ``preparation``, or one of them more closely."""
+    """``copies``, ``exchanges``, ``streams``, ``reads``, or one of them more closely."""
     why: Sentence
 
 
@@ -173,7 +162,6 @@ class Links(Record):
     streams: tuple[Stream, ...] = ()
     """From this node to others."""
     reads: tuple[DiskRead, ...] = ()
-    preparation: tuple[Preparation, ...] = ()
     skipped: tuple[Unmeasured, ...] = ()
 
 

@@ -20,7 +20,6 @@ from stash.core.errors import JobError, UserError
 from stash.core.interrupts import follow_requests
 from stash.core.records.host import Probe
 from stash.core.version import __version__
-from stash.lab.zoo.datasets import dataset_kind, read_manifest
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
@@ -49,7 +48,6 @@ def probe(
     *,
     budget: float,
     data: Path | None,
-    kind: str | None,
     instance: str | None,
     what: frozenset[str] | None = None,
     say: Say = lambda part: None,
@@ -73,7 +71,6 @@ def probe(
             budget=budget,
             parts=tuple(part for part in PARTS if what is None or part in what),
             data=str(data.resolve()) if data is not None else None,
-            kind=_kind(data, kind),
             instance=instance,
             ask_metadata=ask_metadata,
             version=__version__,
@@ -100,18 +97,6 @@ def _check(budget: float, data: Path | None, what: frozenset[str] | None) -> Non
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
     if data is not None and not data.exists():
         raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
-
-
-def _kind(data: Path | None, kind: str | None) -> str | None:
-    """The kind to prepare: as asked for, else what the data set says of itself; raises UserError."""
-    if kind is not None:
-        dataset_kind(kind)
-    manifest = read_manifest(data) if data is not None else None
-    if manifest is None:
-        return kind
-    if kind not in (None, manifest.kind):
-        raise UserError(f"{data} holds {manifest.kind}, not {kind}; use --kind {manifest.kind}, or leave it out")
-    return manifest.kind
 
 
 def _request(cluster: Cluster, path: Path, wait: float) -> Request:

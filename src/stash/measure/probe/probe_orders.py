@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-WEIGHTS = {"copies": 1.0, "reads": 2.5, "preparation": 2.0, "streams": 2.0, "exchanges": 3.0}
+WEIGHTS = {"copies": 1.0, "reads": 2.5, "streams": 2.0, "exchanges": 3.0}
 """The parts in the order they run, with their shares: a peer lost half-way spoils only the last two."""
 PARTS = tuple(WEIGHTS)
 MEETING = "STASH_PROBE_MEETING"
@@ -29,7 +29,6 @@ class ProbeOrders:
     """Seconds, all parts together."""
     parts: tuple[str, ...] = PARTS
     data: str | None = None
-    kind: str | None = None
     instance: str | None = None
     ask_metadata: bool = False
     secret: str | None = field(default=None, repr=False)

@@ -24,11 +24,10 @@ from pydantic import BaseModel
 from stash.core.errors import StashError, one_line
 from stash.core.files import write_whole
 from stash.core.records.base import now
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Preparation, Probe, Stream, Unmeasured
-from stash.lab.zoo.datasets import KINDS
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Probe, Stream, Unmeasured
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
-from stash.measure.probe import copies, disk_reads, exchanges, preparation, streams
+from stash.measure.probe import copies, disk_reads, exchanges, streams
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
 from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
@@ -37,9 +36,11 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
-Found = Sequence[Copy | DiskRead | Exchange | Preparation | Stream | Unmeasured]
+_FILE_BYTES = 110_000
+"""Of the files that are written to be read at random: about a picture of ImageNet."""
+Found = Sequence[Copy | DiskRead | Exchange | Stream | Unmeasured]
 
-_OF_ONE_NODE = ("copies", "exchanges", "reads", "preparation", "skipped")
+_OF_ONE_NODE = ("copies", "exchanges", "reads", "skipped")
 """Fields of ``Links`` that belong to the node that reports them; streams may belong to another."""
 
 _GRACE = 25.0
@@ -73,7 +74,6 @@ class Agreement:
 
     budget: float
     parts: tuple[str, ...]
-    kind: str | None
 
 
 @crosses
@@ -86,13 +86,13 @@ class Contribution:
 
 
 def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
-    """These orders with node 0's budget, parts and kind of data set; raises AbsentError if it says something else."""
+    """These orders with node 0's budget and parts; raises AbsentError if it says something else."""
     if team.rank == 0:
-        team.publish("orders", packed(Agreement(own.budget, own.parts, own.kind)).decode())
+        team.publish("orders", packed(Agreement(own.budget, own.parts)).decode())
     found = _decoded(0, Agreement, team.wait_for("orders", _GRACE))
-    if not set(found.parts) <= set(PARTS) or (found.kind is not None and found.kind not in KINDS):
+    if not set(found.parts) <= set(PARTS):
         raise _strange(0)
-    return replace(own, budget=found.budget, parts=found.parts, kind=found.kind)
+    return replace(own, budget=found.budget, parts=found.parts)
 
 
 def _decoded(node: int, kind: type[T], text: str) -> T:
@@ -127,7 +127,6 @@ def links(found: Found, elapsed: float) -> Links:
         exchanges=tuple(one for one in found if isinstance(one, Exchange)),
         streams=tuple(one for one in found if isinstance(one, Stream)),
         reads=tuple(one for one in found if isinstance(one, DiskRead)),
-        preparation=tuple(one for one in found if isinstance(one, Preparation)),
         skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
     )
 
@@ -206,9 +205,7 @@ class Run:
             board = Board(orders, [_validated(node, Host, text) for node, text in enumerate(texts)])
             board.save()
         # The other parts take no time: they say at once why they cannot be measured.
-        possible = {
-            "streams": team.nodes > 1, "exchanges": team.world > 1, "preparation": orders.kind is not None
-        }  # fmt: skip
+        possible = {"streams": team.nodes > 1, "exchanges": team.world > 1}
         seconds_for = shares([part for part in orders.parts if possible.get(part, True)], orders.budget)
         for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
@@ -257,12 +254,10 @@ class Run:
         """One part on this rank; whatever fails in it becomes a sentence."""
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
-        scratch, spec = Path(orders.scratch), KINDS[orders.kind or "images"]
-        folders = disk_reads.Folders(self.data, scratch, int(spec.sample_bytes * spec.samples_per_file))
+        folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
         do: dict[str, Callable[[], Found]] = {
             "copies": lambda: copies.measure(seconds, cores, self.free_bytes, self.devices),
             "reads": lambda: disk_reads.measure(folders, seconds),
-            "preparation": lambda: preparation.measure(orders.kind, self.data, scratch, cores, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
         }

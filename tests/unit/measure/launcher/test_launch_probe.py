@@ -12,7 +12,7 @@ from stash.measure.launcher.probe_launch import _request, probe
 
 def test_a_budget_of_nothing_is_the_users_mistake():
     with pytest.raises(Exception, match="--budget 45"):
-        probe(Cluster(1), budget=0, data=None, kind=None, instance=None)
+        probe(Cluster(1), budget=0, data=None, instance=None)
 
 
 def test_one_rank_where_there_is_one_gpu_meets_nobody_and_yet_is_a_rank():

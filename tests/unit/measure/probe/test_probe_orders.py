@@ -17,6 +17,6 @@ def test_shares_add_up_to_the_budget_in_the_order_of_the_parts():
 
 
 def test_orders_survive_their_file(tmp_path: Path):
-    orders = ProbeOrders(str(tmp_path), "scratch", 9.0, ("copies",), data="d", kind="images")
+    orders = ProbeOrders(str(tmp_path), "scratch", 9.0, ("copies",), data="d")
     orders.write(tmp_path / "orders.json")
     assert read_orders(tmp_path / "orders.json") == orders

@@ -10,7 +10,7 @@ from torch.distributed import HashStore
 
 from stash.core.records.host import Host, Links, Stream, Timing
 from stash.measure.probe import probe_worker
-from stash.measure.probe.probe_orders import PARTS, ProbeOrders
+from stash.measure.probe.probe_orders import ProbeOrders
 from stash.measure.probe.probe_worker import Board, links
 from stash.measure.probe.team import AbsentError, Team
 from stash.measure.protocol.wire import packed
@@ -24,17 +24,16 @@ def team(rank: int, store: object) -> Team:
 
 def test_node_0_decides_for_all():
     store = HashStore()
-    decided = ProbeOrders("other", "other", 7.0, ("copies", "reads"), kind="images")
+    decided = ProbeOrders("other", "other", 7.0, ("copies", "reads"))
     assert probe_worker._agreed(team(0, store), decided) == decided
     agreed = probe_worker._agreed(team(1, store), OWN)
-    assert (agreed.budget, agreed.parts, agreed.kind, agreed.folder) == (7.0, ("copies", "reads"), "images", "folder")
+    assert (agreed.budget, agreed.parts, agreed.folder) == (7.0, ("copies", "reads"), "folder")
 
 
 STRANGE = [
     b"", b"[" * 4000, b"[1, [], null]", pickle.dumps(OWN),
-    b'{"record": "Agreement", "fields": [1e999, {"tuple": []}, null]}',
-    packed(probe_worker.Contribution("{}", None)), packed(probe_worker.Agreement(1.0, ("../../etc",), None)),
-    packed(probe_worker.Agreement(1.0, PARTS, "no such kind")),
+    b'{"record": "Agreement", "fields": [1e999, {"tuple": []}]}',
+    packed(probe_worker.Contribution("{}", None)), packed(probe_worker.Agreement(1.0, ("../../etc",))),
 ]  # fmt: skip
 
 
