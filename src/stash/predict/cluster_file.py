@@ -1,7 +1,7 @@
 """A target as a user writes it down: a small YAML text, checked with line and field of every mistake.
 
 Turns text into a ``Target`` and reads no file. A quantity is one value, or a value with the ends between which it is
-known to lie; what is left out stays unknown. Instances and prices are another file's matter (``keep/catalog/own``).
+known to lie; what is left out stays unknown. Instances and prices are another file's matter (``catalog/own``).
 """
 
 from __future__ import annotations
