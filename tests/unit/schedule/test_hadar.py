@@ -49,7 +49,7 @@ def choose_places(case: dict[str, Any]) -> hadar.HadarChoice:
 
 def test_recorded_rounds_have_the_same_places_rates_and_alpha() -> None:
     cases = json.loads((RECORDED / "hadar_rounds.json").read_text())
-    assert sum(any(len(place) > 1 for place in case["places"].values()) for case in cases) > 10
+    assert sum(any(len(place) > 1 for place in case["places"].values()) for case in cases) >= 10
     for case in cases:
         found = choose_places(case)
         assert found.places == {int(name): gang_place(place) for name, place in case["places"].items()}
