@@ -1,4 +1,4 @@
-"""The judges of choices: what is right by hand, that what is hidden stays hidden, and the fleet without a run."""
+"""The judges of choices: what is right by hand, and the fleet without a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from forecast_profiles import gpu_job
 
-from bench.plan import emulated, fleet, fleet_judge, price_ratio, published
-from bench.plan.half_hidden import Known, half_of_cells, half_of_models
+from bench.plan import emulated, fleet, fleet_judge
 from bench.plan.judged import LIKELY, Truth, Verdict, judge, reliability_table, verdict_table
-from bench.plan.tables import Job, Setup, gavel, others
 from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
@@ -65,115 +63,6 @@ def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
 def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
     lines = reliability_table([(1.0, True), (0.96, False), (0.1, False)]).splitlines()
     assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
-
-
-def _setup(gpu: str, count: int) -> Setup:
-    return Setup(gpu, count, 1, "packed")
-
-
-def test_half_of_each_job_s_cells_are_hidden_in_another_way_for_another_seed() -> None:
-    table = gavel()
-    first, again, other = half_of_cells(table, 1), half_of_cells(table, 1), half_of_cells(table, 2)
-    assert first == again != other
-    assert all(len(first[job]) == max(1, len(cells) // 2) for job, cells in table.items())
-
-
-def test_of_a_hidden_model_one_cell_a_job_is_left_and_no_other_batch_helps() -> None:
-    table = {job: cells for job, cells in gavel().items() if job.source == "Gavel, packed"}
-    visible = half_of_models(table, 3)
-    hidden = {job.model for job in table if len(visible[job]) < len(table[job])}
-    shown = {job.model for job in table} - hidden
-    assert hidden
-    assert shown
-    assert all(len(visible[job]) == 1 for job in table if job.model in hidden)
-
-
-@pytest.mark.parametrize("split", [half_of_cells, half_of_models])
-def test_hidden_numbers_change_no_choice(split: Any) -> None:
-    table = others()
-    visible = split(table, 0)
-    random = np.random.default_rng(0)
-    scrambled = {
-        job: {
-            setup: rate if setup in visible[job] else rate * float(np.exp(random.normal()))
-            for setup, rate in cells.items()
-        }
-        for job, cells in table.items()
-    }
-    before, after = (list(published.questions(each, split(each, 0))) for each in (table, scrambled))
-    assert len(before) > 10
-    for one, other in zip(before, after, strict=True):
-        assert one.truths != other.truths
-        assert one.goals == other.goals
-        choices = [[published.stash(each.forecasts, goal) for goal in each.goals] for each in (one, other)]
-        assert choices[0] == choices[1]
-        for name, forecast in one.forecasts.items():
-            assert np.array_equal(forecast.seconds, other.forecasts[name].seconds)
-
-
-def test_another_model_s_pair_tells_a_hidden_cell() -> None:
-    k80, v100 = _setup("K80", 1), _setup("V100", 1)
-    seen = {k80: 10.0, v100: 50.0}
-    table = {Job("s", name, 32, "fp32"): seen for name in ("one", "two", "three")}
-    asked = Job("s", "other", 32, "fp32")
-    drawn = Known({**table, asked: {k80: 20.0}}).seconds_per_sample(asked, [v100])[v100]
-    # By the scale: other models draw it to their 5 times, from what data sheets say.
-    assert float(np.median(drawn)) == pytest.approx(1 / 100, rel=0.15)
-
-
-def test_more_cores_make_more_up_to_what_the_gpu_was_seen_to_train() -> None:
-    def with_cores(count: int) -> Setup:
-        return Setup("V100", 1, 1, f"{count} cores", count)
-
-    job = Job("Synergy", "one", 32, "fp32")
-    known = Known({job: {with_cores(2): 2.0, with_cores(8): 5.0}})
-    for cores, least, most in ((3, 2.0, 5.0), (6, 2.0, 5.0), (24, 5.0, np.inf)):
-        rates = 1 / known.seconds_per_sample(job, [with_cores(cores)])[with_cores(cores)]
-        assert least <= rates.min() <= rates.max() <= most * (1 + 1e-9)
-    drawn = Known({job: {with_cores(2): 2.0}}).seconds_per_sample(job, [with_cores(4)])[with_cores(4)]
-    # What the GPU can do was not measured: it is the same one.
-    assert float(np.median(drawn)) == pytest.approx(1 / 2.0, rel=1e-2)
-
-
-def test_what_a_profile_is_worth_is_what_a_choice_too_unsure_would_save() -> None:
-    sure, unsure = np.full(64, 90.0), np.tile([50.0, 150.0], 32)
-    known = {"sure": published.Forecast(sure, np.full(64, 10.0)), "unsure": published.Forecast(unsure, unsure / 10)}
-    goal = Goal(work=WORK, deadline_seconds=100)
-    assert published.stash(known, goal) == "sure"
-    assert published.worth_of_profile(known, goal, "sure") == pytest.approx(0.25)  # $5 of $10, in half of the draws
-    assert (
-        published.worth_table([(0.25, 1.0), (0.3, 3.0)]).splitlines()[-1] == "| 10% and more | 2 | 200.0% | 200.0% |"
-    )
-
-
-def test_where_no_pair_is_visible_data_sheets_tell() -> None:
-    two, four = _setup("V100", 2), _setup("V100", 4)
-    asked = Job("s", "other", 32, "fp32")
-    drawn = Known({asked: {two: 10.0}}).seconds_per_sample(asked, [four])[four]
-    assert float(np.median(drawn)) == pytest.approx(1 / 20, rel=1e-2)
-    assert drawn.max() > 4 * drawn.min()  # how far that is off, nothing visible says
-
-
-def test_what_two_hidden_cells_share_is_the_same_in_each_draw() -> None:
-    two, four, eight = (_setup("V100", count) for count in (2, 4, 8))
-    asked = Job("s", "other", 32, "fp32")
-    drawn = Known({asked: {two: 10.0}}).seconds_per_sample(asked, [four, eight])
-    assert np.corrcoef(np.log(drawn[four]), np.log(drawn[eight]))[0, 1] > 0.3
-
-
-def test_no_row_that_a_model_of_ours_was_learned_from_is_to_be_chosen() -> None:
-    names = [(job, setup) for job, cells in others().items() for setup in cells]
-    assert not any("BERT-base" in job.model and job.precision == "fp32" and setup.nodes > 1 for job, setup in names)
-    assert not any(job.source == "TensorFlow" and job.model == "ResNet-50" and job.batch == 32 for job, _ in names)
-
-
-def test_the_dearest_instance_is_never_best_at_more_than_its_even_price() -> None:
-    lines = list(price_ratio.measured())
-    assert len(lines) >= 8
-    for line in lines:
-        even, ratio, share = float(line[5]), float(line[4]), float(line[6].rstrip("%")) / 100
-        assert even / ratio == pytest.approx(share, abs=0.02)
-        assert (share >= 1) is (line[1] == line[2])
 
 
 @pytest.fixture
