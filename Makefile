@@ -68,7 +68,6 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.plan.speed
 	$(BIN)/python -m bench.report --drawn-by
 	$(BIN)/python -m bench.study_report
-	$(BIN)/python -m bench.study_costs
 	$(BIN)/python -m bench.study.overhead
 	$(BIN)/python -m bench.store --artefacts 10000 --brief
 	$(BIN)/python -m bench.comparison
@@ -90,9 +89,8 @@ faults: $(BIN)/stash
 	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
-validate: $(BIN)/stash $(DATA)/stash-dataset.json
+validate: $(BIN)/stash
 	$(BIN)/python -m bench.predict.testbed
-	$(BIN)/python -m bench.predict.this_machine
 	$(BIN)/python -m bench.predict.plots
 	$(BIN)/python -m bench.predict
 
@@ -101,7 +99,6 @@ choices: $(BIN)/stash
 	$(BIN)/python -m bench.plan
 
 study: $(BIN)/stash
-	$(BIN)/python -m bench.study.links
 	$(BIN)/python -m bench.study
 
 spot: $(BIN)/stash

@@ -422,13 +422,6 @@ def suite(ground: Ground) -> list[Row]:
     return [Row(done.stdout.strip().splitlines()[-1], "", None, None)]
 
 
-def fix(ground: Ground) -> list[Row]:
-    """What `stash fix` promises against what it brings; minutes a job."""
-    from bench.gpu_fix import rows
-
-    return rows(ground)
-
-
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
     "compute": compute,
     "transfer": transfer,
@@ -444,6 +437,5 @@ CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
     "rates": rates,
     "GPU tests": suite,
     "zoo": zoo,
-    "fix": fix,
 }
 """In this order: the truths first, the figures last, should the time end."""

@@ -18,20 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.noise import disturbances
-from bench.peers import lightning_simple, original, spdl_headspace, stash_tool, torch_profiler_hta, traceml
+from bench.peers import stash_tool, torch_profiler_hta, traceml
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
-from bench.peers.launch import LaunchError, Place, Tool, plain, python
+from bench.peers.launch import LaunchError, Place, Tool, plain
 from bench.table import progress, report, span, table
 from stash.core.errors import StashError
 
 TOOLS: dict[str, Tool] = {
     "stash": stash_tool,
-    "original": original,
     "traceml": traceml,
     "torch-profiler-hta": torch_profiler_hta,
-    "lightning-simple": lightning_simple,
-    "spdl-headspace": spdl_headspace,
 }
 HEADS = (
     "fault", "truth", "tool", "in its own words", "cause", "rank", "error, ms", "its numbers allow", "cause", "rank",
@@ -41,9 +38,8 @@ SUMMARY = (
     "tool", "right cause, in its own words", "right cause, from its numbers", "slow rank named", "largest error, ms",
     "seconds an answer", "lines changed", "overhead",
 )  # fmt: skip
-PLAIN = "job.py"
 LONGEST_QUOTE = 170
-MIN_STEPS = 35  # the profiler's schedule must fit, and the headspace analysis needs two halves
+MIN_STEPS = 35  # the profiler's schedule must fit
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,6 @@ class Result:
     tool: Tool
     answer: Answer | None
     error: str
-    same_seconds: float
-    """The step of the untouched script that the tool watched a variant of."""
     plain_seconds: float
     """The step of the untouched job."""
 
@@ -91,33 +85,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(fault: Fault, tools: Sequence[Tool], steps: int, beside: str | None = None) -> list[Result]:
-    """Every tool on one fault, on one testbed, between two runs of each untouched script."""
-    scripts = {PLAIN: sys.executable}
-    if any(tool.SCRIPT == lightning_simple.SCRIPT for tool in tools):
-        scripts[lightning_simple.SCRIPT] = python("lightning_simple")
+    """Every tool on one fault, on one testbed, between two runs of the untouched script."""
     with tempfile.TemporaryDirectory() as folder, fault.bed() as bed:
         data = Path(folder) / "data"
         data.mkdir()
         if fault.cold:
             make_files(data, steps)
         place = Place(fault, bed, data, Path(folder), steps)
-        untouched = {script: [_plain(place, scripts[script], script)] for script in scripts}
+        untouched = [_plain(place)]
         others = disturbances.beside(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
         with others:
             answers = [(tool, *_answer(tool, place)) for tool in tools]
-        for script, seconds in untouched.items():
-            seconds.append(_plain(place, scripts[script], script))
+        untouched.append(_plain(place))
         truth = fault.truth(bed.links)
-        means = {script: statistics.mean(seconds) for script, seconds in untouched.items()}
-        return [
-            Result(fault, truth, tool, answer, words, means[tool.SCRIPT], means[PLAIN])
-            for tool, answer, words in answers
-        ]
+        mean = statistics.mean(untouched)
+        return [Result(fault, truth, tool, answer, words, mean) for tool, answer, words in answers]
 
 
-def _plain(place: Place, interpreter: str, script: str) -> float:
-    seconds = plain(place.inside("plain"), interpreter, script)
-    progress(place.fault.name, f"{script} untouched", f"{seconds * 1e3:.1f} ms a step")
+def _plain(place: Place) -> float:
+    seconds = plain(place.inside("plain"))
+    progress(place.fault.name, "untouched", f"{seconds * 1e3:.1f} ms a step")
     return seconds
 
 
@@ -151,7 +138,7 @@ def summary(results: Sequence[Result]) -> list[list[str]]:
             _largest_error(own),
             span([answer.wall_seconds for _, answer in given], "{:.0f}"),
             str(own[0].tool.lines()),
-            span([a.step_seconds / one.same_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
+            span([a.step_seconds / one.plain_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
         ])  # fmt: skip
     return lines
 
@@ -179,7 +166,7 @@ def row(result: Result) -> list[str]:
     first = [result.fault.name, _reading(Reading(truth.cause, truth.rank, truth.seconds)), result.tool.NAME]
     if answer is None:
         return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8, str(result.tool.lines()), "–"]
-    overhead = "–" if answer.step_seconds is None else f"{answer.step_seconds / result.same_seconds - 1:+.1%}"
+    overhead = "–" if answer.step_seconds is None else f"{answer.step_seconds / result.plain_seconds - 1:+.1%}"
     return [
         *first, _cell(answer.quote), *_judged(answer.says, truth), _reading(answer.allows),
         *_judged(answer.allows, truth), f"{answer.wall_seconds:.0f}", str(result.tool.lines()), overhead,

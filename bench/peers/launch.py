@@ -38,8 +38,6 @@ class Tool(Protocol):
     """What the module of a tool offers."""
 
     NAME: str
-    SCRIPT: str
-    """The untouched script it watches a variant of."""
 
     def lines(self) -> int:
         """Lines a user adds to the script."""
@@ -185,9 +183,9 @@ def run_changed(place: Place, tool: str, script: str, changes: Sequence[Change])
     return run(place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port))
 
 
-def plain(place: Place, interpreter: str = sys.executable, script: str = "job.py") -> float:
+def plain(place: Place) -> float:
     """The untouched job's median step, seconds."""
-    run(place, lambda node, port: torchrun(place, node, interpreter, HERE / script, place.options(), port))
+    run(place, lambda node, port: torchrun(place, node, sys.executable, HERE / "job.py", place.options(), port))
     return median_step(place.times)
 
 

@@ -176,22 +176,16 @@ def main() -> int:
     options = arguments(
         __doc__,
         plan=(False, "print what would be run"),
-        judge=(False, "decide from what is kept, and judge"),
         only=("", "candidates whose name contains this"),
         budget=(120.0, "of a profile (default 120)"),
         seconds=(16.0, "of steps of a run (default 16)"),
     )
-    if options.judge:
-        from bench.plan.fleet_judge import page
-
-        print(page())
-        return 0
     wanted = missing(options.only)
     if options.plan:
         show_plan(wanted, options.budget, options.seconds)
         return 0
     failed = run_all(wanted, options.budget, options.seconds)
-    print(f"kept in {(DATA / 'fleet.csv').relative_to(ROOT)}; --judge says what the choices were worth")
+    print(f"kept in {(DATA / 'fleet.csv').relative_to(ROOT)}; python -m bench.plan says what the choices were worth")
     print("\n".join(failed), end="\n" if failed else "")
     return 1 if failed else 0
 

@@ -11,7 +11,6 @@ from bench.predict import (
     cpu_sensitivity,
     gavel,
     gpus,
-    links,
     loader_queue,
     memory,
     pipelines,
@@ -20,7 +19,6 @@ from bench.predict import (
     slowest,
     speed,
     testbed,
-    this_machine,
 )
 from bench.predict.errors import HELD, verdicts
 from bench.table import deliver, page_path
@@ -33,10 +31,9 @@ SECTIONS = (
         sharded.section,
         pipelines.section,
         gavel.section,
-        links.section,
         slowest.section,
     ),
-    *(testbed.section, this_machine.section, gpus.section, cpu_sensitivity.section, loader_queue.section),
+    *(testbed.section, gpus.section, cpu_sensitivity.section, loader_queue.section),
     *(memory.section, speed.section),
 )
 

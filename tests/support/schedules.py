@@ -29,7 +29,7 @@ def demand(
     return JobDemand(
         rates=np.array(rates, dtype=float), gpus=np.array(gpus or [1] * size), weight=array("weight", 1.0),
         left=np.array(left or [1.0] * size, dtype=float), elapsed=array("elapsed", 0.0), counts=np.array(counts),
-        isolated=array("isolated", 0.0), running=array("running", -1).astype(int), attained=array("attained", 0.0),
+        isolated=array("isolated", 0.0), running=array("running", -1).astype(int),
         deadline=array("deadline", np.inf), costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
         ids=np.arange(size), model=np.arange(size),
     )  # fmt: skip

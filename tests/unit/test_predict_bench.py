@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,11 @@ from bench.predict import (
     cpu_sensitivity,
     gavel,
     gpus,
-    links,
     loader_queue,
     memory,
     published,
     sharded,
     testbed,
-    this_machine,
 )
 from bench.predict.__main__ import page
 from bench.predict.errors import Prediction, coverage, summary
@@ -121,12 +118,6 @@ def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:
     assert any("ResNet-18" in name and "batch 128" in name for name in found)
 
 
-def test_links_are_predicted_from_other_sources_only() -> None:
-    found, alone = links.shares()
-    assert alone == 1  # a pair of GPUs on NVLink
-    assert len(found) > 20
-
-
 def test_the_testbed_plans_forty_unseen_configurations() -> None:
     unseen = [each for each in testbed.ALL if not each.calibrates]
     assert len(unseen) >= 40
@@ -167,43 +158,10 @@ def test_the_page_has_every_kind_of_evidence(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loader_queue, "CASES", loader_queue.CASES[:1])
     monkeypatch.setattr(memory, "MODELS", ("alexnet",))
     text = page()
-    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "data sheets", "Emulated clusters", "Speed",
-                 "A step's memory", "Real training on one machine"):  # fmt: skip
+    for head in ("Published throughput", "arXiv 2006.10103", "Gavel", "Emulated clusters", "Speed",
+                 "A step's memory"):  # fmt: skip
         assert f"## {head}" in text or head in text
     assert "nan" not in text
-
-
-def test_changes_of_real_training_do_what_they_ask(tmp_path: Path) -> None:
-    assert len({each.name for each in this_machine.CHANGES}) == len(this_machine.CHANGES) >= 15
-    fields = {
-        "batch": "batch",
-        "workers": "workers",
-        "bucket": "bucket",
-        "gpus": "ranks",
-        "disk": "disk",
-        "cpus": "cpus",
-    }
-    for each in this_machine.CHANGES:
-        done = {option: str(getattr(each.done, fields[option])) for option in each.typed}
-        assert done == dict(each.typed)
-        changed = {fields[option]: getattr(each.done, fields[option]) for option in each.typed}
-        assert each.done == replace(each.job, **changed), "nothing else is changed"
-    words = this_machine.command(this_machine.TWO, tmp_path, tmp_path / "out.stash.json", 40.0)
-    assert words[words.index("--nproc-per-node") + 1] == "2"
-    assert "--bucket-mb" not in words
-
-
-def test_results_are_kept_once_and_read_back(tmp_path: Path) -> None:
-    file = tmp_path / "kept.csv.gz"
-    assert recorded.rows(file) == []
-    row = ("a job", "step", 1.0, 1.1, 0.9, 1.3, "2026-11-22")
-    this_machine.keep(file, [row])
-    this_machine.keep(file, [("another", *row[1:4], None, None, row[-1])])
-    this_machine.keep(file, [("a job", "step", 1.2, *row[3:])])
-    again, endless = (this_machine.prediction(each) for each in recorded.rows(file)[::-1])
-    assert (again.measured, again.value) == (1.2, pytest.approx(1.1))
-    assert again.covered
-    assert not endless.covered
 
 
 def test_the_same_rows_are_the_same_file(tmp_path: Path) -> None:

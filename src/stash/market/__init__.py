@@ -10,7 +10,6 @@ __all__ = [
     "MarketJob",
     "MoveTo",
     "Policy",
-    "ProbeOffers",
     "Stay",
     "Wait",
     "policy",
@@ -21,7 +20,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from stash.market.backtest import replay
-    from stash.market.decisions import MoveTo, Policy, ProbeOffers, Stay, Wait
+    from stash.market.decisions import MoveTo, Policy, Stay, Wait
     from stash.market.jobs import MarketJob, read_job
     from stash.market.market_rules import policy
     from stash.market.market_table import read_market
@@ -32,7 +31,6 @@ __getattr__, __dir__ = on_first_use(
         "MarketJob": "stash.market.jobs",
         "MoveTo": "stash.market.decisions",
         "Policy": "stash.market.decisions",
-        "ProbeOffers": "stash.market.decisions",
         "Stay": "stash.market.decisions",
         "Wait": "stash.market.decisions",
         "policy": "stash.market.market_rules",

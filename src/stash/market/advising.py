@@ -21,7 +21,7 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
-from stash.market.decisions import JobMarket, JobState, MoveTo, Objective, OfferBoard, Policy, ProbeOffers, Stay, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, Objective, OfferBoard, Policy, Stay, Wait
 from stash.market.jobs import MarketJob
 from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp
 from stash.market.replaying import data_home
@@ -146,7 +146,7 @@ def _state(
     market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float
 ) -> JobState:
     end = None if deadline is None else now + deadline
-    return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False, {})
+    return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False)
 
 
 def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
@@ -157,24 +157,12 @@ def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
     return OfferBoard(market, now, {home, market.homes[held]}, home)
 
 
-def _decided(policy: Policy, state: JobState, board: OfferBoard, memory: Any) -> tuple[Stay | MoveTo | Wait, Any]:
-    """(answer, memory); probes find what the board says. Raises UserError."""
-    probed: dict[int, bool] = {}
-    while True:
-        answer, memory = policy.decide(board.now, state._replace(probed=dict(probed)), board, memory)
-        if not isinstance(answer, ProbeOffers):
-            return answer, memory
-        if probed.keys() >= set(answer.offers):
-            raise UserError(f"policy {policy.name} probes the same offers again")
-        probed |= {offer: bool(board.there[offer]) for offer in answer.offers}
-
-
 def _asked(
     market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any
 ) -> Stay | MoveTo | Wait:
     board = _board(market, held, now)
     rented = held if held is not None and board.there[held] else None
-    return _decided(policy, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
+    return policy.decide(now, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
 
 
 def _remembered(
@@ -193,7 +181,7 @@ def _remembered(
             continue
         state = _state(market, held, moment, (moment - begin) * rate, deadline, begin)
         try:
-            answer, remembered = _decided(policy, state, board, memory)
+            answer, remembered = policy.decide(board.now, state, board, memory)
         except UserError:  # the record lacks then what the policy needs, like a price on demand
             continue
         if isinstance(answer, MoveTo) and answer.to != held:

@@ -127,16 +127,13 @@ def check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
     names = Counter(rule.name for rule in rules)
     twice = next((name for name, count in names.items() if count > 1), None)
     if not rules:
-        raise UserError("no policy is given; name some, like --policy stay,daily,break-even")
+        raise UserError("no policy is given; name some, like --policy stay,daily,look-ahead")
     if twice is not None:
         raise UserError(f"policy {twice} is given twice; leave one out")
     if deadline is None:
-        needs = next((rule.name for rule in rules if rule.name.partition(":")[0] in _BY_DEADLINE), None)
+        needs = next((rule.name for rule in rules if rule.name.partition(":")[0] == "uniform-progress"), None)
         if needs is not None:
             raise UserError(f"policy {needs} works towards a deadline; give one, like --deadline 8d")
-
-
-_BY_DEADLINE = ("safety-net", "uniform-progress", "multi-region")
 
 
 def _moments(market: JobMarket, starts: str | Sequence[float]) -> list[float]:
@@ -226,7 +223,7 @@ def impossible(found: Backtest) -> str | None:
     market = found.market
     late = []
     for start in found.starts[:5]:
-        seen = foresee(market, start, float(market.trace.end), exact=False)
+        seen = foresee(market, start, float(market.trace.end))
         if seen.earliest is not None:
             late.append((seen.earliest, start))
     if not late:

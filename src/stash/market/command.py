@@ -5,7 +5,6 @@ Parses, calls and prints. Starts nothing but what ``advise --apply`` is told to.
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,26 +23,23 @@ from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, printable_line
 from stash.core.units import counted
-from stash.market import advising, job_collections
+from stash.market import advising
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
-from stash.market.answers_page import advice_document, advice_page, assignment_document, assignment_page
+from stash.market.answers_page import advice_document, advice_page
 from stash.market.backtest import check_policies, impossible, replay
 from stash.market.decisions import JobMarket, job_market
 from stash.market.fees import published_fees
-from stash.market.job_collections import read_jobs, types_of
 from stash.market.jobs import MarketJob, job_of_profile, read_job
 from stash.market.market_importers import (
     asked_lately,
     current,
     import_aws,
     import_catalog,
-    import_dispa,
     import_skypilot,
     outdated,
     refuse_absurd,
 )
 from stash.market.market_options import (
-    AssignOptions,
     BacktestOptions,
     MarketImportOptions,
     MoveOptions,
@@ -52,8 +48,8 @@ from stash.market.market_options import (
     ShowMarketOptions,
 )
 from stash.market.market_rules import policy
-from stash.market.market_table import read_market, write_parquet, written
-from stash.market.market_trace import MarketOffer, MarketTrace, chosen, merged
+from stash.market.market_table import read_market, written
+from stash.market.market_trace import MarketTrace, chosen, merged
 from stash.market.page import backtest_document, backtest_page, market_document, market_page
 from stash.plan.plan_options import PlanOptions, TrainedJob, work
 from stash.predict.forecasting import base_of
@@ -69,15 +65,13 @@ _REFRESH = "`stash catalog refresh` renews them"
 def import_market(options: MarketImportOptions) -> None:
     """Turn prices and availability that somebody wrote down into a market file.
 
-    dispa: the folder logs of stanford-futuredata/training_on_a_dime. aws: what `aws ec2 describe-spot-price-history`
-    prints. skypilot: skypilot-org/spot-traces. catalog: what Stash's own catalog knows of past prices.
+    aws: what `aws ec2 describe-spot-price-history` prints. skypilot: skypilot-org/spot-traces. catalog: what Stash's
+    own catalog knows of past prices.
 
-    stash market import dispa training_on_a_dime/logs -o 2020.market.csv.gz
+    stash market import aws history.json -o 2020.market.csv.gz
     """
     target = _target(options.output, options.kind)
-    if options.kind == "dispa":
-        found = import_dispa(options.paths[0], options.regions or ("us-east-1",))
-    elif options.kind == "aws":
+    if options.kind == "aws":
         found = import_aws(options.paths, "AWS: describe-spot-price-history")
     elif options.kind == "skypilot":
         found = import_skypilot(
@@ -94,16 +88,13 @@ def import_market(options: MarketImportOptions) -> None:
 
 def _target(wanted: Path | None, stem: str) -> Path:
     target = output_file(wanted, stem, ".market.csv.gz")
-    if not target.name.endswith((".market.csv", ".market.csv.gz", ".market.parquet")):
-        raise UserError(f"--output {target}: a market's name ends in .market.csv, .market.csv.gz or .market.parquet")
+    if not target.name.endswith((".market.csv", ".market.csv.gz")):
+        raise UserError(f"--output {target}: a market's name ends in .market.csv or .market.csv.gz")
     return target
 
 
 def _save(trace: MarketTrace, target: Path) -> None:
-    if target.name.endswith(".parquet"):
-        write_parquet(trace, target)
-    else:
-        write_output(target, written(trace, target))
+    write_output(target, written(trace, target))
 
 
 def record(options: RecordOptions) -> None:
@@ -151,9 +142,9 @@ def backtest(options: BacktestOptions) -> None:
     job, missing, home, _ = _job(options, trace)
     job = _located(job, whole)
     found = replay(
-        trace, job, options.policy, options.starts, options.deadline, home=options.stay or home,
+        trace, job, options.policy, options.starts, options.deadline, home=home,
         objective=options.objective, hour_worth=options.hour_worth or 0.0, watched_only=options.watched_only,
-        hindsight=not options.no_hindsight, most=options.most_starts, excluded=missing, done=_progress(options.json),
+        excluded=missing, done=_progress(options.json),
     )  # fmt: skip
     nobody = impossible(found)
     if nobody is not None:
@@ -250,7 +241,7 @@ def advise(options: MoveOptions) -> None:
     if options.on is not None:
         known, held, note = held_offer(market.trace, options.on, moment)
         market = replace(market, trace=known)
-    rule = policy(options.policy, market, options.stay or home)
+    rule = policy(options.policy, market, home)
     check_policies((rule,), options.deadline)
     notes = ["the catalog says prices, not whether machines are to be had"] + ([note] if note else [])
     old = len(outdated(catalog, now).intersection(market.offers))
@@ -300,37 +291,6 @@ def _apply(found: MarketAdvice, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def assign(options: AssignOptions) -> None:
-    """Share out many jobs over few machines: least cost, soonest end, or most work for a dollar, deadlines kept.
-
-    stash market assign jobs.csv --quota p3.2xlarge=4 --quota p2.xlarge=8 --goal cost
-    """
-    jobs = read_jobs(options.jobs)
-    known, old = _last_prices(options.market)
-    prices = {name: (dollars, f"{offer.kind} in {offer.place}") for name, (dollars, offer) in known.items()}
-    given = {name: (dollars, "as given") for name, dollars in options.spot_price}
-    types = types_of(dict(options.quota), prices | given)
-    found = job_collections.assign(jobs, types, options.goal)
-    printed((assignment_document if options.json else assignment_page)(found, jobs, types))
-    stale = [each.instance for each in types if each.instance not in given and known[each.instance][1] in old]
-    if stale:
-        print_note(f"Prices of {listed(stale)} may be {OLD_DAYS} days old and more; {_REFRESH}.", options.json)
-
-
-def _last_prices(market: Path | None) -> tuple[dict[str, tuple[float, MarketOffer]], set[MarketOffer]]:
-    """The lowest price of each instance, the last of a market or the catalog's; and offers whose price is old."""
-    if market is not None:
-        trace, old = read_market(market), set[MarketOffer]()
-    else:
-        catalog, now = load_catalog(None), datetime.now(timezone.utc)
-        trace, old = current(catalog, now), outdated(catalog, now)
-    found: dict[str, tuple[float, MarketOffer]] = {}
-    for offer, price in zip(trace.offers, trace.last_prices.tolist(), strict=True):
-        if not math.isnan(price) and (offer.instance not in found or price < found[offer.instance][0]):
-            found[offer.instance] = price, offer
-    return found, old
-
-
 app = App(no_args_is_help=True)
 
 
@@ -344,4 +304,3 @@ app.command()(record)
 app.command()(show)
 app.command()(backtest)
 app.command()(advise)
-app.command()(assign)

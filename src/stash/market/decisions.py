@@ -57,14 +57,7 @@ class Wait:
     changes: bool = True
 
 
-@dataclass(frozen=True)
-class ProbeOffers:
-    """Try to rent these offers for a moment, each at the price of a shortest lease, and ask again."""
-
-    offers: tuple[int, ...]
-
-
-PolicyAnswer = Stay | MoveTo | Wait | ProbeOffers
+PolicyAnswer = Stay | MoveTo | Wait
 
 
 class JobState(NamedTuple):
@@ -87,8 +80,6 @@ class JobState(NamedTuple):
     """When its boot and its fetch end, or ended."""
     revoked: bool
     """Whether this is asked because the machine was taken away."""
-    probed: Mapping[int, bool]
-    """What probes at this moment found."""
 
     @property
     def left(self) -> float:

@@ -1,17 +1,12 @@
 """The least a job could have cost, had everything been known beforehand: a bound that no policy beats, and a course.
 
-Between the moments at which offers change, prices stand still, so a course is, for each offer o and interval j,
-seconds u[o, j] held and whether a lease starts there, y[o, j], or goes on from the interval before, c[o, j]:
-
-    least  Σ p·u/3600      with  Σ q·(u − d·y) + r ≥ samples,   Σ_o u[o, j] ≤ length of j,   Σ_o c[o, j] ≤ 1,
-           length·(c[o, j] + c[o, j+1] − 1) ≤ u ≤ length·(c[o, j] + y[o, j]),   c[o, j+1] ≤ c[o, j] + y[o, j]
-
-d = boot + fetch + save is what each lease spends without working (one of them neither resumes nor saves in the end: r
-gives that back once). Bringing the data to another region costs once. A lease that is revoked in its first, free hour
-is an offer of its own, at no price. Who knows the future writes no other checkpoints, so this is less than any policy
-pays. Up to some hundred intervals HiGHS solves it (scipy.optimize.milp) and proves its bound. Beyond, by Lagrange: at
-every price λ of a sample the best course is a shortest path through the intervals, and λ·samples + its length a
-bound; the best λ's course is rounded to a whole one. The gap between bound and course is always known.
+Between the moments at which offers change, prices stand still, so a course holds one offer, or none, through each
+interval, for Σ p·u/3600 dollars. A lease of u seconds brings q·(u − d) samples: d = boot + fetch + save is what each
+spends without working (one of them neither resumes nor saves in the end: r gives that back once). Bringing the data
+to another region costs once. A lease that is revoked in its first, free hour is an offer of its own, at no price. Who
+knows the future writes no other checkpoints, so this is less than any policy pays. By Lagrange: at every price λ of a
+sample the best course is a shortest path through the intervals, and λ·samples + its length a bound; the best λ's
+course is rounded to a whole one. The gap between bound and course is always known.
 """
 
 from __future__ import annotations
@@ -20,8 +15,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from stash.core.errors import UserError
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
@@ -30,9 +23,6 @@ from stash.market.replaying import UncoveredError, data_home, play
 from stash.predict.draws import Array
 from stash.spot.policies.policies import Bools
 
-MAX_EXACT = 1_200
-"""Intervals times offers that are solved as a MILP."""
-_SECONDS, _GAP = 10.0, 5e-4
 _PRICES = 60
 """Of a sample, that are tried until the best one is known to a millionth."""
 
@@ -46,7 +36,6 @@ class Foreseen:
     """Dollars that no course goes below; ``None``: none is done in time."""
     dollars: float | None
     """Of a course that was found and replayed; ``None``: none."""
-    method: str
     earliest: float | None
     """Seconds that the fastest course takes; ``None``: none is done."""
 
@@ -82,23 +71,15 @@ class _Grid:
     """Which of the market's each offer is."""
 
 
-def foresee(market: JobMarket, start: float, end: float, exact: bool | None = None) -> Foreseen:
-    """The least cost of the job from ``start``, done by ``end``; ``exact`` forces the MILP, or its relaxation."""
+def foresee(market: JobMarket, start: float, end: float) -> Foreseen:
+    """The least cost of the job from ``start``, done by ``end``."""
     grid = _grid(market, start, min(end, float(market.trace.end)))
     fastest = _earliest(grid)
     if fastest is None:
-        return Foreseen(start, None, None, "none is done in time", None)
-    small = grid.there.size <= MAX_EXACT if exact is None else exact
+        return Foreseen(start, None, None, None)
     bound, held = _bounded(grid)
-    method, course = "Lagrange", _followed(market, grid, _of_intervals(grid, held), start, end)
-    if small:
-        solved = _milp(grid)
-        if solved is not None:
-            bound, method = max(bound, solved[0]), "MILP"
-            other = _followed(market, grid, solved[1], start, end)
-            if other is not None and (course is None or other < course):
-                course = other
-    return Foreseen(start, max(bound, 0.0), course, method, fastest - start)
+    course = _followed(market, grid, _of_intervals(grid, held), start, end)
+    return Foreseen(start, max(bound, 0.0), course, fastest - start)
 
 
 def _grid(market: JobMarket, start: float, end: float) -> _Grid:
@@ -158,9 +139,6 @@ def _earliest(grid: _Grid) -> float | None:
         most = after
         idle = max(idle, float(after.max()))
     return None
-
-
-# By Lagrange
 
 
 def _bounded(grid: _Grid) -> tuple[float, list[int]]:
@@ -236,78 +214,6 @@ def _path(grid: _Grid, worth: float) -> tuple[float, list[int], float]:
     return total, held, float(done)
 
 
-# By HiGHS
-
-
-def _milp(grid: _Grid) -> tuple[float, list[_Stretch]] | None:
-    """(bound, course), or ``None`` where HiGHS found no course in its time."""
-    offers, intervals = grid.there.shape
-    size = offers * intervals
-    away = sorted({region for region, dollars in zip(grid.region, grid.abroad, strict=True) if dollars > 0})
-    fare = [max(d for r, d in zip(grid.region, grid.abroad, strict=True) if r == each) for each in away]
-    width = 3 * size + offers + len(away)
-
-    def u(o: int, j: int) -> int:
-        return int(o * intervals + j)
-
-    rows: list[tuple[list[int], list[float], float, float]] = []
-    columns, values = list(range(size)), np.repeat(grid.rate, intervals).tolist()
-    columns += [size + each for each in range(size)]
-    values += np.repeat(-grid.rate * grid.idle, intervals).tolist()
-    columns += [3 * size + each for each in range(offers)]
-    values += grid.back.tolist()
-    rows.append((columns, values, grid.samples, np.inf))
-    rows.append(([3 * size + each for each in range(offers)], [1.0] * offers, 0.0, 1.0))
-    for o in range(offers):
-        if grid.abroad[o] > 0:
-            there = 3 * size + offers + away.index(grid.region[o])
-            for j in range(intervals):
-                rows.append(([size + u(o, j), there], [1.0, -1.0], -np.inf, 0.0))
-        starts = [size + u(o, j) for j in range(intervals)]
-        rows.append(([3 * size + o, *starts], [1.0, *[-1.0] * intervals], -np.inf, 0.0))
-        for j in range(intervals):
-            length, held, began, before = float(grid.length[j]), u(o, j), size + u(o, j), 2 * size + u(o, j)
-            rows.append(([held, began, before], [1.0, -length, -length], -np.inf, 0.0))
-            if j + 1 < intervals:
-                after = 2 * size + u(o, j + 1)
-                rows.append(([after, before, began], [1.0, -1.0, -1.0], -np.inf, 0.0))
-                rows.append(([held, before, after], [1.0, -length, -length], -length, np.inf))
-    for j in range(intervals):
-        rows.append(([u(o, j) for o in range(offers)], [1.0] * offers, -np.inf, float(grid.length[j])))
-        rows.append(([2 * size + u(o, j) for o in range(offers)], [1.0] * offers, -np.inf, 1.0))
-    lengths = np.where(grid.there, grid.length, 0.0).ravel()
-    binary = np.concatenate([grid.there.ravel(), _spans(grid).ravel()]).astype(float)
-    found = milp(
-        np.concatenate([grid.price.ravel(), np.zeros(2 * size + offers), fare]),
-        integrality=np.concatenate([np.zeros(size), np.ones(2 * size), np.zeros(offers), np.ones(len(away))]),
-        bounds=Bounds(0, np.concatenate([lengths, binary, np.ones(offers + len(away))])),
-        constraints=_constraint(rows, width),
-        options={"time_limit": _SECONDS, "mip_rel_gap": _GAP},
-    )
-    bound = getattr(found, "mip_dual_bound", None)
-    if found.x is None or bound is None:
-        return None
-    seconds = found.x[:size].reshape(offers, intervals)
-    spans = found.x[2 * size : 3 * size].reshape(offers, intervals) > 0.5
-    return float(bound), _of_seconds(grid, seconds, spans)
-
-
-def _spans(grid: _Grid) -> Bools:
-    """Whether a lease may go on from the interval before."""
-    spans: Bools = grid.there.copy()
-    spans[:, 0] = False
-    spans[:, 1:] &= grid.there[:, :-1]
-    return spans
-
-
-def _constraint(rows: list[tuple[list[int], list[float], float, float]], width: int) -> LinearConstraint:
-    numbers = np.repeat(np.arange(len(rows)), [len(row[0]) for row in rows])
-    columns = np.concatenate([row[0] for row in rows])
-    values = np.concatenate([row[1] for row in rows])
-    matrix = coo_array((values, (numbers, columns)), shape=(len(rows), width)).tocsr()
-    return LinearConstraint(matrix, np.array([row[2] for row in rows]), np.array([row[3] for row in rows]))
-
-
 # A course replayed: what it really comes to
 
 
@@ -330,30 +236,6 @@ def _of_intervals(grid: _Grid, held: list[int]) -> list[_Stretch]:
         elif offer >= 0:
             found.append(_Stretch(begin, end, offer))
     return found
-
-
-def _of_seconds(grid: _Grid, seconds: Array, spans: Bools) -> list[_Stretch]:
-    """The stretches of u and c: what goes on from before stands first in its interval, what goes on after it last."""
-    parts: list[_Stretch] = []
-    for number in range(len(grid.length)):
-        begin, end = float(grid.edges[number]), float(grid.edges[number + 1])
-        here = list(np.flatnonzero(seconds[:, number] > 1e-6).tolist())
-        after = spans[:, number + 1] if number + 1 < len(grid.length) else np.zeros(len(grid.rate), dtype=bool)
-        here.sort(key=lambda offer: (not spans[offer, number], bool(after[offer])))
-        for offer in here:
-            lasts = float(seconds[offer, number])
-            if after[offer] and not spans[offer, number]:
-                parts.append(_Stretch(end - lasts, end, offer))
-            else:
-                parts.append(_Stretch(begin, begin + lasts, offer))
-                begin += lasts
-    joined: list[_Stretch] = []
-    for part in parts:
-        if joined and joined[-1].offer == part.offer and abs(joined[-1].end - part.begin) < 1e-3:
-            joined[-1] = replace(joined[-1], end=part.end)
-        else:
-            joined.append(part)
-    return joined
 
 
 def _followed(market: JobMarket, grid: _Grid, course: list[_Stretch], start: float, end: float) -> float | None:

@@ -28,7 +28,6 @@ PARTS = (
     "lost work",
     "idle GPUs",
     "rounding",
-    "probes",
     "egress",
     "storage",
 )

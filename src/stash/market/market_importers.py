@@ -1,11 +1,9 @@
-"""Markets that others wrote down, as traces: AWS's price changes, Azure's daily tables, pings, SkyPilot's ticks, the
-catalog's own prices. Each says where it is from; what an importer cannot place it counts, and never guesses.
+"""Markets that others wrote down, as traces: AWS's price changes, SkyPilot's ticks, the catalog's own
+prices. Each says where it is from; what an importer cannot place it counts, and never guesses.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections import Counter
@@ -23,12 +21,12 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
-from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, merged, stamp, trace_of
+from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp, trace_of
 from stash.spot.market_files import read_obtainable
 
-_MAX_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 _DESCRIBED = "docs/market.md says what can be imported"
-_CONFIRM = 12 * HOUR
+CONFIRM_SECONDS = 12 * HOUR
 """What was watched all the time is said again so often."""
 
 
@@ -41,7 +39,7 @@ class Imported:
 
 
 @dataclass
-class _Table:
+class MarketRows:
     """Rows on their way into a trace."""
 
     source: str
@@ -68,7 +66,7 @@ class _Table:
         return trace_of(list(self.numbers), *columns, *values, max_gap, (self.source,))
 
 
-def _seconds(text: str) -> float:
+def utc_seconds(text: str) -> float:
     """Of a time in UTC unless it says otherwise; raises ValueError."""
     when = datetime.fromisoformat(re.sub(r"\.\d+", "", text.strip()).replace("Z", "+00:00"))
     return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
@@ -79,13 +77,13 @@ def _seconds(text: str) -> float:
 
 def import_aws(paths: Iterable[Path], source: str) -> Imported:
     """JSON files, or folders of them; raises UserError. Only Linux's prices are taken."""
-    table, other, newest = _Table(source), 0, 0.0
+    table, other, newest = MarketRows(source), 0, 0.0
     files = _files(paths, ".json")
     for file in files:
         for entry in _history(file):
             try:
                 zone, kind = str(entry["AvailabilityZone"]), str(entry.get("ProductDescription", "Linux/UNIX"))
-                price, at = float(entry["SpotPrice"]), _seconds(str(entry["Timestamp"]))
+                price, at = float(entry["SpotPrice"]), utc_seconds(str(entry["Timestamp"]))
                 instance = str(entry["InstanceType"])
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
@@ -106,7 +104,7 @@ def import_aws(paths: Iterable[Path], source: str) -> Imported:
 
 def _history(file: Path) -> list[Mapping[str, Any]]:
     try:
-        data = json.loads(text_of(file, "the price history", _DESCRIBED, _MAX_BYTES))
+        data = json.loads(text_of(file, "the price history", _DESCRIBED, MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{file} is no JSON, or not all of it; get it again with `aws ec2 describe-spot-price-history`"
@@ -131,116 +129,12 @@ def _files(paths: Iterable[Path], ending: str) -> list[Path]:
     return found
 
 
-# The logs of DISPA'20 (stanford-futuredata/training_on_a_dime, MIT licence)
-
-_AZURE_DATE = "%m/%d/%Y"
-_AZURE_REGIONS = {
-    "us_east": "eastus", "us_north_central": "northcentralus", "us_south_central": "southcentralus",
-}  # fmt: skip
-"""The files' names, and Azure's, as the catalog has them; types, too, are called as there."""
-_AWS_TYPES = {("v100", 1): "p3.2xlarge", ("v100", 4): "p3.8xlarge", ("v100", 8): "p3.16xlarge"}
-_AWS_TYPES |= {("k80", 1): "p2.xlarge", ("k80", 8): "p2.8xlarge", ("k80", 16): "p2.16xlarge"}
-_PING = re.compile(
-    r"\[(?P<at>[^\]]+)\] (?:Created instance (?P<new>\S+) with (?P<count>\d+) GPU\(s\) of type (?P<gpu>\S+) in zone "
-    r"(?P<zone>\S+)|Instance (?P<id>\S+) (?P<state>running|not running) in zone (?P<where>\S+)|Instance with "
-    r"(?P<failed_count>\d+) GPU\(s\) of type (?P<failed_gpu>\S+) creation failed)"
-)
-
-
-def import_dispa(folder: Path, regions: Sequence[str] = ("us-east-1",)) -> Imported:
-    """The folder ``logs``: AWS's prices in ``regions`` (none: all), Azure's tables, pings; raises UserError."""
-    source = f"stanford-futuredata/training_on_a_dime {folder.name}, MIT licence"
-    costs = folder / "aws" / "cost"
-    if not costs.is_dir():
-        raise UserError(f"{folder} is not the folder logs of training_on_a_dime: there is no aws/cost in it")
-    there = sorted(each.name for each in costs.iterdir() if each.is_dir())
-    missing = next((each for each in regions if each not in there), None)
-    if missing is not None:
-        raise UserError(f"--regions {missing}: the logs have {listed(there, 20)}")
-    prices = import_aws([costs / each for each in regions or there], source)
-    parts, notes = [prices.trace], list(prices.notes)
-    azure = sorted((folder / "azure" / "cost").glob("*.csv"))
-    if azure:
-        parts.append(_azure(azure, source))
-    for pings in sorted((folder / "aws" / "availability").glob("*.out")):
-        found, unplaced = _pings(pings, source)
-        parts.append(found)
-        if unplaced:
-            notes.append(f"{pings.name}: {unplaced} failed starts could be in several zones and are left out")
-    return Imported(merged(parts), notes)
-
-
-def _azure(files: Sequence[Path], source: str) -> MarketTrace:
-    table, last = _Table(source), 0.0
-    for file in files:
-        rows = list(csv.reader(io.StringIO(text_of(file, "Azure's prices", _DESCRIBED))))
-        for number, row in enumerate(rows[1:], 2):
-            try:
-                at = datetime.strptime(row[0], _AZURE_DATE).replace(tzinfo=timezone.utc).timestamp()
-                for instance, cell in zip(rows[0][1:], row[1:], strict=False):
-                    if cell.strip():
-                        region = _AZURE_REGIONS.get(file.stem, file.stem)
-                        offer = MarketOffer("azure", region, "", "Standard_" + instance.replace(" ", "_"), "spot")
-                        table.add(offer, at, float(cell.replace("$", "").replace(",", "")))
-                        last = max(last, at)
-            except (ValueError, IndexError) as error:
-                raise UserError(f"{file}:{number}: {error}; a line begins with a date like 2/24/2020") from error
-    table.end(last + DAY)
-    return table.trace()
-
-
-def _pings(file: Path, source: str) -> tuple[MarketTrace, int]:
-    """What was seen of each machine that was kept running; failed starts whose zone is not said, and not certain."""
-    table = _Table(source)
-    kinds: dict[str, tuple[str, int, str]] = {}
-    alive: dict[tuple[str, int, str], str] = {}
-    states: dict[tuple[str, int, str], tuple[float, int]] = {}
-    unplaced = 0
-    lines = text_of(file, "the pings", _DESCRIBED, _MAX_BYTES).splitlines()
-    for line in lines:  # which zones there are, is said only of machines that came
-        match = _PING.match(line)
-        if match and match["new"]:
-            kinds[match["new"]] = (match["gpu"].removeprefix("nvidia-tesla-"), int(match["count"]), match["zone"])
-    zones = sorted({zone for _, _, zone in kinds.values()})
-    for line in lines:
-        match = _PING.match(line)
-        if match is None:
-            continue
-        at = _seconds(match["at"])
-        if match["failed_gpu"]:
-            gpu, count = match["failed_gpu"].removeprefix("nvidia-tesla-"), int(match["failed_count"])
-            free = [(gpu, count, zone) for zone in zones if (gpu, count, zone) not in alive]
-            if len(free) != 1:
-                unplaced += 1
-                continue
-            slot, there = free[0], 0
-        elif match["new"]:
-            slot, there = kinds[match["new"]], 1
-            alive[slot] = match["new"]
-        elif match["id"] in kinds:
-            slot, there = kinds[match["id"]], int(match["state"] == "running")
-            if there == 0 and alive.get(slot) == match["id"]:
-                del alive[slot]
-        else:
-            continue
-        before = states.get(slot)
-        instance = _AWS_TYPES.get(slot[:2])
-        if instance is None:
-            continue
-        if before is None or before[1] != there or at - before[0] >= _CONFIRM:
-            zone = slot[2]
-            table.add(MarketOffer("aws", zone[:-1], zone, instance, "spot"), at, None, there)
-            states[slot] = (at, there)
-        last = at
-    if table.at:
-        table.end(last + 1)
-    return table.trace(), unplaced
-
-
 # SkyPilot's traces (skypilot-org/spot-traces): ticks in JSON, named after zone, GPU and count
 
+AWS_TYPES = {("v100", 1): "p3.2xlarge", ("v100", 4): "p3.8xlarge", ("v100", 8): "p3.16xlarge"}
+AWS_TYPES |= {("k80", 1): "p2.xlarge", ("k80", 8): "p2.8xlarge", ("k80", 16): "p2.16xlarge"}
 _GPU_TYPES = {
-    **{f"{gpu}_{count}": name for (gpu, count), name in _AWS_TYPES.items()},
+    **{f"{gpu}_{count}": name for (gpu, count), name in AWS_TYPES.items()},
     "intel_64": "r5.16xlarge",
     "c3-88": "c3-highcpu-88",
 }
@@ -261,7 +155,7 @@ def import_skypilot(
     such an offer in each region, always there. Both by instance.
     """
     files = _files(paths, ".json")
-    table = _Table("skypilot-org/spot-traces" + (", inverted" if inverted else ""))
+    table = MarketRows("skypilot-org/spot-traces" + (", inverted" if inverted else ""))
     notes: Counter[str] = Counter()
     ends: dict[MarketOffer, float] = {}
     fixed: dict[MarketOffer, tuple[float, float, float]] = {}
@@ -298,19 +192,19 @@ def import_skypilot(
 
 
 def _ticks(
-    table: _Table,
+    table: MarketRows,
     offer: MarketOffer,
     begin: float,
     gap: float,
     machines: Sequence[float],
     dollars: Sequence[float | None],
 ) -> None:
-    """A row for each change, and one every ``_CONFIRM``."""
+    """A row for each change, and one every ``CONFIRM_SECONDS``."""
     stated: tuple[float, float | None] | None = None
     stated_at = begin
     for number, now in enumerate(zip(machines, dollars, strict=True)):
         at = begin + number * gap
-        if now != stated or at - stated_at >= _CONFIRM:
+        if now != stated or at - stated_at >= CONFIRM_SECONDS:
             table.add(offer, at, now[1], now[0])
             stated, stated_at = now, at
 
@@ -321,7 +215,7 @@ def _named(file: Path) -> tuple[MarketOffer, float, bool]:
     if not kind or not zone:
         raise UserError(f"{file}: a trace is named like us-west-2a_v100_1.json: zone, GPU and count")
     dated = next((match for part in file.parts if (match := _DATED.search(part))), None)
-    begin = _seconds(_START)
+    begin = utc_seconds(_START)
     cloud = "gcp" if re.search(r"\d-[a-z]$", zone) else "aws"
     if dated is not None:
         cloud = dated["cloud"]
@@ -336,7 +230,7 @@ def _named(file: Path) -> tuple[MarketOffer, float, bool]:
 
 def import_catalog(catalog: Catalog, now: datetime) -> Imported:
     """What the catalog knows of prices over time: each price at its date, and today's until ``now``."""
-    table = _Table(f"the catalog ({', '.join(catalog.layers)})")
+    table = MarketRows(f"the catalog ({', '.join(catalog.layers)})")
     moment, undated = now.timestamp(), 0
     kinds: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
     for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01)):
@@ -345,10 +239,10 @@ def import_catalog(catalog: Catalog, now: datetime) -> Imported:
         if offer.as_of is None or len(offer.as_of) != 10:
             undated += 1
             continue
-        begin = min(_seconds(offer.as_of), moment - 1)
+        begin = min(utc_seconds(offer.as_of), moment - 1)
         if offer.kind == "prior":
             ended = re.search(r"until (\d{4}-\d\d-\d\d)", offer.notes)
-            end = _seconds(ended[1]) if ended else begin + DAY
+            end = utc_seconds(ended[1]) if ended else begin + DAY
             for at in np.arange(begin, end, DAY).tolist():
                 table.add(named, at, offer.dollars_per_hour)
         else:
@@ -415,7 +309,7 @@ def _asked(
 
 
 def _look(prices: Iterable[tuple[MarketOffer, float]], now: datetime) -> MarketTrace:
-    table = _Table("stash market record")
+    table = MarketRows("stash market record")
     for named, dollars in prices:
         table.add(named, now.timestamp(), dollars)
     if not table.at:

@@ -9,21 +9,19 @@ from typing import Literal, get_args
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.market.decisions import Objective
-from stash.market.job_collections import GOALS, CollectionGoal
 from stash.market.jobs import Known, MarketJob
 from stash.market.market_rules import DEFAULT
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 _JOB, _MAY, _GOAL, _SHOWN = "The job", "What may be rented", "What is wanted", "What is shown"
-MAX_STARTS = 200
-ImportKind = Literal["dispa", "aws", "skypilot", "catalog"]
-_KINDS = ("dispa", "aws", "skypilot", "catalog")
+ImportKind = Literal["aws", "skypilot", "catalog"]
+_KINDS = ("aws", "skypilot", "catalog")
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(",") if each.strip())
     if not names:
-        raise UnitError("name some, like stay,daily,break-even")
+        raise UnitError("name some, like stay,daily,look-ahead")
     return names
 
 
@@ -38,13 +36,12 @@ def _priced(text: str) -> tuple[str, float]:
 class MarketImportOptions(Options):
     """One call of ``stash market import``."""
 
-    kind: ImportKind = argument("KIND", "dispa, aws, skypilot or catalog.", parsers.one_of(_KINDS))
+    kind: ImportKind = argument("KIND", "aws, skypilot or catalog.", parsers.one_of(_KINDS))
     paths: tuple[Path, ...] = argument(
         "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
     )
-    output: Path | None = option("FILE", "Where the market goes: .market.csv[.gz] or .market.parquet.", Path,
+    output: Path | None = option("FILE", "Where the market goes: .market.csv or .market.csv.gz.", Path,
         "--output", "-o")  # fmt: skip
-    regions: tuple[str, ...] | None = option("NAMES", "Of dispa's AWS logs; else us-east-1.", parsers.names)
     inverted: bool = flag("SkyPilot's ticks count what could not be had, as its authors' simulator reads them.")
     spot_price: tuple[tuple[str, float], ...] = option(
         "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
@@ -58,8 +55,6 @@ class MarketImportOptions(Options):
     def check(self) -> None:
         if self.kind != "catalog" and not self.paths:
             raise UserError(f"what is to be imported? Name files or folders: stash market import {self.kind} PATH")
-        if self.kind == "dispa" and len(self.paths) != 1:
-            raise UserError("dispa's logs are one folder: stash market import dispa training_on_a_dime/logs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +100,6 @@ class ReplayOptions(Options):
     )
     cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names, panel=_MAY)
     region: tuple[str, ...] | None = option("NAMES", "Like us-east-1.", parsers.names, panel=_MAY)
-    stay: str | None = option(
-        "TYPE", "What the policy stay holds; else the profiled type, or the job's first with one GPU.", panel=_MAY
-    )
     watched_only: bool = flag("Take nothing to be there that nobody saw to be there.", panel=_MAY)
     instances: Path | None = option(
         "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
@@ -149,15 +141,10 @@ class BacktestOptions(ReplayOptions):
     markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
     policy: tuple[str, ...] = option(
         "NAME,…",
-        "stay, gpu-type, packed, multi-cloud, daily, break-even, look-ahead:6h, spot-wait, safety-net, "
-        "uniform-progress, multi-region.",
+        "stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
         _names, default=",".join(DEFAULT), panel=_GOAL,
     )  # fmt: skip
     starts: str = option("HOW", "How often a run begins: daily, hourly, 6h …", default="daily", panel=_GOAL)
-    most_starts: int = option(
-        "N", "Runs at most, spread evenly.", parsers.whole(1, 10_000), default=str(MAX_STARTS), panel=_GOAL
-    )
-    no_hindsight: bool = flag("Leave out the least that was possible, which takes longest.", panel=_SHOWN)
     json: bool = json_flag(panel=_SHOWN)
     output: Path | None = option(
         "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", Path, "--output",
@@ -173,31 +160,8 @@ class MoveOptions(ReplayOptions):
         "MARKET...", "What was recorded; today's catalog is added to it.", Path, many=True, default=None
     )
     on: str | None = option("PLACE", "What is rented now, like p3.2xlarge@us-east-1a; else nothing is.")
-    policy: str = option("NAME,…", "One policy: break-even, daily, look-ahead:6h …", default="break-even")
+    policy: str = option("NAME,…", "One policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
     output: Path | None = option("FILE", "Where a move's SkyPilot task goes; else it is shown.", Path, "--output",
         "-o")  # fmt: skip
     apply: bool = flag("Start the move: run the command that is printed.")
     json: bool = json_flag()
-
-
-@dataclass(frozen=True, kw_only=True)
-class AssignOptions(Options):
-    """One call of ``stash market assign``."""
-
-    jobs: Path = argument("JOBS.csv", "job,instance,samples_per_second,samples,machines,deadline,budget.", Path)
-    quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
-        many=True,
-    )  # fmt: skip
-    goal: CollectionGoal = option("GOAL", "cost, makespan or work-per-dollar.", parsers.one_of(GOALS), default="cost")
-    market: Path | None = option("FILE", "Prices: the last of this market; else today's catalog.", Path)
-    spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
-    )
-    json: bool = json_flag()
-
-    def check(self) -> None:
-        if not self.quota:
-            raise UserError(
-                "--quota is missing: say how many of which types may be rented, like --quota p3.2xlarge=4"
-            )

@@ -66,29 +66,6 @@ def _daily(
     return answer, again if every else now
 
 
-def _break_even(now: float, state: JobState, board: OfferBoard, memory: tuple[float, float, float] | None) -> Any:
-    """Ski rental: move to the best offer b when Σ max(0, r_now − r_b) · samples since the last move reaches M.
-
-    Between changes prices stand still, so the sum grows along a line, and the moment when it reaches M is known. Pays
-    at most twice what the best single move would have, if prices did not come back (Karlin et al., 1988). Memory:
-    samples done when asked last, the sum until then, and what each sample since cost more than on the best.
-    """
-    best = board.best()
-    if state.offer is None:
-        return (Wait(), None) if best < 0 else (MoveTo(best), (state.done, 0.0, 0.0))
-    done, lost, gain = memory or (state.done, 0.0, 0.0)
-    lost += gain * max(state.done - done, 0.0)
-    gain = 0.0 if best < 0 else max(float(board.costs[state.offer] - board.costs[best]), 0.0)
-    remembered = (state.done, lost, gain)
-    if gain == 0.0:
-        return Stay(), remembered
-    cost = board.move_cost(state.offer, best)
-    if lost < cost * (1 - 1e-12):
-        reached = max(now, state.ready) + (cost - lost) / (gain * float(board.rates[state.offer]))
-        return Stay(until=reached), remembered
-    return (MoveTo(best), (state.done, 0.0, 0.0)) if gain * state.left > cost else (Stay(), remembered)
-
-
 def _look_ahead(
     now: float, state: JobState, board: OfferBoard, memory: Any, horizon: float
 ) -> tuple[PolicyAnswer, Any]:
@@ -120,11 +97,6 @@ def daily(every: float = DAY) -> Policy:
     return Policy(name, partial(_daily, every=every), None, f"the cheapest for a sample of everything, again {text}")
 
 
-def break_even() -> Policy:
-    """Move when staying has cost as much as moving would."""
-    return Policy("break-even", _break_even, None, "move when staying has cost as much as moving does")
-
-
 def look_ahead(horizon: float) -> Policy:
     """Move when a horizon at today's prices saves more than moving costs."""
     text = f"move when {horizon / HOUR:g} h at today's prices save more than moving costs"
@@ -133,11 +105,8 @@ def look_ahead(horizon: float) -> Policy:
 
 # Names, as ``--policy`` takes them
 
-NAMES = (
-    "stay", "gpu-type", "packed", "multi-cloud", "daily", "break-even", "look-ahead", "spot-wait", "safety-net",
-    "uniform-progress", "multi-region",
-)  # fmt: skip
-DEADLINE_NAMES = NAMES[7:]
+NAMES = ("stay", "gpu-type", "packed", "multi-cloud", "daily", "look-ahead", "spot-wait", "uniform-progress")
+DEADLINE_NAMES = NAMES[6:]
 DEFAULT = NAMES[:6]
 
 
@@ -163,7 +132,7 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     if base == "daily":
         text = option.removeprefix("every=")
         return daily(DAY if not option else 0.0 if text == "change" else _seconds(name, text))
-    return break_even() if base == "break-even" else look_ahead(_seconds(name, option or "6h"))
+    return look_ahead(_seconds(name, option or "24h"))
 
 
 def _seconds(name: str, text: str) -> float:

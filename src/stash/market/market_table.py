@@ -1,4 +1,4 @@
-"""Markets as files: ``*.market.csv[.gz]`` by hand or by a program, Parquet through DuckDB.
+"""Markets as files: ``*.market.csv[.gz]``, by hand or by a program.
 
 Header comments say the version, the sources and ``max_gap``; then a row for each change, in order of time:
 
@@ -40,7 +40,6 @@ COLUMNS = ("at", "cloud", "region", "zone", "instance", "kind", "usd_per_hour", 
 KINDS = ("spot", "on-demand")
 MAX_GAP = 36 * HOUR
 """Where a file says nothing: AWS states every price once a day at least, and of a day some come hours late."""
-CSV, PARQUET = (".market.csv", ".market.csv.gz"), ".market.parquet"
 EXAMPLE = "2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,"
 _LARGE = 8 * 2**20
 """Bytes from which on DuckDB reads a table: a second's work for Python."""
@@ -51,8 +50,6 @@ _CURRENCIES = {"eur", "gbp", "jpy", "cny", "inr", "chf", "€", "£", "¥"}
 def read_market(path: str | Path) -> MarketTrace:
     """The market in a file; raises UserError, with line and column where a line is wrong."""
     file = Path(path)
-    if file.name.endswith(".parquet"):
-        return _read_parquet(file)
     try:
         with opened_regular(file) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -288,32 +285,6 @@ def _unmasked(column: Any) -> Array:
     return np.asarray(np.ma.filled(np.ma.asarray(column, dtype=float), np.nan))
 
 
-def _read_parquet(file: Path) -> MarketTrace:
-    """Raises UserError."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError(f"{file}: Parquet is read by DuckDB; pip install 'stash-ddl[store]', or give a CSV") from None
-    try:
-        with duckdb.connect(":memory:") as connection:
-            names = [str(row[0]) for row in connection.execute(
-                "SELECT column_name FROM (DESCRIBE SELECT * FROM read_parquet(?))", [str(file)]
-            ).fetchall()]  # fmt: skip
-            metadata = dict(connection.execute(
-                "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(file)]
-            ).fetchall())  # fmt: skip
-        _check_names(names, file, 1)
-        rows = _queried(duckdb, "read_parquet(?)", file, set(names), 'epoch("at")')
-    except duckdb.Error as error:
-        raise UserError(f"{file} is no market in Parquet ({one_line(error)}); {_described()}") from error
-    order = np.argsort(rows.at, kind="stable")
-    rows = _Rows(rows.offers, rows.offer[order], rows.at[order], rows.price[order], rows.available[order])
-    head = _Head(
-        0, (), float(metadata.get("max_gap", MAX_GAP)), tuple(filter(None, metadata.get("sources", "").split("\n")))
-    )
-    return _trace(rows, head, str(file))
-
-
 def _trace(rows: _Rows, head: _Head, file: str) -> MarketTrace:
     if not len(rows.at):
         raise UserError(f"{file} has no rows; {_described()}")
@@ -358,30 +329,3 @@ def written(trace: MarketTrace, path: Path) -> bytes:
     """The bytes of a file of that name, ``.csv`` or ``.csv.gz``."""
     text = "".join(content(trace)).encode()
     return gzip.compress(text, 6, mtime=0) if path.name.endswith(".gz") else text
-
-
-def write_parquet(trace: MarketTrace, path: Path) -> None:
-    """The same as Parquet; raises UserError without DuckDB."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError("Parquet is written by DuckDB; pip install 'stash-ddl[store]', or name a .csv.gz") from None
-    offer, at, price, available = stated_rows(trace)
-    with duckdb.connect(":memory:") as connection:
-        given = {"offer": offer, "moment": at, "price": price, "available": available}
-        names = {"offer": np.arange(len(trace.offers))}
-        names |= {each: np.array([getattr(one, each) for one in trace.offers]) for each in COLUMNS[1:6]}
-        connection.register("given", given)
-        connection.register("named", names)
-        metadata = ", ".join((f"max_gap: '{trace.max_gap:.0f}'", "sources: " + _quoted("\n".join(trace.sources))))
-        connection.execute(
-            f'COPY (SELECT make_timestamptz(moment * 1000000) AS "at", {", ".join(COLUMNS[1:6])}, '
-            "CASE WHEN isnan(price) THEN NULL ELSE price END AS usd_per_hour, "
-            "CASE WHEN isnan(available) THEN NULL ELSE CAST(available AS INTEGER) END AS available "
-            f"FROM given JOIN named USING (offer) ORDER BY moment) TO {_quoted(str(path))} "
-            f"(FORMAT parquet, KV_METADATA {{{metadata}}})"
-        )
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -153,15 +153,6 @@ class MarketTrace:
         return int(min(ends.max(), NEVER)) if len(ends) else 0
 
     @cached_property
-    def last_prices(self) -> Array:
-        """The last price that each offer was seen at; NaN where none was: ``[offers]``."""
-        found = np.full(len(self.offers), np.nan)
-        known = ~np.isnan(self.price)
-        number = np.repeat(np.arange(len(self.offers)), np.diff(self.first))
-        found[number[known]] = self.price[known]
-        return found
-
-    @cached_property
     def changes(self) -> Integers:
         """Every moment at which a piece begins, once each, ascending."""
         found = np.unique(self.at)

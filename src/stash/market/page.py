@@ -224,9 +224,7 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
     runs = np.array([run.dollars for run in found.played[line.name]])
     parts = line.parts
     stalls = sum(value for name, value in parts.items() if name in STALLS and name != "compute")
-    waste = sum(
-        parts.get(name, 0.0) for name in ("boot", "download", "checkpoints", "lost work", "rounding", "probes")
-    )
+    waste = sum(parts.get(name, 0.0) for name in ("boot", "download", "checkpoints", "lost work", "rounding"))
     late = "-" if found.deadline is None else f"{line.late} of {len(runs)}"
     regret = "unknown" if line.regret is None else _percent(line.regret)
     known = any(rate.stalls for rate in found.market.job.rates.values())
@@ -313,10 +311,6 @@ def _how(found: Backtest) -> Iterator[str]:
     )
     if lacking:
         yield f"Not counted, as no source says it: {'; '.join(lacking)}."
-    known = [each for each in found.foreseen if each.bound is not None]
-    if known:
-        exact = sum(each.method == "MILP" for each in known)
-        yield f"Hindsight: {counted(exact, 'start')} solved as a MILP, {len(known) - exact} bounded by Lagrange."
 
 
 def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
@@ -366,7 +360,6 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
                 "bound": each.bound,
                 "dollars": each.dollars,
                 "gap": each.gap,
-                "method": each.method,
                 "earliest_seconds": each.earliest,
             }
             for each in found.foreseen

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stash.core.errors import StashError, UserError, one_line
-from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, ProbeOffers, Stay, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.market.leases import End, Lease, LeaseBill, bill_of, lease_of
 from stash.market.market_trace import HOUR, MarketOffer, stamp
 
@@ -96,7 +96,6 @@ class _Run:
 
     def _ask(self) -> tuple[float, bool]:
         """Let the policy decide, do it, and say until when nothing is to be asked."""
-        probed: dict[int, bool] = {}
         while True:
             self.asked += 1
             if self.asked > _MAX_ASKED:
@@ -105,15 +104,8 @@ class _Run:
                 )
             home = next(iter(self.copies), None)
             board = OfferBoard(self.market, self.now, self.copies, home)
-            state = self._state(probed)
+            state = self._state()
             answer, self.memory = self._decided(state, board)
-            if isinstance(answer, ProbeOffers):
-                new = [each for each in answer.offers if each not in probed]
-                if not new:
-                    raise UserError(f"policy {self.policy.name} probes the same offers again at {stamp(self.now)}")
-                for offer in new:
-                    probed[offer] = self._probe(offer, board)
-                continue
             self.revoked, before = False, self.lease
             self._do(answer, board)
             if answer.until > self.now:
@@ -121,7 +113,7 @@ class _Run:
             if self.lease is before:  # nothing has happened, so nothing else is to be asked yet
                 return self.now + 1.0, answer.changes
 
-    def _decided(self, state: JobState, board: OfferBoard) -> tuple[Stay | MoveTo | Wait | ProbeOffers, Any]:
+    def _decided(self, state: JobState, board: OfferBoard) -> tuple[PolicyAnswer, Any]:
         try:
             found, memory = self.policy.decide(self.now, state, board, self.memory)
         except UserError as error:
@@ -131,14 +123,14 @@ class _Run:
         except Exception as error:  # anybody's code
             why = f"{type(error).__name__}: {one_line(error)}"
             raise UserError(f"policy {self.policy.name} failed at {stamp(self.now)}: {why}") from error
-        if not isinstance(found, (Stay, MoveTo, Wait, ProbeOffers)):
+        if not isinstance(found, (Stay, MoveTo, Wait)):
             raise UserError(
                 f"policy {self.policy.name} answered {type(found).__name__} at {stamp(self.now)}; answer Stay, "
-                "MoveTo, Wait or ProbeOffers, and the memory"
+                "MoveTo or Wait, and the memory"
             )
         return found, memory
 
-    def _state(self, probed: Mapping[int, bool]) -> JobState:
+    def _state(self) -> JobState:
         lease = self.lease
         done = saved = self.saved
         if lease is not None:
@@ -154,16 +146,7 @@ class _Run:
             self.now if lease is None else lease.granted,
             self.now if lease is None else lease.ready,
             self.revoked,
-            probed,
         )
-
-    def _probe(self, offer: int, board: OfferBoard) -> bool:
-        self._check(offer)
-        found = bool(board.there[offer])
-        if found and (self.lease is None or self.lease.offer != offer):
-            seconds = self.market.rules[offer].billed(1.0, False)
-            self.extra["probes"] += seconds * float(board.prices[offer]) / HOUR
-        return found
 
     def _check(self, offer: int) -> None:
         if not 0 <= offer < len(self.market.offers):
@@ -172,7 +155,7 @@ class _Run:
                 f"{len(self.market.offers) - 1}"
             )
 
-    def _do(self, answer: Stay | MoveTo | Wait, board: OfferBoard) -> None:
+    def _do(self, answer: PolicyAnswer, board: OfferBoard) -> None:
         if isinstance(answer, Stay):
             return
         held = None if self.lease is None else self.lease.offer

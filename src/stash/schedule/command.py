@@ -117,7 +117,7 @@ class TraceImportOptions(Options):
     """One call of ``stash schedule import``."""
 
     trace: Path = argument("TRACE", "A trace that somebody published, or what `sacct -P` prints.", Path)
-    format: str = option("NAME", "gavel, alibaba-2020, alibaba-2023, philly, helios or sacct.",
+    format: str = option("NAME", "gavel or sacct.",
                          parsers.one_of(tuple(FORMATS)), default=...)  # fmt: skip
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
     duration_on: str | None = option("TYPE", "The GPU on which a trace's times were, where it does not say.")
@@ -128,13 +128,15 @@ class TraceImportOptions(Options):
 
 
 def import_trace(options: TraceImportOptions) -> None:
-    """Make a table of jobs of a trace: Gavel's, Alibaba's, Philly's, Helios's, or your own Slurm's.
+    """Make a table of jobs of a trace: your own Slurm's, or Gavel's.
 
     stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
     """
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)
-    found = read_trace(options.trace, options.format, matrix, options.duration_on, options.models, options.seed)
+    found = read_trace(
+        options.trace, FORMATS[options.format], matrix, options.duration_on, options.models, options.seed
+    )
     text = jobs_text(found.jobs)
     if target is None:
         print(text, end="")
@@ -151,7 +153,6 @@ class _QueueOptions(_ClusterOptions):
 
     jobs: Path = argument("JOBS.csv", _JOBS, Path)
     throughputs: Path | None = option("FILE", _THROUGHPUTS, Path)
-    default_model: str | None = option("NAME", "Of jobs that have none.")
 
     def read(self) -> tuple[LabCluster, RateMatrix, JobsFile]:
         """The three files; raises UserError."""
@@ -163,7 +164,7 @@ class _QueueOptions(_ClusterOptions):
                 f"{self.cluster} -o {path}` makes one"
             )
         matrix = read_matrix(path)
-        return cluster, matrix, read_jobs(self.jobs, cluster, matrix, self.default_model)
+        return cluster, matrix, read_jobs(self.jobs, cluster, matrix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,10 +173,6 @@ class _RunOptions(_QueueOptions):
 
     round: float = option("TIME", "Of a round, after which others may run.", parsers.duration, default="6min")
     settle: float | None = option("TIME", "Between two allocations at least; else a round.", parsers.duration_or_zero)
-    restart: float | None = option("TIME", "To stop a job and start it elsewhere; else as the matrix says, or 45 s.",
-                                   parsers.duration_or_zero)  # fmt: skip
-    spreading: bool | None = option("yes|no", "Whether gangs over more nodes than they need are as slow as measured.",
-                                    parsers.on_or_off)  # fmt: skip
     failures: float | None = option("TIME", "Mean time between failures of one node; else none fails.",
                                     parsers.duration)  # fmt: skip
     seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
@@ -183,7 +180,7 @@ class _RunOptions(_QueueOptions):
                                     parsers.one_of(("gavel",)))  # fmt: skip
 
     def check(self) -> None:
-        given = self.given("settle", "restart", "spreading", "failures")
+        given = self.given("settle", "failures")
         if self.assume is not None and given:
             raise UserError(
                 f"--assume {self.assume} says already what {given[0]} would change; leave one of them out"
@@ -194,15 +191,8 @@ class _RunOptions(_QueueOptions):
         if self.assume is not None:
             return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
         return RunSettings(
-            round_seconds=self.round, settle_seconds=self.settle, spreading=self.spreading is not False,
-            restarts=self.restart != 0, node_mtbf=self.failures, seed=self.seed,
+            round_seconds=self.round, settle_seconds=self.settle, node_mtbf=self.failures, seed=self.seed
         )  # fmt: skip
-
-    def restarted(self, matrix: RateMatrix) -> RateMatrix:
-        """The matrix with what was said about restarts."""
-        if self.restart is None:
-            return matrix
-        return replace(matrix, restart=dict.fromkeys((model for model, _ in matrix.models), self.restart))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +202,7 @@ class ScheduleSimulateOptions(_RunOptions):
     policy: tuple[str, ...] = option(
         "NAME,…", "Of those in docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
+    blind: bool = flag("Have max-min, makespan and ftf take every type for each job's fastest.")
     runs: int = option("N", "Runs of each, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
     draw_rates: bool = flag("Draw every rate from its interval in each run.")
     output: Path | None = option("FILE", "Write the page too (.html or .md).", Path, "--output", "-o")
@@ -224,10 +215,10 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
+    policies = [POLICIES[name].blinded() if options.blind else POLICIES[name] for name in options.policy]
     found = compared(
-        read, cluster, options.restarted(matrix), options.policy, options.settings, options.runs, options.draw_rates,
-        options.assume,
-    )  # fmt: skip
+        read, cluster, matrix, policies, options.settings, options.runs, options.draw_rates, options.assume
+    )
     shown = page(found)
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
@@ -301,7 +292,6 @@ def economics(options: EconomicsOptions) -> None:
     stash schedule economics jobs.csv --cluster cluster.yaml --cloud p3.2xlarge --defect-at 15x --waiting '$5/h'
     """
     cluster, matrix, read = options.read()
-    matrix = options.restarted(matrix)
     if cluster.costs.hourly is None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"

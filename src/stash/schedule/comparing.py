@@ -12,7 +12,7 @@ from functools import partial
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.schedule.economics import CloudBurst, CloudPrice, Economics, burst, equilibrium
-from stash.schedule.job_policies import POLICIES
+from stash.schedule.job_policies import POLICIES, JobPolicy
 from stash.schedule.jobs_file import JobsFile
 from stash.schedule.matrix import RESTART, RateMatrix, demand_of
 from stash.schedule.metrics import ScheduleBounds, ScheduleFigures, bounds, figures, over_seeds
@@ -28,6 +28,7 @@ class PolicyComparison:
 
     cluster: LabCluster
     jobs: int
+    policies: Mapping[str, JobPolicy]
     settings: RunSettings
     restart: tuple[float, float]
     """Seconds, of the least and the most of the jobs' models."""
@@ -50,7 +51,7 @@ def compared(
     read: JobsFile,
     cluster: LabCluster,
     matrix: RateMatrix,
-    policies: Sequence[str],
+    policies: Sequence[JobPolicy],
     settings: RunSettings,
     runs: int,
     draw_rates: bool,
@@ -68,19 +69,20 @@ def compared(
     # What no run goes below, whatever it drew.
     fastest = {key: max((each.rates[key] for each in of_seed.values()), key=lambda rate: rate.value)
                for key in matrix.rates}  # fmt: skip
-    for name in policies:
+    for policy in policies:
         courses = []
-        drawn = draw_rates or settings.node_mtbf is not None or not POLICIES[name].aware
+        drawn = draw_rates or settings.node_mtbf is not None or not policy.aware
         for seed in seeds if drawn else seeds[:1]:  # else all runs are the same
             rates = of_seed[seed]
-            courses.append((simulate(read.jobs, cluster, rates, POLICIES[name], replace(settings, seed=seed)), rates))
-        found[name] = tuple(figures(course, cluster, rates) for course, rates in courses)
-        first[name] = shares_of(courses[0][0], cluster)
+            courses.append((simulate(read.jobs, cluster, rates, policy, replace(settings, seed=seed)), rates))
+        found[policy.name] = tuple(figures(course, cluster, rates) for course, rates in courses)
+        first[policy.name] = shares_of(courses[0][0], cluster)
     models = {job.model for job in read.jobs}
     restarts = [matrix.restart.get(model, RESTART) for model in models] if settings.restarts else [0.0]
     there = [job for job in read.jobs if job.submit <= 0]
     return PolicyComparison(
-        cluster=cluster, jobs=len(read.jobs), settings=settings, restart=(min(restarts), max(restarts)), runs=found,
+        cluster=cluster, jobs=len(read.jobs), policies={each.name: each for each in policies}, settings=settings,
+        restart=(min(restarts), max(restarts)), runs=found,
         bounds=bounds(read.jobs, cluster, replace(matrix, rates=fastest)), first_x=first, excluded=read.excluded,
         relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume, drawn=draw_rates,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from stash.core.errors import UserError
 from stash.schedule import queues, shares
 from stash.schedule.records import JobDemand, ShareAllocation
 
@@ -34,6 +35,8 @@ class JobPolicy:
     """What one more GPU brings, in words and unit; empty where it is the objective's."""
     aware: bool = True
     """Whether it knows that types differ."""
+    blind: bool = False
+    """Whether it is asked as if they did not."""
     seeded: bool = False
     backfills: bool = True
     """Whether jobs may start before one that does not fit."""
@@ -42,49 +45,43 @@ class JobPolicy:
         """Shares of time for these jobs; raises UserError for jobs that the policy cannot take."""
         if self.rule is None:
             raise ValueError(f"{self.name} chooses places, not shares")
+        if self.blind:
+            return shares.spread_over_types(demand, self.rule(shares.as_fastest(demand)))
         return queues.fifo(demand, seed) if self.seeded else self.rule(demand)
 
     def plain(self) -> JobPolicy:
         """As Gavel's code has it: max-min without water-filling."""
-        rules = {"max-min": shares.max_min, "max-min-blind": shares.max_min_blind}
-        return replace(self, rule=partial(rules[self.name], fill=False)) if self.name in rules else self
+        return replace(self, rule=partial(shares.max_min, fill=False)) if self.rule is shares.max_min else self
+
+    def blinded(self) -> JobPolicy:
+        """The same policy not knowing types; raises UserError where it decides by them."""
+        if not self.aware:
+            return self
+        if self.rule not in _BLINDABLE:
+            raise UserError(f"--blind is for max-min, makespan and ftf; {self.name} decides by types: leave it out")
+        text = f"{self.text}; taking every type for each job's fastest"
+        return replace(self, name=f"{self.name} blind", text=text, aware=False, blind=True)
 
 
-def _makespan_blind(demand: JobDemand) -> ShareAllocation:
-    return shares.blind(demand, shares.makespan(shares.as_fastest(demand)))
-
-
-def _fairness_blind(demand: JobDemand) -> ShareAllocation:
-    return shares.blind(demand, shares.finish_time_fairness(shares.as_fastest(demand)))
-
-
+_BLINDABLE = (shares.max_min, shares.makespan, shares.finish_time_fairness)
 _LEVEL, _T, _RHO = "times its equal share for the worst-off job", "seconds until all are finished", "worst ρ"
 _SOONER, _FAIRER = "seconds less until all are finished", "less of the worst ρ"
-_AS_FASTEST = "the same, taking all types for each job's fastest"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each
     for each in (
         JobPolicy("max-min", shares.max_min, "equal progress, measured in each job's equal share", objective=_LEVEL),
-        JobPolicy("max-min-blind", shares.max_min_blind, "the same, taking all types for equal", objective=_LEVEL,
-                  aware=False),
         JobPolicy("makespan", shares.makespan, "all finished as early as possible", by_work=True, objective=_T,
                   gain=_SOONER),
-        JobPolicy("makespan-blind", _makespan_blind, _AS_FASTEST, by_work=True, objective=_T, aware=False),
         JobPolicy("ftf", shares.finish_time_fairness, "the worst finish time against a share of one's own least",
                   by_work=True, objective=_RHO, gain=_FAIRER),
-        JobPolicy("ftf-blind", _fairness_blind, _AS_FASTEST, by_work=True, objective=_RHO, aware=False),
         JobPolicy("cost", shares.cheapest, "most work per dollar, deadlines kept", by_work=True,
                   objective="seconds of work, each on its fastest type, per dollar an hour",
                   gain="seconds of work a second"),
-        JobPolicy("cost-gavel", shares.cheapest_sum, "most steps per dollar added up, as Gavel's code has it",
-                  by_work=True, objective="steps a second per dollar an hour"),
         JobPolicy("fifo", queues.fifo, "first come first served, blind, no preemption, no backfill", by_work=True,
                   preempts=False, fills=False, aware=False, seeded=True, backfills=False),
         JobPolicy("fifo-aware", queues.fifo_aware, "first come first served, each on the fastest free type",
                   by_work=True, fills=False, backfills=False),
         JobPolicy("srtf", queues.shortest_remaining, "shortest remaining time first", fills=False, by_work=True),
-        JobPolicy("las-queues", queues.las_queues, "queues by service received, as Tiresias", fills=False,
-                  by_work=True, aware=False),
         JobPolicy("allox", queues.allox, "least mean completion time by matching, one-GPU jobs", by_work=True,
                   preempts=False, fills=False, backfills=False),
         JobPolicy("hadar", None, "prices of nodes that rise as they fill", fills=False, by_work=True),

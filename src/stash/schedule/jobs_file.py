@@ -68,11 +68,11 @@ class _Line:
             raise self.mistake(column, f"{error}; write seconds, or a time like 3h") from None
 
 
-def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix, default_model: str | None = None) -> JobsFile:
+def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     """The jobs at ``path``; raises UserError with line and column of the first mistake.
 
-    A job whose model and GPUs have no rate on this cluster is left out and named. One without a model gets
-    ``default_model``; ``hours_on TYPE`` becomes steps by the matrix.
+    A job whose model and GPUs have no rate on this cluster is left out and named. ``hours_on
+    TYPE`` becomes steps by the matrix.
     """
     lines = _lines(path)
     jobs, excluded, seen = [], [], dict[str, int]()
@@ -83,7 +83,7 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix, default_model
         if name in seen:
             raise line.mistake("job", f"{name} is also in line {seen[name]}; give each job its own name")
         seen[name] = line.number
-        found = _job(line, name, cluster, matrix, default_model)
+        found = _job(line, name, cluster, matrix)
         if isinstance(found, str):
             excluded.append((name, found))
         else:
@@ -126,16 +126,14 @@ def _lines(path: Path) -> list[_Line]:
     return [_Line(path, number, dict(zip(head, row, strict=False))) for number, row in filled]
 
 
-def _job(
-    line: _Line, name: str, cluster: LabCluster, matrix: RateMatrix, default_model: str | None
-) -> QueuedJob | str:
+def _job(line: _Line, name: str, cluster: LabCluster, matrix: RateMatrix) -> QueuedJob | str:
     """The job, or why it cannot run here."""
     gpus = line.number_of("gpus", 1)
     if gpus is None or gpus != int(gpus):
         raise line.mistake("gpus", f"{line.cells.get('gpus', '').strip() or 'nothing'} is no whole number of GPUs")
-    model = line.cells.get("model", "").strip() or default_model
+    model = line.cells.get("model", "").strip()
     if not model:
-        raise line.mistake("model", "the job has none; give one, or --default-model NAME for all that have none")
+        raise line.mistake("model", "the job has none; give it one")
     size = int(gpus)
     largest = int(cluster.counts.max())
     if size > largest:

@@ -153,9 +153,6 @@ def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix
         counts=cluster.counts,
         isolated=np.zeros(len(here)),
         running=np.array([kinds.get(job.on, -1) for job in here], dtype=np.int64),
-        attained=np.array(
-            [job.gpus * job.done / max(rates[number].max(), 1e-300) for number, job in enumerate(here)]
-        ),
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
         ids=there,

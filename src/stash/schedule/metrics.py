@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.special import stdtrit
 
 from stash.core.intervals import Interval
@@ -24,10 +23,6 @@ from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
 from stash.schedule.run_state import CAUSES, ScheduleCourse
 from stash.schedule.shares import makespan
 
-MOST_EXACT = 12
-"""Jobs up to which the least Σ JCT is computed."""
-_SECONDS = 5.0
-"""Of the search for it, after which its bound so far is returned."""
 _SUFFIXES = 12
 """Arrivals from which a bound of the makespan is tried."""
 
@@ -133,8 +128,6 @@ class ScheduleBounds:
     """What no schedule can beat, and how much is asked of the cluster."""
 
     makespan_seconds: float
-    jct_mean_seconds: float | None
-    """``None`` above ``MOST_EXACT`` jobs, and where they come at different times."""
     load: float | None
     """Work that comes in per hour over the most that can be done; ``None`` where all come at once."""
     growth_per_hour: float
@@ -162,64 +155,4 @@ def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -
         bound = max(bound, float(submits[at]) + least)
     load = whole / span if span else None
     growth = 0.0 if load is None or load <= 1 else len(ordered) / (span / HOUR) * (1 - 1 / load)
-    exact = least_mean_jct(ordered, cluster, matrix) if not span and len(ordered) <= MOST_EXACT else None
-    return ScheduleBounds(bound, exact, load, growth)
-
-
-def least_mean_jct(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> float:
-    """The least mean JCT of jobs that are all there, time shared as finely as one likes: a mixed-integer program.
-
-    Interval k ends with the k-th completion; w[j, t, k] is the time that job j has on type t in it. Binary y[j, k]
-    says that j ends there: it gets nothing later. Σ JCT = Σ_k (n − k + 1)·d_k, d_k the interval's length.
-    """
-    demand = demand_of([replace(job, submit=0.0) for job in jobs], cluster, matrix)
-    count, types = demand.rates.shape
-    unit = float((demand.left / demand.best).sum())
-    w = np.arange(count * types * count).reshape(count, types, count)
-    y = w.size + np.arange(count * count).reshape(count, count)
-    d = w.size + y.size + np.arange(count)
-    size = w.size + y.size + count
-    rows: list[Floats] = []
-    lower: list[float] = []
-    upper: list[float] = []
-
-    def add(entries: Mapping[int, float], low: float, high: float) -> None:
-        row = np.zeros(size)
-        for column, value in entries.items():
-            row[column] += value
-        rows.append(row)
-        lower.append(low)
-        upper.append(high)
-
-    for j in range(count):
-        work = {
-            int(w[j, t, k]): float(demand.rates[j, t] / demand.best[j]) for t in range(types) for k in range(count)
-        }
-        add(work, float(demand.left[j] / demand.best[j] / unit), math.inf)
-        add({int(y[j, k]): 1.0 for k in range(count)}, 1, 1)
-        add({int(y[k, j]): 1.0 for k in range(count)}, 1, 1)
-        for k in range(count):
-            time = {int(w[j, t, k]): 1.0 for t in range(types)}
-            add({**time, int(d[k]): -1.0}, -math.inf, 0)
-            add({**time, **{int(y[j, later]): -1.0 for later in range(k, count)}}, -math.inf, 0)
-    for t in range(types):
-        for k in range(count):
-            add(
-                {
-                    **{int(w[j, t, k]): float(demand.gpus[j]) for j in range(count)},
-                    int(d[k]): -float(demand.counts[t]),
-                },
-                -math.inf,
-                0,
-            )
-    cost = np.zeros(size)
-    cost[d] = np.arange(count, 0, -1)
-    whole = np.zeros(size)
-    whole[y.ravel()] = 1
-    top = np.full(size, np.inf)
-    top[y.ravel()] = 1
-    for j, t in zip(*np.nonzero(demand.rates <= 0), strict=True):
-        top[w[j, t]] = 0.0
-    found = milp(cost, constraints=LinearConstraint(np.array(rows), lower, upper), integrality=whole,
-                 bounds=Bounds(np.zeros(size), top), options={"time_limit": _SECONDS})  # fmt: skip
-    return float(found.mip_dual_bound * unit / count)  # which holds also if time ran out
+    return ScheduleBounds(bound, load, growth)

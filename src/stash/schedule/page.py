@@ -8,7 +8,6 @@ from typing import Any
 
 from stash.core.units import counted
 from stash.schedule.comparing import PolicyComparison
-from stash.schedule.job_policies import POLICIES
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
 from stash.schedule.metrics import ScheduleFigures
 from stash.schedule.profile_rates import FoundRates
@@ -46,6 +45,7 @@ def page(found: PolicyComparison) -> Page:
         below += f" Means of {several} runs where something is drawn; JCT with its 95 % interval."
     table = Grid("", _HEAD, tuple(_row(found, name) for name in found.runs), frozenset({0}), below, first="policy",
                  ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
+    texts = tuple((name, policy.text) for name, policy in found.policies.items())
     return Page(
         title=f"{counted(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
         subtitle=(how + (f" | as {found.assume} counts" if found.assume else ""),),
@@ -53,7 +53,7 @@ def page(found: PolicyComparison) -> Page:
         grids=(table, _lost(found)),
         warnings=tuple(_warnings(found)),
         chapters=(Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
-                  Chapter("policies", "Policies", facts=tuple((name, POLICIES[name].text) for name in found.runs))),
+                  Chapter("policies", "Policies", facts=texts)),
     )  # fmt: skip
 
 
@@ -110,12 +110,8 @@ def _verdict(found: PolicyComparison) -> str:
 
 def _bounds(found: PolicyComparison) -> list[str]:
     points = [f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."]
-    if found.bounds.jct_mean_seconds is not None:
-        points.append(
-            f"The mean JCT cannot be below {_hours(found.bounds.jct_mean_seconds)} h: a mixed-integer program."
-        )
     for name, runs in found.runs.items():
-        text = POLICIES[name].objective
+        text = found.policies[name].objective
         if text and not math.isnan(runs[0].objective):
             points.append(f"{name}: the first allocation reaches {runs[0].objective:.4g} {text}.")
         if runs[0].alpha is not None:
@@ -159,11 +155,7 @@ def document(found: PolicyComparison) -> dict[str, Any]:
         "assume": found.assume,
         "round_seconds": found.settings.round_seconds,
         "seed": found.settings.seed,
-        "bounds": {
-            "makespan_seconds": bound.makespan_seconds,
-            "jct_mean_seconds": bound.jct_mean_seconds,
-            "load": bound.load,
-        },
+        "bounds": {"makespan_seconds": bound.makespan_seconds, "load": bound.load},
         "excluded": [{"job": name, "why": why} for name, why in found.excluded],
         "deadline_relaxation": found.relaxed,
         "policies": {name: _policy(found, name) for name in found.runs},
@@ -180,7 +172,7 @@ def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
         "queued_mean_seconds": found.mean(name, lambda each: each.queued_mean_seconds).value,
         "makespan_seconds": found.mean(name, lambda each: each.makespan_seconds).value,
         "objective": None if math.isnan(one.objective) else one.objective,
-        "objective_unit": POLICIES[name].objective or None,
+        "objective_unit": found.policies[name].objective or None,
         "x": found.first_x[name],
         "lost": {cause: one.lost[cause] for cause in CAUSES},
         "productive": one.productive,

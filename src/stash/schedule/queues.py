@@ -1,4 +1,4 @@
-"""Policies that serve a queue: FIFO, shortest remaining time, least attained service in queues, and AlloX.
+"""Policies that serve a queue: FIFO, shortest remaining time, and AlloX.
 
 Each is a pure function to ``x[j, t]``, here 1 for a job and the type that it runs on and 0 otherwise. They decide by
 free GPUs of a type alone; which nodes, ``placement`` knows.
@@ -10,10 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from stash.core.errors import UserError
-from stash.schedule.records import HOUR, Floats, JobDemand, ShareAllocation, WholeNumbers
-
-QUEUE_LIMITS = (1.0 * HOUR, 10.0 * HOUR)
-"""GPU-seconds after which a job falls into the next queue of ``las-queues``."""
+from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumbers
 
 
 def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
@@ -42,25 +39,6 @@ def shortest_remaining(demand: JobDemand) -> ShareAllocation:
     """Shortest remaining time on its fastest type first, each on the fastest type that is free, with preemption."""
     order = np.argsort(demand.left / demand.best, kind="stable")
     return ShareAllocation(_greedy(demand, order, backfill=True), float("nan"), order=order)
-
-
-def las_queues(demand: JobDemand) -> ShareAllocation:
-    """Discretised least attained service (Tiresias, NSDI 2019): queues by GPU-seconds received, FIFO within each.
-
-    Knows no types: a job stays on its own if there is room, else it takes the type with the most free GPUs.
-    """
-    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
-    queue = np.searchsorted(QUEUE_LIMITS, demand.attained, side="right")
-    order = np.argsort(queue, kind="stable")
-    for job in order:
-        possible = (free >= demand.gpus[job]) & (demand.rates[job] > 0)
-        if possible.any():
-            own = int(demand.running[job])
-            kind = own if own >= 0 and possible[own] else int(np.argmax(np.where(possible, free, -1)))
-            _take(x, free, demand, int(job), kind)
-            if not free.any():
-                break
-    return ShareAllocation(x, float("nan"), order=order)
 
 
 def allox(demand: JobDemand) -> ShareAllocation:

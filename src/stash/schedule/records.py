@@ -129,8 +129,6 @@ class JobDemand:
     """Seconds that the work done so far would have taken alone on 1/m of the cluster."""
     running: WholeNumbers
     """The type each job runs on now, −1 where it waits."""
-    attained: Floats
-    """GPU-seconds received so far."""
     deadline: Floats
     """Seconds from now on; infinite where there is none."""
     costs: Floats

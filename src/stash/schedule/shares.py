@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.sparse import csr_array, vstack
 
 from stash.core.errors import UserError
 from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
 from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumbers
-from stash.schedule.type_prices import CommonLevel, PricedJobs
 
 PRECISION = 1e-6
 """Of ρ, relative."""
@@ -43,7 +43,7 @@ def isolated_rates(demand: JobDemand) -> Floats:
 def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
-    ``fill``: water-filling to the lexicographic optimum (``_Filling``); without it, whichever optimum is found first,
+    ``fill``: water-filling to the lexicographic optimum (``_Levels``); without it, whichever optimum is found first,
     as in Gavel's code. No job is above its ceiling, its fastest type all the time. So no program is needed where
     those types have the GPUs for all jobs at their ceilings, or without filling at the lowest one's.
     """
@@ -56,15 +56,15 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
         x[np.arange(len(demand)), fastest] = share
         return ShareAllocation(x, float(ceiling.min()), np.zeros(len(demand.counts)), ceiling * share)
     groups = merged(demand, demand.weight)
-    filling = _Filling(demand, groups, scale[groups.first])
-    first = filling.solve()
-    solved = filling.filled(first) if fill else first
+    levels = _Levels(demand, groups, scale[groups.first])
+    first = levels.solve(np.full(groups.size, np.nan))
+    solved = levels.fill(first) if fill else first
     x = solved.x[groups.member]
-    levels = scale * (demand.rates * x).sum(axis=1)
-    return ShareAllocation(np.minimum(x, 1.0), float(first.extra[0]), first.type_prices, levels)
+    reached = scale * (demand.rates * x).sum(axis=1)
+    return ShareAllocation(np.minimum(x, 1.0), first.extra, first.type_prices, reached)
 
 
-class _Filling:
+class _Levels:
     """Levels raised together until each group is held: by its ceiling, its fastest type all the time, or by GPUs.
 
     The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of
@@ -73,63 +73,59 @@ class _Filling:
     """
 
     def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:
-        self.program = ShareProgram(demand, groups, primal=True)
-        self.program.add_throughputs(scale, -np.ones(groups.size), np.zeros(groups.size))
-        objective = np.zeros(self.program.columns)
-        objective[self.program.column(0)] = 1.0
-        self.program.set_objective(objective)
+        self.program = ShareProgram(demand, groups)
+        self.scale = scale
         self.ceiling = scale * demand.rates[groups.first].max(axis=1)
-        self.held = np.full(groups.size, np.nan)
-        """The level of each group in the program as it is; NaN where it rises with z."""
+        self.objective = _last(self.program)
 
-    def solve(self) -> Solved:
-        return self.program.solve()
+    def solve(self, held: Floats) -> Solved:
+        """The highest z with each group at its level in ``held``, NaN for z."""
+        rises = np.isnan(held)
+        rows = self.program.throughputs(self.scale, np.where(rises, -1.0, 0.0))
+        least = np.where(rises, 0.0, held * (1 - 1e-9))
+        return self.program.solve(self.objective, rows, least, float(self.ceiling.max()))
 
-    def hold(self, levels: Floats) -> None:
-        """Change rows to these levels, NaN for z."""
-        column = self.program.column(0)
-        for row in np.flatnonzero(~((levels == self.held) | (np.isnan(levels) & np.isnan(self.held)))):
-            rises = bool(np.isnan(levels[row]))
-            self.program.set_coefficient(int(row), column, -1.0 if rises else 0.0)
-            self.program.set_lower(int(row), 0.0 if rises else float(levels[row]) * (1 - 1e-9))
-        self.held = levels.copy()
-
-    def filled(self, solved: Solved) -> Solved:
+    def fill(self, solved: Solved) -> Solved:
         """The lexicographic optimum, from the solution for z alone."""
-        fixed = self.held.copy()
-        self.program.set_upper(self.program.column(0), float(self.ceiling.max()))
+        held = np.full(len(self.scale), np.nan)
         while True:
-            rising = np.flatnonzero(np.isnan(fixed))
+            rising = np.flatnonzero(np.isnan(held))
             rising = rising[np.argsort(self.ceiling[rising], kind="stable")]
-            low, high, best = 0, len(rising), solved
+            low, high = 0, len(rising)
             while low < high:
                 middle = (low + high + 1) // 2
-                one = self.at_ceilings(fixed, rising[:middle])
-                if one is not None and float(one.extra[0]) >= self.ceiling[rising[middle - 1]] * (1 - 1e-9):
-                    low, best = middle, one
+                one = self.solve_at_ceilings(held, rising[:middle])
+                if one is not None and one.extra >= self.ceiling[rising[middle - 1]] * (1 - 1e-9):
+                    low, solved = middle, one
                 else:
                     high = middle - 1
-            solved = self.at_ceilings(fixed, rising[:low]) or best
-            z = float(solved.extra[0])
-            fixed[rising[:low]] = self.ceiling[rising[:low]]
+            z = solved.extra
+            held[rising[:low]] = self.ceiling[rising[:low]]
             rest = rising[low:]
             stuck = rest[(solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))]
-            fixed[stuck] = z
+            held[stuck] = z
             if not len(stuck) or len(stuck) == len(rest):
                 return solved
+            solved = self.solve(held)
 
-    def at_ceilings(self, fixed: Floats, some: WholeNumbers) -> Solved | None:
+    def solve_at_ceilings(self, held: Floats, some: WholeNumbers) -> Solved | None:
         """With these at their ceilings; ``None`` where they cannot all be."""
-        levels = fixed.copy()
+        levels = held.copy()
         levels[some] = self.ceiling[some]
-        self.hold(levels)
         try:
-            return self.solve()
+            return self.solve(levels)
         except Infeasible:
             return None
 
 
-def blind(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
+def _last(program: ShareProgram) -> Floats:
+    """The further variable as the objective."""
+    objective = np.zeros(program.rates.size + 1)
+    objective[-1] = 1.0
+    return objective
+
+
+def spread_over_types(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
     """Shares of whoever takes all GPUs for equal: each job's total over all types in proportion to their sizes.
 
     It keeps Σ_t x of every job, so it is another optimum of a program that saw no types. What falls on a type where
@@ -139,11 +135,6 @@ def blind(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
     return replace(allocation, x=total * demand.counts[None, :] / demand.counts.sum(), type_prices=None)
 
 
-def max_min_blind(demand: JobDemand, fill: bool = True) -> ShareAllocation:
-    """Max-min with R = 1 everywhere: equal time, whatever it is worth."""
-    return blind(demand, max_min(replace(demand, rates=np.ones_like(demand.rates)), fill))
-
-
 def makespan(demand: JobDemand) -> ShareAllocation:
     """max z with thr_j ≥ z·left_j: all are finished after T = 1/z, and no schedule of these jobs ends earlier.
 
@@ -151,16 +142,21 @@ def makespan(demand: JobDemand) -> ShareAllocation:
     """
     seconds = demand.left / demand.best
     unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
-    found = _priced(demand).highest(seconds / unit)
-    return _at_level(found, found.x, unit / found.level, unit / found.level**2)
+    groups = merged(demand, seconds)
+    solved = _highest(demand, groups, seconds / unit)
+    x = np.minimum(solved.x[groups.member], 1.0)
+    return ShareAllocation(x, unit / solved.extra, solved.type_prices * unit / solved.extra**2)
 
 
-def _priced(demand: JobDemand) -> PricedJobs:
-    return PricedJobs(demand.rates / demand.best[:, None], demand.gpus, demand.counts, demand.model)
+def _highest(demand: JobDemand, groups: Groups, needs: Floats) -> Solved:
+    """max z with thr_j/R_best,j ≥ z·n_j, the level that all jobs reach together of their ``needs``."""
+    program = ShareProgram(demand, groups)
+    rows = program.throughputs(1.0 / demand.best[groups.first], -needs[groups.first])
+    return program.solve(_last(program), rows, np.zeros(groups.size))
 
 
 def as_fastest(demand: JobDemand) -> JobDemand:
-    """The same jobs with every type as fast as each job's fastest: for makespan and fairness without types."""
+    """The same jobs with every type as fast as each job's fastest: what a policy without types sees."""
     return replace(demand, rates=np.repeat(demand.best[:, None], demand.rates.shape[1], axis=1))
 
 
@@ -168,36 +164,39 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
 
     T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ jobs need thr_j at least
-    left_j/(ρ·T_iso − elapsed), and all can have it if and only if the highest level for these needs is 1. The prices
-    of types at that level bound ρ: what cannot be paid for at any prices cannot be reached, and the ρ at which these
-    ask for all that N is worth is the next one: Newton's method, from below. The x of each ρ has a worst ratio of
-    its own, and ends the search from above.
+    left_j/(ρ·T_iso − elapsed), and all can have it if and only if the highest level for these needs is 1. With y the
+    dual values of the jobs' rows at that level, no shares reach a ρ at which Σ y·need is above the level: so the ρ
+    at which the two are equal is the next one, Newton's method from below. The x of each ρ has a worst ratio of its
+    own, and ends the search from above.
     """
     alone, work = demand.left / isolated_rates(demand), demand.left / demand.best
-    elapsed, isolated, jobs = demand.elapsed, demand.isolated + alone, _priced(demand)
+    elapsed, isolated = demand.elapsed, demand.isolated + alone
+    groups = merged(demand, work, elapsed, isolated)
 
     def needs(rho: float) -> Floats:
-        return np.minimum(work / (rho * isolated - elapsed), 1.0)
+        return work / np.maximum(rho * isolated - elapsed, 1e-300)
 
     high, best = float(((elapsed + alone) / isolated).max()), isolated_shares(demand) * (demand.rates > 0)
     low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
     while True:
-        found, before = jobs.highest(needs(rho)), (low, high)
-        rates = (demand.rates * found.x).sum(axis=1) / demand.best
-        own = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if own < high:
-            high, best = own, found.x
-        worth = float(found.prices @ demand.counts)
+        solved, before = _highest(demand, groups, needs(rho)), (low, high)
+        x = solved.x[groups.member]
+        rates = (demand.rates * x).sum(axis=1) / demand.best
+        reached = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
+        if reached < high:
+            high, best = reached, x
+        prices = solved.row_prices
 
-        def over(rho: float, prices: Floats = found.prices, worth: float = worth) -> float:
-            return jobs.cost(prices, needs(rho)) - worth
+        def over(rho: float, prices: Floats = prices, level: float = solved.extra) -> float:
+            return float(prices @ needs(rho)[groups.first]) - level
 
         if over(low) > 0:
             low = high if over(high) >= 0 else float(brentq(over, low, high, rtol=1e-12))
         if high - low <= PRECISION * high or (low, high) == before:
-            step = 1e-4 * high  # what all needs cost falls where ρ may be more, by what GPUs are worth
-            falls = (jobs.cost(found.prices, needs(high - step)) - jobs.cost(found.prices, needs(high + step))) / step
-            return _at_level(found, best, high, 2 / falls if falls > 0 else 0.0)
+            # What all needs cost falls where ρ may be more, by what GPUs are worth.
+            falls = float(prices @ (needs(high) ** 2 * isolated / work)[groups.first])
+            worth = solved.type_prices / falls if falls > 0 else np.zeros_like(solved.type_prices)
+            return ShareAllocation(np.minimum(best, 1.0), high, worth)
         rho = low
 
 
@@ -216,36 +215,17 @@ def cheapest(demand: JobDemand) -> ShareAllocation:
     _know_costs(demand)
     needs = _needs(demand)
     groups = merged(demand, needs)
+    due = needs[groups.first] > 0
     value, cost = _worth(demand, groups)
-    scaled = ShareProgram(demand, groups, extra=1, scaled=True)
-    tau = np.zeros(scaled.columns)
-    tau[-1] = 1.0
-    scaled.add_row(np.concatenate([cost, [0.0]]), 1.0, 1.0)
-    _keep_deadlines(scaled, groups, needs, tau)
-    scaled.set_objective(np.concatenate([value, [0.0]]))
-    ratio = scaled.solve().objective
-    fullest = ShareProgram(demand, groups, extra=0)
-    fullest.add_row(value - ratio * (1 - 1e-9) * cost, 0.0)
-    _keep_deadlines(fullest, groups, needs, None)
-    fullest.set_objective(value)
-    solved = fullest.solve()
+    scaled = ShareProgram(demand, groups, scaled=True)
+    kept = scaled.throughputs(1.0 / scaled.rates.max(axis=1), -needs[groups.first])[due]
+    rows = vstack([csr_array(np.stack([cost, -cost])), kept])
+    ratio = scaled.solve(value, rows, np.concatenate([[1.0, -1.0], np.zeros(due.sum())])).objective
+    fullest = ShareProgram(demand, groups)
+    kept = fullest.throughputs(1.0 / fullest.rates.max(axis=1), np.zeros(groups.size))[due]
+    rows = vstack([csr_array((value - ratio * (1 - 1e-9) * cost)[None, :]), kept])
+    solved = fullest.solve(value, rows, np.concatenate([[0.0], needs[groups.first][due]]))
     return ShareAllocation(np.minimum(solved.x[groups.member], 1.0), ratio, solved.type_prices)
-
-
-def cheapest_sum(demand: JobDemand) -> ShareAllocation:
-    """max Σ (R/c)·x, with deadlines likewise: what Gavel's code maximises under the name of cost.
-
-    It adds up steps of different models, so the model of the shortest step wins, and it always fills the cluster.
-    """
-    _know_costs(demand)
-    needs = _needs(demand)
-    groups = merged(demand, needs)
-    program = ShareProgram(demand, groups, extra=0)
-    _keep_deadlines(program, groups, needs, None)
-    of_rate = demand.rates[groups.first] / demand.costs * groups.count[:, None]
-    program.set_objective(of_rate.ravel())
-    solved = program.solve()
-    return ShareAllocation(np.minimum(solved.x[groups.member], 1.0), solved.objective, solved.type_prices)
 
 
 def relaxation(demand: JobDemand) -> float:
@@ -256,7 +236,7 @@ def relaxation(demand: JobDemand) -> float:
         )
     if not (needs > 0).any():
         return 1.0
-    return max(1.0, 1.0 / _priced(demand).highest(needs).level)
+    return max(1.0, 1.0 / _highest(demand, merged(demand, needs), needs).extra)
 
 
 def _needs(demand: JobDemand) -> Floats:
@@ -272,22 +252,4 @@ def _worth(demand: JobDemand, groups: Groups) -> tuple[Floats, Floats]:
     at, count = groups.first, groups.count[:, None]
     value = demand.rates[at] / demand.best[at][:, None] * count
     cost = demand.costs[None, :] * demand.gpus[at][:, None] * count
-    return value.ravel(), np.ascontiguousarray(cost).ravel()
-
-
-def _keep_deadlines(program: ShareProgram, groups: Groups, needs: Floats, tau: Floats | None) -> None:
-    types = program.shape[1]
-    for group in np.flatnonzero(needs[groups.first] > 0):
-        row = np.zeros(program.columns)
-        rates = program.rates[group]
-        row[group * types : (group + 1) * types] = rates / rates.max()
-        need = float(needs[groups.first[group]])
-        if tau is None:
-            program.add_row(row, need)
-        else:
-            program.add_row(row - need * tau, 0.0)
-
-
-def _at_level(found: CommonLevel, x: Floats, objective: float, of_level: float) -> ShareAllocation:
-    """``of_level``: by how much the objective falls where the level rises by one."""
-    return ShareAllocation(np.minimum(x, 1.0), objective, found.prices * of_level)
+    return np.append(value.ravel(), 0.0), np.append(cost.ravel(), 0.0)

@@ -51,8 +51,6 @@ class _Run(RunState):
         if self.policy.name.startswith("ftf"):
             self.isolated[jobs] += np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
             self.isolated_left[jobs] = left
-        running = self.kind[jobs]
-        current = np.where(running >= 0, self.now - self.began[jobs], 0.0) * self.gpus[jobs]
         found = JobDemand(
             self.packed[jobs],
             self.gpus[jobs],
@@ -61,8 +59,7 @@ class _Run(RunState):
             self.now - self.submit[jobs],
             self.cluster.counts,
             self.isolated[jobs],
-            running,
-            self.served[jobs].sum(axis=1) + current,
+            self.kind[jobs],
             self.deadline[jobs] - self.now,
             self.cluster.cost_per_gpu(),
             jobs,
@@ -249,10 +246,8 @@ class _Run(RunState):
                 if self.policy.seeded:
                     draw = np.random.default_rng((self.settings.seed, job, len(possible)))
                     kind = sorted(possible)[draw.integers(len(possible))]
-                elif self.policy.aware:
-                    kind = possible[0]
                 else:
-                    kind = max(sorted(possible), key=free.__getitem__)
+                    kind = possible[0]
                 self.settle_in(job, kind)
                 if not any(free):
                     break

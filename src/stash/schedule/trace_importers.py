@@ -1,14 +1,13 @@
-"""Jobs from other people's traces: Gavel, Alibaba 2020 and 2023, Philly, Helios, and ``sacct -P``.
+"""Jobs of Gavel's traces and of ``sacct -P``.
 
 Each reader turns one published schema into submissions: when, who, how many GPUs, how long on which type. Which model
-such a job is, no trace but Gavel's says: a named, seeded rule draws one. Knows texts, and no policy.
+such a job is, Slurm does not say: a named, seeded rule draws one. Knows texts, and no policy.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,106 +68,9 @@ def gavel(text: str, path: Path) -> Iterator[TraceJob | str]:
             model, steps, submit, gpus, weight = cells[0], cells[4], cells[5], cells[6], "1"
         where = f"{path}:{number}"
         yield TraceJob(
-            f"job-{number - 1:05d}", "everyone", _number(submit, where), int(_number(gpus, where)), model=model,
-            steps=_number(steps, where), weight=_number(weight, where),
+            f"job-{number - 1:05d}", "everyone", read_number(submit, where), int(read_number(gpus, where)),
+            model=model, steps=read_number(steps, where), weight=read_number(weight, where),
         )  # fmt: skip
-
-
-def alibaba_2020(text: str, path: Path) -> Iterator[TraceJob | str]:
-    """``pai_task_table.csv`` of cluster-trace-gpu-v2020: no head; plan_gpu is a percentage of one GPU.
-
-    Columns: job_name, task_name, inst_num, status, start_time, end_time, plan_cpu, plan_mem, plan_gpu, gpu_type. The
-    gang is all instances of a task; a job has no submission but its start.
-    """
-    rows = list(csv.reader(io.StringIO(text)))
-    if rows and rows[0] and rows[0][0] == "job_name":
-        rows = rows[1:]
-    for number, row in enumerate(rows, 1):
-        if len(row) != 10:
-            raise UserError(f"{path}:{number}: {len(row)} columns; pai_task_table.csv has ten")
-        name, task, instances, status, start, end, _, _, percent, kind = row
-        if status != "Terminated":
-            yield f"status {status or 'missing'}"
-        elif not start or not end or not percent or not instances:
-            yield "missing times or GPUs"
-        else:
-            where = f"{path}:{number}"
-            begin, gpus = _number(start, where), _number(percent, where) / 100 * _number(instances, where)
-            yield TraceJob(
-                f"{name}/{task}",
-                "everyone",
-                begin,
-                max(1, math.ceil(gpus)),
-                _number(end, where) - begin,
-                kind or None,
-            )
-
-
-def alibaba_2023(text: str, path: Path) -> Iterator[TraceJob | str]:
-    """``openb_pod_list*.csv`` of cluster-trace-gpu-v2023: num_gpu, gpu_spec, creation_time, deletion_time, …"""
-    for number, row in enumerate(_table(text, path, ("name", "num_gpu", "creation_time", "deletion_time")), 2):
-        where = f"{path}:{number}"
-        gpus = _number(row["num_gpu"] or "0", where)
-        start = row.get("scheduled_time") or row["creation_time"]
-        if gpus < 1:
-            yield "no GPUs"
-        elif not row["deletion_time"] or not start:
-            yield "missing times"
-        else:
-            kinds = (row.get("gpu_spec") or "").split("|")
-            yield TraceJob(
-                row["name"],
-                row.get("qos") or "everyone",
-                _number(row["creation_time"], where),
-                int(gpus),
-                _number(row["deletion_time"], where) - _number(start, where),
-                kinds[0] or None,
-            )
-
-
-def philly(text: str, path: Path) -> Iterator[TraceJob | str]:
-    """``cluster_job_log`` of philly-traces: JSON, attempts with times and machines; the work is all attempts'."""
-    try:
-        found: Any = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{path} is not the JSON of Philly's cluster_job_log: {error}; {_SEE}") from None
-    if not isinstance(found, list):
-        raise UserError(f"{path} is not a list of jobs as Philly's cluster_job_log; {_SEE}")
-    for number, job in enumerate(found):
-        where = f"{path}, job {number}"
-        if not isinstance(job, dict) or not {"jobid", "attempts", "submitted_time"} <= job.keys():
-            raise UserError(f"{where} lacks jobid, attempts or submitted_time; {_SEE}")
-        seconds, gpus = 0.0, 0
-        for attempt in job["attempts"]:
-            start, end = _moment(attempt.get("start_time"), where), _moment(attempt.get("end_time"), where)
-            machines = attempt.get("detail") or attempt.get("details") or []
-            gpus = max(gpus, sum(len(machine.get("gpus", ())) for machine in machines))
-            if start is not None and end is not None:
-                seconds += end - start
-        submit = _moment(job["submitted_time"], where)
-        if submit is None or seconds <= 0:
-            yield "missing times"
-        elif not gpus:
-            yield "no GPUs"
-        else:
-            yield TraceJob(
-                str(job["jobid"]), str(job.get("vc") or job.get("user") or "everyone"), submit, gpus, seconds
-            )
-
-
-def helios(text: str, path: Path) -> Iterator[TraceJob | str]:
-    """``cluster_log.csv`` of HeliosData: job_id, user, vc, gpu_num, submit_time, start_time, end_time, duration, …"""
-    for number, row in enumerate(_table(text, path, ("job_id", "gpu_num", "submit_time", "duration")), 2):
-        where = f"{path}:{number}"
-        submit = _moment(row["submit_time"], where)
-        gpus = _number(row["gpu_num"] or "0", where)
-        if gpus < 1:
-            yield "no GPUs"
-        elif submit is None or not row["duration"] or _number(row["duration"], where) <= 0:
-            yield "missing times"
-        else:
-            yield TraceJob(row["job_id"], row.get("vc") or row.get("user") or "everyone", submit, int(gpus),
-                             _number(row["duration"], where))  # fmt: skip
 
 
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
@@ -177,14 +79,14 @@ _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 def sacct(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``sacct -P --format=JobID,User,Submit,ElapsedRaw,AllocTRES`` (or Elapsed, ReqTRES), without steps of jobs."""
     needed = ("JobID", "User", "Submit")
-    for number, row in enumerate(_table(text, path, needed, "|"), 2):
+    for number, row in enumerate(read_table(text, path, needed, "|"), 2):
         where = f"{path}:{number}"
         if "." in row["JobID"]:
             continue
         tres = _TRES.findall(row.get("AllocTRES") or row.get("ReqTRES") or "")
         typed = [(kind, int(count)) for kind, count in tres if kind]
         gpus = sum(count for _, count in typed) or sum(int(count) for _, count in tres)
-        submit, seconds = _moment(row["Submit"], where), _elapsed(row, where)
+        submit, seconds = read_moment(row["Submit"], where), _elapsed(row, where)
         if not gpus:
             yield "no GPUs"
         elif submit is None or not seconds:
@@ -196,7 +98,7 @@ def sacct(text: str, path: Path) -> Iterator[TraceJob | str]:
 
 def _elapsed(row: Mapping[str, str], where: str) -> float | None:
     if row.get("ElapsedRaw"):
-        return _number(row["ElapsedRaw"], where)
+        return read_number(row["ElapsedRaw"], where)
     text = row.get("Elapsed", "")
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text)
     if match is None:
@@ -205,10 +107,8 @@ def _elapsed(row: Mapping[str, str], where: str) -> float | None:
     return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
 
 
-FORMATS: Mapping[str, Callable[[str, Path], Iterator[TraceJob | str]]] = {
-    "gavel": gavel, "alibaba-2020": alibaba_2020, "alibaba-2023": alibaba_2023, "philly": philly, "helios": helios,
-    "sacct": sacct,
-}  # fmt: skip
+TraceReader = Callable[[str, Path], Iterator[TraceJob | str]]
+FORMATS: Mapping[str, TraceReader] = {"gavel": gavel, "sacct": sacct}
 
 
 MODEL_RULES: Mapping[str, Callable[[Sequence[str], np.random.Generator], str]] = {
@@ -219,8 +119,9 @@ MODEL_RULES: Mapping[str, Callable[[Sequence[str], np.random.Generator], str]] =
 
 
 def read_trace(
-    path: Path, kind: str, matrix: RateMatrix, duration_on: str | None = None, rule: str = "uniform", seed: int = 0
-) -> ReadTrace:
+    path: Path, reader: TraceReader, matrix: RateMatrix, duration_on: str | None = None, rule: str = "uniform",
+    seed: int = 0,
+) -> ReadTrace:  # fmt: skip
     """The jobs of a trace, each with a model and steps; raises UserError for a file that is not of this kind.
 
     Seconds of a trace become steps by the rate of the job's model on the type where it ran, or where that is not said
@@ -228,7 +129,7 @@ def read_trace(
     """
     text = text_of(path, "the trace", _SEE, _MAX_BYTES)
     draw, left_out, found = np.random.default_rng(seed), dict[str, int](), list[TraceJob]()
-    for each in FORMATS[kind](text, path):
+    for each in reader(text, path):
         if isinstance(each, str):
             left_out[each] = left_out.get(each, 0) + 1
         else:
@@ -274,7 +175,7 @@ def _as_job(
     return QueuedJob(one.name, model, one.gpus, steps, one.submit, one.user, one.weight)
 
 
-def _table(text: str, path: Path, needed: tuple[str, ...], delimiter: str = ",") -> Iterator[dict[str, str]]:
+def read_table(text: str, path: Path, needed: tuple[str, ...], delimiter: str = ",") -> Iterator[dict[str, str]]:
     rows = csv.DictReader(io.StringIO(text), delimiter=delimiter)
     missing = [name for name in needed if name not in (rows.fieldnames or ())]
     if missing:
@@ -285,7 +186,7 @@ def _table(text: str, path: Path, needed: tuple[str, ...], delimiter: str = ",")
         }
 
 
-def _number(text: str, where: str) -> float:
+def read_number(text: str, where: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -295,13 +196,12 @@ def _number(text: str, where: str) -> float:
     return value
 
 
-def _moment(text: Any, where: str) -> float | None:
+def read_moment(text: Any, where: str) -> float | None:
     """Seconds since 1970 of a date, in UTC unless it says otherwise; ``None`` where there is none."""
     if text in (None, "", "None", "Unknown"):
         return None
-    cleaned = re.sub(r" [A-Z]{3,4}$", "", str(text))  # Philly's PST and PDT: differences are what counts
     try:
-        moment = datetime.fromisoformat(cleaned)
+        moment = datetime.fromisoformat(str(text))
         # Not by the zone of whoever reads it: an hour in which clocks are set there would be two hours of work.
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
     except ValueError:

@@ -80,8 +80,8 @@ class CalibratingProfile:
 
 FASTEST = 4e8
 """Bytes per second of a link that is shaped. One core carries 1.1 GB/s of an all-reduce at most, and both ends share
-two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always while other work ran
-(``python -m bench.study.links``). A loopback that has to be faster is left as fast as it is.
+two cores: a loopback of 1.6 GB/s was verified on two idle cores, and one of 0.8 GB/s not always while other work ran.
+A loopback that has to be faster is left as fast as it is.
 """
 _ROUNDED_UP = 1.01
 """A link whose scale was chosen so that it is just as fast may come out faster by a rounding."""
@@ -89,7 +89,7 @@ UNSHAPED = 2e9
 """What a loopback carries that is left as it is: more than 1.6 GB/s, less than 2.4."""
 SLOWEST = 4e7
 """Of a line between nodes: at 9 MB/s a packet of 64 KiB takes 7 ms, and a ring of small buckets 8 % longer than its
-bytes; at 40 MB/s 1 % (``python -m bench.study.links``).
+bytes; at 40 MB/s 1 %.
 """
 STEP_SECONDS = 0.2
 """What a step with its exchange takes on the testbed, without collectives. A link that was idle lets 2.1 ms pass at

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from bench.dispa import POLICIES, DayGrid, StudyAssumptions, StudyRate, day_grid, ladder
+from bench.dispa_logs import import_dispa
 from bench.market import MODELS, REFERENCE, V100_DAYS, market, study_rates
+from stash.core.errors import UserError
+from stash.market.market_trace import stamp
 from tests.support.small_markets import START, offer, trace
 
 GOLDEN = {
@@ -48,3 +55,29 @@ def test_an_instance_that_is_paid_whole_is_not_cheaper_for_having_many_gpus() ->
     measured = ladder(found, rates, "p3.2xlarge", 2.0, StudyAssumptions(share_billed=False, one_gpu=False))
     assert measured.reduction("packed") == pytest.approx(7.2 / 6.4)
     assert POLICIES[0] == "stay"
+
+
+def test_the_study_s_logs_have_prices_and_pings(tmp_path: Path) -> None:
+    costs, azure, pings = tmp_path / "aws/cost/us-east-1", tmp_path / "azure/cost", tmp_path / "aws/availability"
+    for folder in (costs, azure, pings):
+        folder.mkdir(parents=True)
+    entry = {"AvailabilityZone": "us-east-1b", "InstanceType": "p3.2xlarge", "ProductDescription": "Linux/UNIX"}
+    history = [{**entry, "SpotPrice": "1.14", "Timestamp": f"2020-03-1{day}T09:00:00.000Z"} for day in (5, 6)]
+    (costs / "p3.json").write_text(json.dumps({"SpotPriceHistory": history}))
+    (azure / "us_east.csv").write_text("Date,NC6,NC12\n3/15/2020,$0.12,\n3/16/2020,$0.13,$0.25\n")
+    (pings / "a.out").write_text("\n".join([
+        "[2020-03-15T10:00:00.000Z] Created instance i-1 with 1 GPU(s) of type v100 in zone us-east-1b",
+        "[2020-03-15T10:10:00.000Z] Instance i-1 running in zone us-east-1b",
+        "[2020-03-15T10:20:00.000Z] Instance i-1 not running in zone us-east-1b",
+        "[2020-03-15T10:30:00.000Z] Instance with 1 GPU(s) of type v100 creation failed",
+        "[2020-03-15T10:40:00.000Z] Created instance i-2 with 1 GPU(s) of type v100 in zone us-east-1b",
+    ]))  # fmt: skip
+    found = import_dispa(tmp_path).trace
+    names = ["p3.2xlarge@us-east-1b", "Standard_NC12@eastus", "Standard_NC6@eastus"]
+    assert [each.name for each in found.offers] == names
+    there = {
+        stamp(at)[11:16]: count for at, count in zip(found.at, found.available, strict=True) if not np.isnan(count)
+    }
+    assert there == {"10:00": 1, "10:20": 0, "10:40": 1}
+    with pytest.raises(UserError, match="--regions mars: the logs have us-east-1"):
+        import_dispa(tmp_path, ("mars",))

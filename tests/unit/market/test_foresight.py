@@ -15,7 +15,7 @@ from stash.market.decisions import JobMarket
 from stash.market.fees import FREE, Fees
 from stash.market.foresight import foresee
 from stash.market.jobs import MarketJob
-from stash.market.market_rules import break_even, daily, look_ahead, multi_cloud
+from stash.market.market_rules import daily, look_ahead, multi_cloud
 from stash.market.market_trace import MarketTrace
 from stash.market.replaying import UncoveredError, check_parts, play
 from tests.support.small_markets import START, job, offer, small, trace
@@ -25,8 +25,8 @@ A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
 FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
 RULES = (
-    multi_cloud(), daily(0.0), daily(HOUR), break_even(), look_ahead(2 * HOUR),
-    *(deadline_policy(name, "tick=20m") for name in ("spot-wait", "safety-net", "uniform-progress", "multi-region")),
+    multi_cloud(), daily(0.0), daily(HOUR), look_ahead(2 * HOUR),
+    *(deadline_policy(name, "tick=20m") for name in ("spot-wait", "uniform-progress")),
 )  # fmt: skip
 
 
@@ -76,11 +76,8 @@ def test_no_policy_is_cheaper_than_hindsight_s_bound_and_every_dollar_has_a_part
         assert runs == []
         return
     assert known.dollars is None or known.dollars >= known.bound * (1 - 1e-9)
-    relaxed = foresee(market, START, START + 12 * HOUR, exact=False)
     for name, dollars in runs:
         assert dollars >= known.bound * (1 - 1e-7), name
-        assert relaxed.bound is not None
-        assert dollars >= relaxed.bound * (1 - 1e-7), name
 
 
 @settings(max_examples=10, deadline=None)
@@ -104,7 +101,7 @@ def test_one_more_offer_never_raises_hindsight(drawn: tuple[MarketTrace, MarketJ
     less, more = (foresee(each, START, START + 12 * HOUR) for each in (fewer, small(found, work)))
     if less.bound is not None:
         assert more.bound is not None
-        assert more.bound <= less.bound * (1 + 1e-3)  # HiGHS stops half a thousandth from its bound
+        assert more.bound <= less.bound * (1 + 1e-3)
 
 
 def test_the_cheapest_hours_by_hand() -> None:
@@ -113,7 +110,6 @@ def test_the_cheapest_hours_by_hand() -> None:
     known = foresee(small(trace(pieces, 5 * HOUR), job(3 * HOUR)), START, START + 5 * HOUR)
     assert known.bound == pytest.approx(4.0, rel=1e-3)
     assert known.dollars == pytest.approx(4.0)
-    assert known.method == "MILP"
     assert known.earliest == pytest.approx(3 * HOUR)
 
 
@@ -132,7 +128,7 @@ def test_nothing_is_known_where_nobody_can_be_in_time() -> None:
     assert (known.bound, known.dollars, known.gap) == (None, None, None)
 
 
-def test_small_markets_are_solved_as_if_everything_were_tried() -> None:
+def test_small_markets_lie_between_bound_and_course_whatever_is_tried() -> None:
     """Against every way of holding one of two offers, or none, through each of six hours."""
     random = np.random.default_rng(5)
     for _ in range(5):
@@ -148,7 +144,7 @@ def test_small_markets_are_solved_as_if_everything_were_tried() -> None:
         assert known.bound is not None
         assert known.bound <= best * (1 + 1e-3)  # which may also start within an hour
         assert known.dollars is not None
-        assert known.dollars <= best * (1 + 1e-9) + 1e-6 or (known.gap is not None and known.gap < 0.1)
+        assert best * (1 - 1e-9) <= known.dollars <= 1.5 * best
 
 
 def _cost(held: tuple[int, ...], prices: np.ndarray, work: float, boot: float) -> float | None:  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ import pytest
 from stash.catalog.reference import Tariff, TariffFact
 from stash.market.fees import Fees, LeaseRule
 from stash.market.jobs import InstanceRate, MarketJob
-from stash.market.market_rules import break_even, daily, look_ahead, stay
+from stash.market.market_rules import daily, look_ahead, stay
 from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
 from tests.support.small_markets import START, job, offer, small, trace
 
@@ -142,21 +142,6 @@ def test_several_machines_cost_as_many_times_and_go_together() -> None:
     assert found.dollars == pytest.approx(40.0)
     few = trace({A: [(0, 36.0, 4), (500, 36.0, 3), (600, 36.0, 4)]}, 1e5)
     assert play(small(few, work), stay("p3"), START).revocations == 1
-
-
-def test_break_even_moves_when_staying_has_cost_a_move() -> None:
-    # M = 10 s of save at 1 cent + 100 s of boot at half a cent: 60 cents. Staying costs half a cent a second more
-    # than b, from 1,000 s on: after 120 s it has cost as much.
-    pieces = {A: [(0, 36.0, 1)], B: [(0, 72.0, 1), (1000, 18.0, 1)]}
-    work = job(10_000, boot=100.0, save=10.0, checkpoint_every=None)
-    found = play(small(trace(pieces, 1e6), work), break_even(), START)
-    assert found.leases[0].ended - START == pytest.approx(1000 + 120 + 10)
-
-
-def test_break_even_stays_when_too_little_is_left() -> None:
-    pieces = {A: [(0, 36.0, 1)], B: [(0, 72.0, 1), (1000, 18.0, 1)]}
-    work = job(1000, boot=100.0, save=10.0, checkpoint_every=None)  # 100 s are left at 1,000 s: they save 50 cents
-    assert play(small(trace(pieces, 1e6), work), break_even(), START).moves == 0
 
 
 @pytest.mark.parametrize(("horizon", "moves"), [(119, 0), (121, 1)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -58,15 +57,15 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["market", "backtest", "a.market.csv.gz", "--job", "job.yaml", "--deadline", "24h"]
-    words += ["--policy", "stay,daily,break-even,safety-net"]
+    words += ["--policy", "stay,daily,look-ahead,uniform-progress"]
     assert run(monkeypatch, *words) == 0
     shown = capsys.readouterr().out
-    for line in ("stay:p3", "daily", "break-even", "safety-net", "hindsight"):
+    for line in ("stay:p3", "daily", "look-ahead:24h", "uniform-progress", "hindsight"):
         assert f"\n  {line}" in shown
     assert "4 starts, 2020-09-14 to 2020-09-17" not in shown  # one subtitle is enough on a terminal
     assert run(monkeypatch, *words, "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document["policies"]) == {"stay:p3", "daily", "break-even", "safety-net"}
+    assert set(document["policies"]) == {"stay:p3", "daily", "look-ahead:24h", "uniform-progress"}
     for runs in document["policies"].values():
         for each in runs:
             assert sum(each["parts"].values()) == pytest.approx(each["dollars"])
@@ -79,9 +78,9 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
     ("words", "says"),
     [
         (("show", "nothere.market.csv"), "cannot read the market nothere.market.csv"),
-        (("import", "dispa", "."), ". is not the folder logs of training_on_a_dime"),
+        (("import", "aws", ".", "-o", "a.parquet"), "a market's name ends in .market.csv or .market.csv.gz"),
         (("import", "aws"), "what is to be imported?"),
-        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "brake-even"), "did you mean break-even"),
+        (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "look-a-head"), "did you mean look-ahead"),
         (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--deadline", "3h"), "the job would take 10.2 h"),
         (
             ("backtest", "a.market.csv.gz", "--job", "job.yaml", "--epochs", "3"),
@@ -89,10 +88,9 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(
         ),
         (("backtest", "a.market.csv.gz", "--job", "job.yaml", "--cloud", "mars"), "leave no offer"),
         (
-            ("advise", "--job", "job.yaml", "a.market.csv.gz", "--policy", "safety-net"),
-            "policy safety-net works towards a deadline",
+            ("advise", "--job", "job.yaml", "a.market.csv.gz", "--policy", "uniform-progress"),
+            "policy uniform-progress works towards a deadline",
         ),
-        (("assign", "job.yaml"), "--quota is missing"),
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(
@@ -124,34 +122,6 @@ def test_a_job_s_mistake_is_named_with_its_line(
     (folder / "bad.yaml").write_text(JOB.replace("boot: 10m", "boot: soon"))
     assert run(monkeypatch, "market", "backtest", "a.market.csv.gz", "--job", "bad.yaml") == 2
     assert "bad.yaml:5: boot:" in capsys.readouterr().err
-
-
-def test_many_jobs_are_assigned_at_a_market_s_last_prices(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    head = "job,instance,samples_per_second,samples,machines,deadline,budget\n"
-    (folder / "jobs.csv").write_text(head + "one,p3,1,36000,1,2d,\ntwo,p3,2,36000,1,,$9\n")
-    words = ("market", "assign", "jobs.csv", "--quota", "p3=2", "--market", "a.market.csv.gz", "--json")
-    assert run(monkeypatch, *words) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["dollars"] == pytest.approx(10 * 0.5 + 5 * 0.5)
-    assert {name: each["instance"] for name, each in document["jobs"].items()} == {"one": "p3", "two": "p3"}
-
-
-def test_a_price_says_whose_it_is_and_that_it_is_old(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    head = "job,instance,samples_per_second,samples,machines,deadline,budget\n"
-    (folder / "jobs.csv").write_text(head + "one,p3.2xlarge,1,36000,1,2d,\n")
-    words = ("market", "assign", "jobs.csv", "--quota", "p3.2xlarge=2")
-    assert run(monkeypatch, *words) == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"p3\.2xlarge at \$[\d.]+/h \(spot in us-", shown)
-    assert "Prices of p3.2xlarge may be 90 days old and more" in shown
-    assert run(monkeypatch, *words, "--spot-price", "p3.2xlarge=0.9") == 0
-    shown = capsys.readouterr().out
-    assert "p3.2xlarge at $0.9/h (as given)" in shown
-    assert "90 days" not in shown
 
 
 def test_a_record_grows_and_advice_is_given_on_it(
@@ -248,7 +218,7 @@ def test_where_the_data_lie_is_a_region_or_a_cloud(
     exits: int,
     says: str,
 ) -> None:
-    words = ("market", "backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "stay", "--no-hindsight")
+    words = ("market", "backtest", "a.market.csv.gz", "--job", "job.yaml", "--policy", "stay")
     assert run(monkeypatch, *words, "--data-size", "100GB", "--data-in", place, "--json") == exits
     printed = capsys.readouterr()
     assert says in printed.err

@@ -11,8 +11,8 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.market import market_table
-from stash.market.market_importers import import_aws, import_dispa, import_skypilot
-from stash.market.market_table import read_market, write_parquet, written
+from stash.market.market_importers import import_aws, import_skypilot
+from stash.market.market_table import read_market, written
 from stash.market.market_trace import MarketOffer, merged, stamp
 
 HEAD = (
@@ -52,15 +52,11 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
     assert found.dollars(0, begin, begin + 3600) == pytest.approx(0.5 * 1.1409 + 0.5 * 1.2)
 
 
-@pytest.mark.parametrize("name", ["b.market.csv", "b.market.csv.gz", "b.market.parquet"])
+@pytest.mark.parametrize("name", ["b.market.csv", "b.market.csv.gz"])
 def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     found = read_market(file(tmp_path, HEAD + ROWS))
     path = tmp_path / name
-    if name.endswith(".parquet"):
-        pytest.importorskip("duckdb")
-        write_parquet(found, path)
-    else:
-        path.write_bytes(written(found, path))
+    path.write_bytes(written(found, path))
     again = read_market(path)
     assert again.offers == found.offers
     assert (again.max_gap, again.sources) == (7200, ("by hand",))
@@ -182,29 +178,3 @@ def test_a_trace_of_skypilot_counts_machines_or_their_absence(tmp_path: Path) ->
     bare = import_skypilot([file(folder, json.dumps(ticks), "us-west-2b_v100_1.json")])
     assert np.isnan(bare.trace.price).all()
     assert "has no prices; say what p3.2xlarge cost" in bare.notes[0]
-
-
-def test_the_study_s_logs_have_prices_and_pings(tmp_path: Path) -> None:
-    costs, azure, pings = tmp_path / "aws/cost/us-east-1", tmp_path / "azure/cost", tmp_path / "aws/availability"
-    for folder in (costs, azure, pings):
-        folder.mkdir(parents=True)
-    entry = {"AvailabilityZone": "us-east-1b", "InstanceType": "p3.2xlarge", "ProductDescription": "Linux/UNIX"}
-    history = [{**entry, "SpotPrice": "1.14", "Timestamp": f"2020-03-1{day}T09:00:00.000Z"} for day in (5, 6)]
-    file(costs, json.dumps({"SpotPriceHistory": history}), "p3.json")
-    file(azure, "Date,NC6,NC12\n3/15/2020,$0.12,\n3/16/2020,$0.13,$0.25\n", "us_east.csv")
-    file(pings, "\n".join([
-        "[2020-03-15T10:00:00.000Z] Created instance i-1 with 1 GPU(s) of type v100 in zone us-east-1b",
-        "[2020-03-15T10:10:00.000Z] Instance i-1 running in zone us-east-1b",
-        "[2020-03-15T10:20:00.000Z] Instance i-1 not running in zone us-east-1b",
-        "[2020-03-15T10:30:00.000Z] Instance with 1 GPU(s) of type v100 creation failed",
-        "[2020-03-15T10:40:00.000Z] Created instance i-2 with 1 GPU(s) of type v100 in zone us-east-1b",
-    ]), "a.out")  # fmt: skip
-    found = import_dispa(tmp_path).trace
-    names = ["p3.2xlarge@us-east-1b", "Standard_NC12@eastus", "Standard_NC6@eastus"]
-    assert [each.name for each in found.offers] == names
-    there = {
-        stamp(at)[11:16]: count for at, count in zip(found.at, found.available, strict=True) if not np.isnan(count)
-    }
-    assert there == {"10:00": 1, "10:20": 0, "10:40": 1}
-    with pytest.raises(UserError, match="--regions mars: the logs have us-east-1"):
-        import_dispa(tmp_path, ("mars",))

@@ -37,11 +37,6 @@ def test_shortest_remaining_time_goes_by_each_jobs_fastest_type() -> None:
     assert queues.shortest_remaining(here).x.ravel().tolist() == [0, 1, 0]
 
 
-def test_queues_of_service_come_before_arrival() -> None:
-    here = demand([[1]] * 3, [1], attained=[3700, 3500, 0])
-    assert queues.las_queues(here).x.ravel().tolist() == [0, 1, 0]
-
-
 def test_allox_has_the_least_mean_completion_time() -> None:
     random = np.random.default_rng(3)
     for _ in range(20):

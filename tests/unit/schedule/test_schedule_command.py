@@ -77,7 +77,7 @@ def test_no_run_ends_before_what_nothing_can(monkeypatch: Patch, capsys: Capture
     ("words", "why"),
     [
         (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
-        (("simulate", "few.csv", *LAB, "--assume", "gavel", "--restart", "3s"), "--assume gavel says already"),
+        (("simulate", "few.csv", *LAB, "--assume", "gavel", "--settle", "3s"), "--assume gavel says already"),
         (("simulate", "few.csv", *LAB, "--draw-rates"), "no rate has the ends of an interval"),
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
         (("simulate", "few.csv", *LAB, "--policy", "allox"), "allox matches jobs of one GPU"),
@@ -345,7 +345,7 @@ KUEUE = {
                               "description_": {**TEXT, "maxLength": 2048}},
 }  # fmt: skip
 """The fields that we write, as the reference of kueue.x-k8s.io/v1beta2 has them (kubernetes-sigs/kueue, 2026-08-23);
-``bench.kueue`` takes the whole schemas of a checkout."""
+whole schemas of a checkout were met at archive-2026-11 (``bench.kueue``)."""
 
 
 def test_kueue_knows_every_field() -> None:

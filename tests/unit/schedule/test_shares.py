@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,7 @@ from stash.schedule.records import JobDemand, ShareAllocation
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 Rule = Callable[[JobDemand], ShareAllocation]
-RULES: list[Rule] = [shares.max_min, shares.max_min_blind, shares.makespan, shares.finish_time_fairness,
-                     shares.cheapest, shares.cheapest_sum]  # fmt: skip
+RULES: list[Rule] = [shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest]
 
 
 def test_max_min_is_lexicographic() -> None:
@@ -29,7 +29,7 @@ def test_max_min_is_lexicographic() -> None:
     found = shares.max_min(demand([[2, 1], [1, 1]], [1, 1]))
     assert found.objective == pytest.approx(1.0)
     assert found.levels == pytest.approx([2 / 1.5, 1.0])
-    assert found.x == pytest.approx(np.eye(2))
+    assert found.x == pytest.approx(np.eye(2), abs=1e-8)
 
 
 def test_max_min_counts_gpus_and_weights() -> None:
@@ -165,7 +165,6 @@ def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
     slack = 1 + 1e-5
     assert shares.makespan(more).objective <= shares.makespan(here).objective * slack
     assert shares.makespan(faster).objective == pytest.approx(shares.makespan(here).objective / 1.5)
-    assert shares.cheapest_sum(more).objective >= shares.cheapest_sum(here).objective / slack
 
 
 @settings(max_examples=25, deadline=None)
@@ -173,9 +172,9 @@ def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
 def test_the_order_of_jobs_does_not_matter(here: JobDemand, random: object) -> None:
     order = list(range(len(here)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "attained", "deadline", "ids")
+    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "deadline", "ids")
     other = replace(here, **{name: getattr(here, name)[order] for name in names})
-    for rule in (shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest_sum):
+    for rule in (shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest):
         assert rule(other).objective == pytest.approx(rule(here).objective, rel=2e-6)
 
 
@@ -184,7 +183,7 @@ def test_the_order_of_jobs_does_not_matter(here: JobDemand, random: object) -> N
 def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
     """Against scipy on one row a job, formulated again: max z with s·Σ R·x ≥ z·w·thr(x_eq)."""
     twice = [*range(len(here)), *range(len(here))]
-    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "attained", "deadline")
+    names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "deadline")
     here = replace(here, **{name: getattr(here, name)[twice] for name in names}, ids=np.arange(len(twice)))
     assert merged(here, here.weight).size < len(here)
     jobs, types = here.rates.shape
@@ -218,11 +217,10 @@ def test_the_fluid_bound_of_gavels_trace() -> None:
 
 
 def test_objectives_are_those_of_gavels_own_classes() -> None:
-    """Recorded by ``bench.peers.gavel_policies``; there its bisected makespan is also formulated exactly."""
+    """Recorded with its code and cvxpy (archive-2026-11); its bisected makespan is also formulated exactly there."""
     rules = {
         "max-min": shares.max_min,
         "ftf": shares.finish_time_fairness,
-        "cost-gavel": shares.cheapest_sum,
         "makespan, exact": shares.makespan,
         "cost, exact": shares.cheapest,
     }
@@ -232,3 +230,42 @@ def test_objectives_are_those_of_gavels_own_classes() -> None:
         for name, rule in rules.items():
             assert rule(here).objective == pytest.approx(one["objectives"][name], rel=1e-6), name
         assert 0.95 < shares.makespan(here).objective / one["objectives"]["makespan"] <= 1
+
+
+def test_objectives_are_those_recorded_before_programs_were_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With prices of types by Dantzig and Wolfe, and water-filling from the last solution (archive-2026-11)."""
+    monkeypatch.setattr(shares, "PRECISION", 1e-12)
+    inputs = json.loads((RECORDED / "gavel_objectives.json").read_text())
+    for one, before in zip(inputs, json.loads((RECORDED / "schedule/objectives.json").read_text()), strict=True):
+        here = demand(one["rates"], one["counts"], one["left"], one["gpus"], weight=one["weight"],
+                      elapsed=one["elapsed"], costs=one["costs"])  # fmt: skip
+        factor = np.where(np.arange(len(here)) % 4 == 0, 2.0, 0.5)
+        due = np.where(np.arange(len(here)) % 2 == 0, here.left / here.best * factor, np.inf)
+        dated = replace(here, deadline=due)
+        waited = replace(here, isolated=here.elapsed * 0.5)
+        levels = shares.max_min(here)
+        found = {
+            "max-min": levels.objective,
+            "max-min, blind": shares.max_min(shares.as_fastest(here)).objective,
+            "makespan": shares.makespan(here).objective,
+            "ftf": shares.finish_time_fairness(here).objective,
+            "ftf, waited": shares.finish_time_fairness(waited).objective,
+            "cost": shares.cheapest(here).objective,
+            "cost, due": shares.cheapest(dated).objective,
+            "relaxation": shares.relaxation(dated),
+        }
+        assert found == {name: pytest.approx(before[name], rel=1e-8) for name in found}
+        assert levels.levels is not None
+        assert sorted(levels.levels) == pytest.approx(before["levels"], rel=1e-7)
+
+
+def test_two_hundred_jobs_need_no_program_above_fifty_milliseconds() -> None:
+    draw = np.random.default_rng(1)
+    here = demand(draw.uniform(0.5, 8, (200, 4)).tolist(), [60, 80, 50, 70], draw.uniform(1e4, 1e5, 200).tolist(),
+                  draw.choice([1, 1, 2, 4], 200).tolist())  # fmt: skip
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        shares.makespan(here)
+        took.append(time.process_time() - began)
+    assert min(took) < 0.05
