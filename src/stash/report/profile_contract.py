@@ -79,6 +79,7 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "startup_seconds": significant(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
         "samples_per_step": significant(breakdown.samples_per_step),
+        "by_waits": breakdown.by_waits,
         "waits": all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbed(breakdown),
         "as_typed": _as_typed(breakdown),
