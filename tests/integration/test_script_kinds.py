@@ -218,8 +218,8 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     run.wait_for("round 1 done")
     before = {rank.pid for rank in run.ranks().values()}
     run.wait_until(lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before)
-    rounds = run.stderr_text().count("done after")
-    run.wait_until(lambda: run.stderr_text().count("done after") > rounds)
+    rounds = run.stderr_text().count(" done (")
+    run.wait_until(lambda: run.stderr_text().count(" done (") > rounds)
     run.popen.send_signal(signal.SIGINT)
     outcome = run.end()
     # THEN the rounds of all launches are kept, and the model is not saved
