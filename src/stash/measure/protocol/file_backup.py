@@ -1,8 +1,9 @@
 """Files that were there before the run: kept aside before its job changes them.
 
 The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so. The
-original itself steps aside to an *attic*, a hidden folder on its file system, so nothing is copied but what a writer
-must find there. A ledger outlives all of them; how it is undone, and where it is, ``put_back`` knows.
+original itself steps aside to an *attic*, beside the ledger or, on another file system, in a hidden folder there, so
+nothing is copied but what a writer must find. A ledger outlives all of them; how it is undone, and where it is,
+``put_back`` knows.
 """
 
 from __future__ import annotations
@@ -283,12 +284,17 @@ class FileBackup:
         return kept
 
     def _attics(self, path: str) -> Iterator[str]:
-        """Folders where the original may go, the best first: not next to it, where scripts list and remove."""
+        """Folders where the original may go, the best first: beside the ledger, else far above on its file system.
+
+        Never where the job works or next to it, if that can be helped: there scripts list, remove and commit. Nor in
+        the temporary folder, which a reboot may empty.
+        """
         folder = os.path.dirname(path)
         above = [folder]
         while os.path.dirname(above[-1]) != above[-1]:
             above.append(os.path.dirname(above[-1]))
-        for place in (self._home, os.path.expanduser("~"), *reversed(above)):
+        lasting = [] if self._ledgers.startswith(os.path.realpath(self._run)) else [self._ledgers]
+        for place in (*lasting, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):
                 if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
                     yield os.path.join(place, _ATTIC + os.path.basename(self._run))
