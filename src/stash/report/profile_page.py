@@ -6,6 +6,7 @@ renderers only arrange. Charts are added by ``pages``: a terminal needs none.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
@@ -22,6 +23,8 @@ from stash.report.profile_contract import PARTS, words
 from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
+_MOST_REMOVED = 6
+"""Files that the command names which removes them."""
 WORTH_SAYING = 0.01
 """Of the step: what was lost to other work, if less, is not mentioned."""
 
@@ -41,7 +44,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         bar=bar_of(stalls),
         rows=(*stalls, total),
         below_rows=_not_in_table(breakdown, profile),
-        warnings=breakdown.stability.warnings,
+        warnings=(*breakdown.stability.warnings, *_left_files(profile.left_files)),
         next_steps=advice.next_steps[:1],
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
@@ -87,6 +90,21 @@ def table_rows(
     spread = plus_minus(step, written.scale) if step is not None else ""
     total = Row("step", time=written.step, interval=spread, share="100.0%", fraction=1.0)
     return tuple(rows[name] for name in STALLS if name in rows), total
+
+
+def _left_files(names: Sequence[str]) -> tuple[str, ...]:
+    """A sentence about what the profiled job left, with the command that removes it."""
+    if not names:
+        return ()
+    shown = names[:_MOST_REMOVED]
+    remove = "rm -r" if any(name.endswith("/") for name in shown) else "rm"
+    more = f" (and {len(names) - len(shown)} more: `left_files` of --json)" if len(shown) < len(names) else ""
+    what = "files and folders" if remove == "rm -r" else "files"
+    files = "something that was" if len(names) == 1 else f"{len(names)} {what} that were"
+    words = " ".join(shlex.quote(f"./{name}" if name.startswith("-") else name) for name in shown)
+    return (
+        f"The profiled job left {files} not there before; remove what you do not need: `{remove} {words}`{more}.",
+    )
 
 
 def unknown_stalls(skipped: Sequence[Missing]) -> dict[str, list[str]]:

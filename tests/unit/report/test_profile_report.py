@@ -144,6 +144,33 @@ def test_a_loader_that_may_read_files_leaves_fetch_unknown(lacks):
     assert "network, fetch" not in text
 
 
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("last.pt",), "left something that was not there before; remove what you do not need: `rm last.pt`."),
+        (
+            ("my runs/", "a.log"),
+            "left 2 files and folders that were not there before; remove what you do not need: "
+            "`rm -r 'my runs/' a.log`.",
+        ),
+        (("-x.pt", "b.pt"), "remove what you do not need: `rm ./-x.pt b.pt`."),
+        (
+            tuple(f"{n}.pt" for n in range(9)),
+            "`rm 0.pt 1.pt 2.pt 3.pt 4.pt 5.pt` (and 3 more: `left_files` of --json).",
+        ),
+    ],
+)
+def test_what_the_job_left_is_said_with_the_command_that_removes_it(names, says):
+    profile = build(STEADY).model_copy(update={"left_files": names})
+    breakdown = attribute(profile)
+    text = " ".join(render(page(breakdown, verdict(breakdown, profile), profile), 120).split())
+    assert "! The profiled job left " in text
+    assert says in text
+    assert text.index(says) < text.index("1. ")
+    assert document(breakdown, verdict(breakdown, profile), profile)["left_files"] == list(names)
+    assert "The profiled job left" not in report(build(STEADY))
+
+
 def test_unknown_stalls_of_one_reason_share_a_row():
     times = {"solo": [0.1] * 3, "crowd": [0.2] * 3}
     no_loader = dict.fromkeys(("warm", "cold"), "no data loader was seen")
