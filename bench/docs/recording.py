@@ -2,8 +2,10 @@
 
 ``python -m bench.docs.recording`` runs the command in a terminal of its own, in a folder with ``recorded/train.py``,
 keeps what the screen showed second by second, and writes ``docs/pictures/profile.svg``: pictures of the screen, each
-visible in its turn, the last for the longest. Time passes faster than it did. Whoever asks for less motion sees the
-last one. What that job's stall is to be follows from the job: a sample takes 12 ms to arrive, and a step has eight.
+visible in its turn, the last for the longest. It begins with the first table of stalls: until then, while the job
+starts and warms up, the screen is all but empty. Time passes faster than it did. Whoever asks for less motion sees
+the last one. What that job's stall is to be follows from the job: a sample takes 12 ms to arrive, and a step has
+eight.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ JOB = Path(__file__).parent / "recorded" / "train.py"
 COMMAND = "stash profile train.py"
 COLUMNS, ROWS, SHOWN = 80, 120, 30
 """The screen is tall, so that nothing scrolls away; of a longer answer the upper part is drawn, and a … says so."""
-MOST_FRAMES, SECONDS_A_FRAME, SECONDS_AT_THE_END = 12, 0.8, 12.0
+MOST_FRAMES, SECONDS_A_FRAME, SECONDS_AT_THE_END = 8, 0.8, 12.0
+_FILLED_ROWS = 8
+"""Of the screen, with the first table."""
 _WIDTH, _HEIGHT, _MARGIN = 8.4, 18, 16
 """Of a character, and around all of them, in pixels."""
 _COLOURS = {
@@ -72,11 +76,16 @@ def recorded(command: Sequence[str], folder: Path) -> Iterator[tuple[float, Fram
 
 
 def thinned(frames: Sequence[tuple[float, Frame]]) -> list[Frame]:
-    """At most ``MOST_FRAMES``, evenly over the time that they took, the last among them."""
-    end = frames[-1][0]
-    wanted = [end * (number + 1) / MOST_FRAMES for number in range(MOST_FRAMES - 1)]
-    kept = [max((each for each in frames if each[0] <= moment), default=frames[0]) for moment in wanted]
+    """At most ``MOST_FRAMES``, evenly over the time from the first filled screen on, that and the last among them."""
+    begin = next((moment for moment, frame in frames if _filled_rows(frame) >= _FILLED_ROWS), 0.0)
+    shown, pause = [each for each in frames if each[0] >= begin], (frames[-1][0] - begin) / (MOST_FRAMES - 1)
+    wanted = [begin + pause * number for number in range(MOST_FRAMES - 1)]
+    kept = [max((each for each in shown if each[0] <= moment), default=shown[0]) for moment in wanted]
     return [frame for frame, _ in groupby([*(frame for _, frame in kept), frames[-1][1]])]
+
+
+def _filled_rows(frame: Frame) -> int:
+    return sum(any(cell.data.strip() for cell in row) for row in frame)
 
 
 def _row(cells: Sequence[pyte.screens.Char], top: float) -> Iterator[str]:

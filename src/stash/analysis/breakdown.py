@@ -20,6 +20,7 @@ from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import (
     BUBBLE,
+    DATA_STALLS,
     EXCHANGE_STALLS,
     NAMES,
     STALLS,
@@ -29,6 +30,7 @@ from stash.core.ladder import (
     stall_names,
     why_no_stall,
 )
+from stash.core.pagecache import PAGE
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 
@@ -132,6 +134,11 @@ class Missing(Record):
     def small(self) -> bool:
         """Whether it certainly takes too little to matter."""
         return self.share_at_most is not None and self.share_at_most < SIGNIFICANT_SHARE
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it could have been measured and may matter."""
+        return self.possible and not self.small
 
 
 class Paper(Record):
@@ -387,6 +394,9 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None =
         if adding in rungs:  # the ladder's first: the rung below it was left out
             unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
         impossible, container = why_no_stall(name, situation), None
+        if name == "fetch" and reads_no_files(profile):
+            missing.append(Missing(name=name, why="the loader reads no files"))
+            continue
         of_seen = () if seen is None else tuple(wait.stall for wait in seen.waits)
         if of_seen and name in EXCHANGE_STALLS and name not in of_seen and impossible is None:
             where = "inside a node" if name == "interconnect" else "across nodes"
@@ -410,6 +420,20 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None =
             why = f"{why}; contained in {container}"
         missing.append(Missing(name=name, why=why, possible=possible, contained_in=container, share_at_most=most))
     return tuple(missing)
+
+
+def reads_no_files(profile: Profile) -> bool:
+    """Whether making batches reads nothing by the kernel's counters, and no file was seen being opened or held."""
+    rungs = {rung_adding(stall).name for stall in DATA_STALLS}
+    blocks = [block for block in profile.blocks if block.rung in rungs]
+    return bool(blocks) and all(
+        block.read_bytes is not None
+        and block.storage_bytes is not None
+        and block.read_bytes + block.storage_bytes < PAGE * block.steps
+        and not block.files
+        and not block.held_bytes
+        for block in blocks
+    )
 
 
 def ranks_per_node(profile: Profile) -> Counter[int]:

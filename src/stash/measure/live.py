@@ -105,8 +105,9 @@ class Progress:
             self._table = _table(moment.breakdown, moment.profile, self._plain)
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
-            far = plain_text("; ".join(_how_far(now, moment.elapsed, self._wishes)))
-            self._print(f"  round {now.rounds} done after {far}")
+            far, *known = map(plain_text, _how_far(now, moment.elapsed, self._wishes))
+            last = f" of {now.rounds}" if now.seconds_left(moment.elapsed, self._wishes.budget) <= 0 else ""
+            self._print("; ".join((f"  round {now.rounds}{last} done ({far})", *known)))
 
     def _print_above(self, line: str) -> None:
         """A line that stays, above what is updated; nothing of an empty one."""
@@ -204,27 +205,32 @@ def _first_answer(profile: Profile) -> str:
     if first is None:
         return ""
     step = first.step.value
-    parts = [("loader", first.loading), ("exchange", first.exchange)]
-    known = [f"{name} {format_seconds(part)} ({part / step:.0%})" for name, part in parts if part > 0.01 * step]
-    waits = f"waits for {listed(known)}" if known else "waits for nothing worth a mention"
-    return f"so far, by {first.steps} steps as typed: a step of {format_seconds(step)} {waits}"
+    parts = [("the data loader", first.loading), ("the exchange", first.exchange)]
+    known = [
+        f"{format_seconds(part)} ({part / step:.0%}) of it waiting for {name}"
+        for name, part in parts
+        if 0.01 * step < part <= step
+    ]
+    waits = listed(known) if known else "no significant waits"
+    if any(part > step for _, part in parts):  # other work delayed them more than what is left of the step
+        waits = "too disturbed to say what it waits for"
+    return f"first look ({first.steps} unmodified steps): {format_seconds(step)} a step, {waits}"
 
 
 def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> list[str]:
-    """``21 s of 60 s, about 12 s left``, and of the stall known least ``prep ±4.2% of the step, wanted ±2.2%``."""
+    """``21 s of 60 s, about 12 s left``, and of the stall known least ``prep ±4.2% of the step (target ±2.2%)``."""
     budget = wishes.budget
-    time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if math.isfinite(budget) else "")
+    time_spent = f"{elapsed:.0f} s" + (f" of {budget:.0f} s" if elapsed < budget < math.inf else "")
     left = now.seconds_left(elapsed, budget)
-    if left <= 0:
-        ends = ", ending"
-    elif math.isinf(left):
+    if left <= 0 or math.isinf(left):
         ends = ""
     else:
         ends = f", {'at most' if left == budget - elapsed else 'about'} {math.ceil(left)} s left"
     far = [f"{time_spent}{ends}"]
     if now.stall is not None:
-        reached = f"{now.stall} ±{now.reached:.1%} of the step" if now.reached < 1 else f"{now.stall} not known yet"
-        far.append(f"{reached}, wanted ±{now.wanted:.1%}")
+        is_known = max(now.reached, now.wanted) < 1
+        known = f" ±{now.reached:.1%} of the step (target ±{now.wanted:.1%})" if is_known else ": measuring …"
+        far.append(f"{now.stall}{known}")
     return far
 
 

@@ -44,13 +44,15 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
-    drawn = [*_measured(profile, breakdown), _hosts(profile, reading)]
-    unknown = tuple(_unknown(breakdown, drawn)) or (("nothing", "all is"),)
+    chapters = [*_measured(profile, breakdown), _hosts(profile, reading)]
+    drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
+    unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
     asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
     how = (
         ("rungs", f"{', '.join(breakdown.rungs)}; {settings.why}"),
         ("asked for", f"{asked}, within {format_seconds(settings.budget_seconds)}"),
+        *(() if profile.world_size > 1 else _exchange_facts(profile)),
         *sorted(profile.software.items()),
     )
     dropped = f", {breakdown.rounds_dropped} more disturbed" if breakdown.rounds_dropped else ""
@@ -71,6 +73,13 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
         ),
         again=command(profile),
         made=f"{profile.created.replace('T', ' ')[:16]} UTC, Stash {profile.stash_version}",
+    )
+
+
+def _is_empty(chapter: Chapter) -> bool:
+    """Whether nothing of it was measured: then the chapter of what is unknown says why."""
+    return not (chapter.facts or chapter.grids or chapter.points) and all(
+        isinstance(chart, Blank) for chart in chapter.charts
     )
 
 
@@ -109,21 +118,28 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     profile = undisturbed(profile).profile
     kept = step_matrix(profile).calmed()
     uses, rungs = usage(profile, kept), breakdown.rungs
-    return [
-        Chapter("step", "Where the step goes", label="Step", charts=(step_charts.ladder(breakdown),)),
-        Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
+    together = [
         Chapter(
-            "ranks", "Rank by rank", label="Ranks",
+            "ranks",
+            "Rank by rank",
+            label="Ranks",
             charts=(
                 step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),
                 *((step_charts.stages(breakdown, profile),) if profile.workload.pipeline is not None else ()),
             ),
         ),
         Chapter(
-            "exchange", "The gradient exchange", label="Exchange",
+            "exchange",
+            "The gradient exchange",
+            label="Exchange",
             charts=(machine_charts.exchange(breakdown), machine_charts.readiness(readiness(profile))),
             facts=tuple(_exchange_facts(profile)),
         ),
+    ]
+    return [
+        Chapter("step", "Where the step goes", label="Step", charts=(step_charts.ladder(breakdown),)),
+        Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
+        *(together if profile.world_size > 1 else ()),
         Chapter(
             "data", "The data pipeline", label="Data",
             charts=(machine_charts.rates(breakdown), machine_charts.residency(data_blocks(profile, kept))),
@@ -194,8 +210,8 @@ def _written(value: bool | int | None) -> str:
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
     """Stalls, charts that cannot be drawn, and what is missing in those that can; each with its reason."""
-    for missing in breakdown.skipped:
-        yield f"{missing.name} stall", missing.why
+    for why, names in profile_page.unknown_stalls(breakdown.skipped).items():
+        yield f"{', '.join(names)} stall{'s' * (len(names) > 1)}", why
     for chart in (chart for chapter in chapters if chapter.name != "step" for chart in chapter.charts):
         if isinstance(chart, Blank):
             yield chart.title.lower(), chart.why

@@ -61,12 +61,12 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
             "open": [{"name": stall.name, "high": _rounded(stall.high, decimals)} for stall in advice.open],
             "budget_seconds": advice.budget_seconds,
         },
-        **_beyond_the_contract(breakdown),
+        **_beyond_the_contract(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
     }
 
 
-def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
+def _beyond_the_contract(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, Any]:
     return {
         "step_low": significant(breakdown.step.low, SECONDS_DIGITS),
         "step_high": significant(breakdown.step.high, SECONDS_DIGITS),
@@ -78,7 +78,9 @@ def _beyond_the_contract(breakdown: Breakdown) -> dict[str, Any]:
         "surfacing": [all_significant(item.model_dump()) for item in breakdown.surfacing],
         "startup_seconds": significant(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
+        "left_files": list(left_files),
         "samples_per_step": significant(breakdown.samples_per_step),
+        "by_waits": breakdown.by_waits,
         "waits": all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbed(breakdown),
         "as_typed": _as_typed(breakdown),

@@ -6,6 +6,7 @@ renderers only arrange. Charts are added by ``pages``: a terminal needs none.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
@@ -22,6 +23,8 @@ from stash.report.profile_contract import PARTS, words
 from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
+_MOST_REMOVED = 6
+"""Files that the command names which removes them."""
 WORTH_SAYING = 0.01
 """Of the step: what was lost to other work, if less, is not mentioned."""
 
@@ -32,6 +35,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     model = model_facts.facts(breakdown, profile)
     facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
+    figures = Chapter("figures", "Further figures", facts=_further_figures(breakdown), brief=explain, folded=True)
     parts = Chapter("parts", "What each ± is made of", facts=_parts(breakdown.stalls), brief=explain, folded=True)
     return Page(
         title=profile.workload.name,
@@ -39,15 +43,21 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         verdict=(advice.text,),
         bar=bar_of(stalls),
         rows=(*stalls, total),
-        warnings=breakdown.stability.warnings,
+        below_rows=_not_in_table(breakdown, profile),
+        warnings=(*breakdown.stability.warnings, *_left_files(profile.left_files)),
         next_steps=advice.next_steps[:1],
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
-            *(chapter for chapter in (further, parts) if chapter.points or chapter.facts),
+            *(chapter for chapter in (further, figures, parts) if chapter.points or chapter.facts),
             Chapter("words", "Words", brief=explain, folded=True,
-                    facts=words([row.name for row in stalls], [label for label, _ in facts])),
+                    facts=words(_table_names(breakdown), [label for label, _ in (*facts, *figures.facts)])),
         ),
     )  # fmt: skip
+
+
+def _table_names(breakdown: Breakdown) -> list[str]:
+    unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
+    return [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -63,10 +73,10 @@ def table_rows(
 ) -> tuple[tuple[Row, ...], Row]:
     """Rows of the table in ladder order, and the row of their sum; all times in the step's unit.
 
-    ``strong`` are the stalls that may dominate.
+    ``strong`` are the stalls that may dominate. Of what was ``skipped`` only what is unknown has a row.
     """
     written = figures(stalls)
-    rows = {missing.name: Row(missing.name, why=missing.why) for missing in skipped}
+    rows = {names[0]: Row(", ".join(names), why=why) for why, names in unknown_stalls(skipped).items()}
     for stall in stalls:
         rows[stall.name] = Row(
             name=stall.name,
@@ -80,6 +90,60 @@ def table_rows(
     spread = plus_minus(step, written.scale) if step is not None else ""
     total = Row("step", time=written.step, interval=spread, share="100.0%", fraction=1.0)
     return tuple(rows[name] for name in STALLS if name in rows), total
+
+
+def _left_files(names: Sequence[str]) -> tuple[str, ...]:
+    """A sentence about what the profiled job left, with the command that removes it."""
+    if not names:
+        return ()
+    shown = names[:_MOST_REMOVED]
+    remove = "rm -r" if any(name.endswith("/") for name in shown) else "rm"
+    more = f" (and {len(names) - len(shown)} more: `left_files` of --json)" if len(shown) < len(names) else ""
+    what = "files and folders" if remove == "rm -r" else "files"
+    files = "something that was" if len(names) == 1 else f"{len(names)} {what} that were"
+    words = " ".join(shlex.quote(f"./{name}" if name.startswith("-") else name) for name in shown)
+    return (
+        f"The profiled job left {files} not there before; remove what you do not need: `{remove} {words}`{more}.",
+    )
+
+
+def unknown_stalls(skipped: Sequence[Missing]) -> dict[str, list[str]]:
+    """Of what was ``skipped``, the stalls that could have been measured and may matter, by the reason."""
+    found: dict[str, list[str]] = {}
+    for missing in skipped:
+        if missing.is_unknown:
+            found.setdefault(missing.why, []).append(missing.name)
+    return found
+
+
+def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
+    """The stalls that this job cannot have, and those that are certainly too short to matter; may be empty."""
+    absent = [missing.name for missing in breakdown.skipped if not missing.possible]
+    short = [missing for missing in breakdown.skipped if missing.possible and missing.small]
+    found = [f"does not apply to {_shape(absent, breakdown, profile)}: {', '.join(absent)}"] if absent else []
+    if short:
+        share = max(missing.share_at_most or 0.0 for missing in short)
+        names = listed([missing.name for missing in short])
+        found.append(f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute")
+    return "; ".join(found)
+
+
+def _shape(absent: Sequence[str], breakdown: Breakdown, profile: Profile) -> str:
+    """``"2 CPU processes on one node"``: what of the job's shape makes the ``absent`` stalls impossible."""
+    world, nodes = breakdown.world_size, breakdown.nodes
+    devices = {rank.device.partition(":")[0] for rank in profile.ranks}
+    kinds = {"cpu": ("CPU process", "CPU processes"), "cuda": ("GPU", "GPUs")}
+    one, many = kinds.get(devices.pop() if len(devices) == 1 else "", ("device", "devices"))
+    without = ["data files"] if "fetch" in absent else []
+    if world > nodes and "interconnect" in absent:
+        without.append("groups inside a node")
+    if nodes > 1 and "network" in absent:
+        without.append("groups across nodes")
+    shape = f"one {one}" if world == 1 else f"{world} {many}"
+    shape += f" without {listed(without)}" if without else ""
+    if world > 1:
+        shape += " on one node" if nodes == 1 else f" on {nodes} nodes"
+    return f"{shape}, one on each" if 1 < nodes == world else shape
 
 
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
@@ -113,7 +177,7 @@ def _devices(breakdown: Breakdown, profile: Profile) -> str:
 
 
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
-    slow, startup = breakdown.slow_rank, breakdown.startup_seconds
+    slow = breakdown.slow_rank
     facts = [
         ("disturbed", _disturbed(breakdown)),
         ("samples/s", _rates(breakdown.rates)),
@@ -125,11 +189,19 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
             for item in breakdown.surfacing
             if item.removed != advice.stall
         ),
+        *(("note", note) for note in breakdown.notes),
+    ]
+    return tuple((label, text) for label, text in facts if text)
+
+
+def _further_figures(breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
+    """What few ask for: other definitions, and what is no part of a step."""
+    startup = breakdown.startup_seconds
+    facts = (
         ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
         ("paper's %", _paper(breakdown.paper)),
         ("by waits", _by_waits(breakdown)),
-        *(("note", note) for note in breakdown.notes),
-    ]
+    )
     return tuple((label, text) for label, text in facts if text)
 
 
@@ -190,10 +262,8 @@ def _paper(paper: Paper) -> str:
         ("prep", paper.prep_pct, "warm"),
         ("fetch", paper.fetch_pct, "cold"),
     )
-    if all(value is None for _, value, _ in named):
-        return ""
-    shares = [f"{name} {UNKNOWN if value is None else f'{value:.1f}% of {whole}'}" for name, value, whole in named]
-    return f"shares of other wholes than the table's: {', '.join(shares)}"
+    shares = [f"{name} {value:.1f}% of {whole}" for name, value, whole in named if value is not None]
+    return f"percentages as the Stash paper defines them: {', '.join(shares)}" if shares else ""
 
 
 def _by_waits(breakdown: Breakdown) -> str:

@@ -15,7 +15,7 @@ from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, STALLS, stall_names
 from stash.core.records.profile import Profile
 from stash.core.units import Scale, counted
-from stash.report.profile_page import UNKNOWN, WORTH_SAYING, table_rows
+from stash.report.profile_page import UNKNOWN, WORTH_SAYING, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     BarPiece,
     LaneRow,
@@ -77,7 +77,8 @@ def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
         )
         for stall in breakdown.stalls
     }  # fmt: skip
-    found |= {each.name: (each.name, UNKNOWN, "", "", "", each.why) for each in breakdown.skipped}
+    for why, names in unknown_stalls(breakdown.skipped).items():
+        found[names[0]] = (", ".join(names), UNKNOWN, "", "", "", why)
     total = ("step", scale.number(step.value), number(step.low), number(step.high), "100.0%", "")
     head = (f"time, {scale.unit}", "95% from", "to", "share", "remark")
     rows = (*(found[name] for name in STALLS if name in found), total)
@@ -202,8 +203,7 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
     title = "Ranks side by side"
     shared = [name for name in breakdown.rungs if sum(time.rung == name for time in times) > 1]
     if profile.world_size == 1 or not shared:
-        why = "the job has one rank" if profile.world_size == 1 else "no rung was run by all ranks"
-        return Blank("ranks", title, why)
+        return Blank("ranks", title, "no rung was run by several ranks")
     series = dict(zip(breakdown.rungs, stall_names(breakdown.rungs), strict=True))
     scale = time_scale(breakdown.step_seconds)
     ordered = sorted(profile.ranks, key=lambda rank: rank.rank)

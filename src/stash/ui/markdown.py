@@ -55,6 +55,7 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield (f"{escaped(page.bar_title)}: " if page.bar_title else "") + _bar(page.bar)
     if page.rows:
         yield from _stalls(page.rows)
+        yield from ("", small(escaped(page.below_rows))) if page.below_rows else ()
     elif page.bar:
         yield ""
         yield " · ".join(f"{_square(row)} {escaped(f'{row.name} {row.time} ({row.share})')}" for row in page.bar)

@@ -79,6 +79,8 @@ class Page:
     bar_title: str = ""
     rows: tuple[Row, ...] = ()
     """All stalls, and the step as the last; without them a legend explains the bar."""
+    below_rows: str = ""
+    """A quiet sentence about parts that have no row."""
     numbers: tuple[tuple[str, str], ...] = ()
     """Label and text of the few numbers that everybody asks for, where there is room to repeat them."""
     grids: tuple[Grid, ...] = ()

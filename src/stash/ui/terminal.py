@@ -150,7 +150,8 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     if page.bar:
         yield [*stacked(page.bar, width, plain), *([] if page.rows else legend(page.bar, width, plain))]
     if page.rows:
-        yield stall_lines(page.rows, width, plain)
+        below = paragraph(page.below_rows, width, "  ", dim=True) if page.below_rows else []
+        yield [*stall_lines(page.rows, width, plain), *below]
     for grid in page.grids:
         yield _grid(grid, width, plain)
     yield [line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)]

@@ -51,7 +51,7 @@ def test_a_dry_run_names_what_would_be_put_back_from_where(
 ) -> None:
     assert typed(monkeypatch, "restore", "--dry-run") == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"  {file} would be put back, from {file.parent}/.kept-by-stash-")
+    assert out.startswith(f"  {file} would be put back, from {file.parent}/state/stash/kept/stash-run-")
     assert file.read_text() == "of the job"
 
 

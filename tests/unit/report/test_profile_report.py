@@ -16,7 +16,10 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import SampleCounts
 from stash.core.artefact import load
+from stash.report.profile_contract import document
 from stash.report.profile_page import page, table_rows
+from stash.ui.html import render as render_html
+from stash.ui.markdown import render as render_markdown
 from stash.ui.stall_lines import StallTable
 from stash.ui.terminal import render
 
@@ -93,8 +96,103 @@ def test_with_colour_every_measured_stall_has_its_own():
 
 
 def test_unknown_is_shown_with_its_reason_and_never_as_zero():
-    line = next(line for line in report(PROFILES["one-node"]()).splitlines() if "network  " in line)
-    assert line.split(maxsplit=1) == ["network", "unknown: one node"]
+    line = next(line for line in report(PROFILES["two-nodes"]()).splitlines() if "fetch  " in line)
+    assert line.split(maxsplit=1) == ["fetch", "unknown: 97% of the files' pages stayed in the page cache"]
+
+
+STEADY = {"solo": [0.1] * 3, "warm": [0.2] * 3}
+READS_NOTHING = {"warm": {"files": 0, "read_bytes": 240, "storage_bytes": 0}}
+"""Of blocks: a worker's module is all that is read."""
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        ({"ranks": 1}, "one CPU process: transfer, contention, interconnect, network"),
+        ({"ranks": 2}, "2 CPU processes on one node: transfer, network"),
+        ({"ranks": 4, "nodes": 2}, "4 CPU processes on 2 nodes: transfer"),
+        ({"ranks": 2, "nodes": 2}, "2 CPU processes on 2 nodes, one on each: transfer, interconnect"),
+        ({"ranks": 1, "device": "cuda:0"}, "one GPU: contention, interconnect, network"),
+        ({"ranks": 4, "device": "xpu"}, "4 devices on one node: network"),
+        (
+            {"ranks": 1, "block_extra": READS_NOTHING},
+            "one CPU process without data files: transfer, contention, interconnect, network, fetch",
+        ),
+        (
+            {"ranks": 2, "nodes": 2, "block_extra": READS_NOTHING},
+            "2 CPU processes without data files on 2 nodes, one on each: transfer, interconnect, fetch",
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", [render, render_html, render_markdown])
+def test_what_a_job_cannot_have_is_one_line_and_not_unknown(form, job, says):
+    profile = build(STEADY, **job)
+    breakdown = attribute(profile)
+    text = " ".join(form(page(breakdown, verdict(breakdown, profile), profile)).replace("\\_", "_").split())
+    assert f"does not apply to {says}" in text
+    absent = says.rpartition(": ")[2].split(", ")
+    assert not {name for name in absent if f"{name} unknown" in text or f"| {name} | unknown" in text}
+    names = [missing["name"] for missing in document(breakdown, verdict(breakdown, profile), profile)["skipped"]]
+    assert set(absent) <= set(names)
+
+
+@pytest.mark.parametrize("lacks", [{"files": 3}, {"read_bytes": None}, {"held_bytes": 4096}, {"read_bytes": 10**6}])
+def test_a_loader_that_may_read_files_leaves_fetch_unknown(lacks):
+    extra = {"warm": READS_NOTHING["warm"] | lacks}
+    text = " ".join(report(build(STEADY, ranks=1, block_extra=extra, skipped={"cold": "out of time"})).split())
+    assert "fetch unknown: out of time" in text
+    assert "network, fetch" not in text
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (("last.pt",), "left something that was not there before; remove what you do not need: `rm last.pt`."),
+        (
+            ("my runs/", "a.log"),
+            "left 2 files and folders that were not there before; remove what you do not need: "
+            "`rm -r 'my runs/' a.log`.",
+        ),
+        (("-x.pt", "b.pt"), "remove what you do not need: `rm ./-x.pt b.pt`."),
+        (
+            tuple(f"{n}.pt" for n in range(9)),
+            "`rm 0.pt 1.pt 2.pt 3.pt 4.pt 5.pt` (and 3 more: `left_files` of --json).",
+        ),
+    ],
+)
+def test_what_the_job_left_is_said_with_the_command_that_removes_it(names, says):
+    profile = build(STEADY).model_copy(update={"left_files": names})
+    breakdown = attribute(profile)
+    text = " ".join(render(page(breakdown, verdict(breakdown, profile), profile), 120).split())
+    assert "! The profiled job left " in text
+    assert says in text
+    assert text.index(says) < text.index("1. ")
+    assert document(breakdown, verdict(breakdown, profile), profile)["left_files"] == list(names)
+    assert "The profiled job left" not in report(build(STEADY))
+
+
+def test_unknown_stalls_of_one_reason_share_a_row():
+    times = {"solo": [0.1] * 3, "crowd": [0.2] * 3}
+    no_loader = dict.fromkeys(("warm", "cold"), "no data loader was seen")
+    profile = build(times, skipped=no_loader, workload={"loaders": ()})
+    text = " ".join(report(profile).split())
+    assert "prep, fetch unknown: no data loader was seen; contained in compute" in text
+    workload = {"loaders": (), "before_forward": 0.011}
+    text = " ".join(report(build(times, skipped=no_loader, workload=workload)).split())
+    assert "no data loader was seen: prep and fetch are at most 1.1% of a step, as part of compute" in text
+    assert "fetch unknown" not in text
+
+
+def test_figures_that_few_ask_for_are_shown_when_words_are_explained():
+    profile = PROFILES["two-nodes"]()
+    breakdown = attribute(profile)
+    explained = render(page(breakdown, verdict(breakdown, profile), profile, explain=True))
+    for label in ("paper's %", "loader     1.50 s until the first batch"):
+        assert label in explained
+        assert label not in report(profile)
+    answer = document(breakdown, verdict(breakdown, profile), profile)
+    assert answer["paper"]["network_pct"] == 50.0
+    assert (answer["startup_seconds"], answer["by_waits"]) == (1.5, False)
 
 
 def test_a_stall_within_the_noise_and_an_unknown_interval_say_so():

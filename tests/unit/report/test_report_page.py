@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(p
     assert len(page.next_steps) == 1
     assert [chapter.name for chapter in page.chapters] == [
         "step", "rounds", "ranks", "exchange", "data", "usage", "hosts", "unknown", "details", "how", "further",
-        "parts", "words",
+        "figures", "parts", "words",
     ]  # fmt: skip
     assert page.rows[-1].name == "step"
 
@@ -85,9 +86,18 @@ def test_everything_unknown_stands_in_one_place_with_its_reason(pages: dict[str,
     page = pages["golden"]
     unknown = dict(next(chapter for chapter in page.chapters if chapter.name == "unknown").facts)
     blanks = [chart for chapter in page.chapters for chart in chapter.charts if isinstance(chart, Blank)]
-    assert unknown["network stall"] == "one node"
+    assert not {"network stall", "transfer stall"} & set(unknown)  # such a job has none
+    assert unknown["cores and gpus, rung by rung"] == "no block recorded how busy its host was"
     assert all(unknown[blank.title.lower()] == blank.why for blank in blanks)
     assert {"gradients", "links"} <= {blank.name for blank in blanks}
+
+
+def test_chapters_with_nothing_in_them_are_not_shown(pages: dict[str, Page], tmp_path: Path) -> None:
+    assert "usage" not in {chapter.name for chapter in pages["golden"].chapters}
+    alone = page_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1), folder=tmp_path)
+    assert not {"ranks", "exchange", "usage"} & {chapter.name for chapter in alone.chapters}
+    unknown = dict(next(chapter for chapter in alone.chapters if chapter.name == "unknown").facts)
+    assert not {label for label in unknown if "gradient" in label or "rank" in label or "exchange" in label}
 
 
 def test_links_of_a_probe_bring_charts_findings_and_tables(pages: dict[str, Page]) -> None:

@@ -375,6 +375,8 @@ class Profile(Record):
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[Sentence, ...] = ()
     """What was observed and matters to a reader, in sentences."""
+    left_files: tuple[Sentence, ...] = ()
+    """What the profiled job left where nothing was before, seen from its working folder; folders end in a slash."""
     ended: str
     """``decided``, ``settled``, ``precision``, ``budget``, ``script ended``, ``interrupted`` or ``failed``."""
     elapsed_seconds: Number

@@ -62,7 +62,7 @@ def protect_files(orders: Orders) -> None:
     )
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
-        "os.mkdir": lambda path, mode, folder: keeper.before_making(_place(path, folder)),
+        "os.mkdir": lambda path, mode, folder: _makes(keeper, _place(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
         "os.rename": lambda path, to, folder, other: _moves(keeper, _place(path, folder), _place(to, other)),
         "os.link": lambda path, to, folder, other: _links(keeper, _place(to, other)),
@@ -106,6 +106,11 @@ def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
     _appears(keeper, name)
 
 
+def _makes(keeper: FileBackup, folder: str) -> None:
+    keeper.appears(folder)
+    keeper.before_making(folder)
+
+
 def _connects(keeper: FileBackup, path: Any) -> None:
     name = os.fsdecode(path)
     if name.startswith("file:"):
@@ -126,8 +131,10 @@ def _links(keeper: FileBackup, path: str) -> None:
 
 
 def _appears(keeper: FileBackup, path: str) -> None:
-    trains = script.drifted() or (script.active() and script.passes() > 0)
-    if trains and not path.startswith(("/dev/", "/proc/", "/sys/")) and not path.endswith(_BY_THEMSELVES):
+    if path.startswith(("/dev/", "/proc/", "/sys/")) or path.endswith(_BY_THEMSELVES):
+        return
+    keeper.appears(path)
+    if script.drifted() or (script.active() and script.passes() > 0):
         keeper.writes_new_file(path)
 
 

@@ -7,9 +7,10 @@ that ended between two looks counts for the one that waited for them. No argumen
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +22,25 @@ _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MIN_CORES = 0.02
 _MAX_PROGRAMS = 3
-_INTERPRETERS = ("python", "node", "perl", "ruby", "java", "sh", "bash", "dash")
+_INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|java|(?:ba|da|z|k)?sh)[\d.]*")
+_WRAPPERS = ("env", "nice", "nohup", "ionice", "setsid", "stdbuf", "taskset", "time", "timeout")
+"""Programs that start another one, which their words name."""
+_PRECEDING = re.compile(r"-.*|\w+=.*|[\d.]+[smhd]?|0x[\da-f]+")
+"""What stands between such a program and the one that it starts: options, variables, seconds, cores."""
+_TAKE_VALUE = {
+    "python": ("-W", "-X", "--check-hash-based-pycs"),
+    "node": ("-r", "--require", "--import", "--loader"),
+    "perl": ("-I",),
+    "ruby": ("-I", "-r"),
+    "java": ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules"),
+    "sh": ("-o", "+o", "-O", "--rcfile", "--init-file"),
+}
+"""Options of interpreters whose value is the next word."""
+_MODULE = {"python": re.compile(r"-[bBdEiIOPqsSuvx]*m"), "java": re.compile(r"-jar|-m|--module")}
+"""Options whose value is what runs."""
+_CODE = {"python": re.compile(r"-[bBdEiIOPqsSuvx]*c"), "sh": re.compile(r"-[a-z]*c[a-z]*")}
+"""Options with code, which is no name."""
+_ANY_CODE = re.compile(r"-[eEp]|--eval|--print")
 
 
 def _is_ours(number: int, every: Mapping[int, Status]) -> bool:
@@ -33,6 +52,36 @@ def _is_ours(number: int, every: Mapping[int, Status]) -> bool:
         seen.add(number)
         number = every[number].parent if number in every else number
     return False
+
+
+def program_name(words: Sequence[str]) -> str:
+    """What a user calls the process with these words: its program, or the script that an interpreter runs."""
+    program = os.path.basename(words[0]) if words else ""
+    if program in _WRAPPERS:
+        at = next((at for at, word in enumerate(words) if at and not _PRECEDING.fullmatch(word)), None)
+        return program if at is None else program_name(words[at:])
+    interpreter = _INTERPRETER.fullmatch(program)
+    if interpreter is None:
+        return program
+    script = _script(interpreter[1], words[1:])
+    is_name = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no descriptor
+    return script if is_name else program
+
+
+def _script(language: str, words: Sequence[str]) -> str:
+    """The script, module or archive that the words behind an interpreter name; empty of code, and without any."""
+    language = "sh" if language.endswith("sh") else "python" if language == "pypy" else language
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith(("-", "+")):
+            return os.path.basename(word)
+        if language in _MODULE and _MODULE[language].fullmatch(word):
+            return os.path.basename(next(rest, ""))
+        if _CODE.get(language, _ANY_CODE).fullmatch(word):
+            return ""
+        if word in _TAKE_VALUE[language]:
+            next(rest, "")
+    return ""
 
 
 class Bystanders:
@@ -78,13 +127,7 @@ class Bystanders:
         with suppress(OSError):
             name = (folder / "comm").read_text(errors="replace").strip()
             words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0")]
-        program = os.path.basename(words[0]) if words and words[0] else name
-        if program.startswith(_INTERPRETERS):
-            module = words[words.index("-m") + 1] if "-m" in words[1:-1] else None
-            script = module or next((os.path.basename(word) for word in words[1:] if word[:1] not in ("-", "")), "")
-            named = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no code, no descriptor
-            program = script if named else program
-        return (program or "unknown")[:40]
+        return (program_name([word for word in words if word]) or name or "unknown")[:40]
 
     def programs(self) -> tuple[OtherProgram, ...]:
         """The busiest, with the cores that each used on average."""

@@ -53,6 +53,10 @@ DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
 
 
+MOST_LEFT_FILES = 1000
+"""Names of what a job left that an artefact keeps."""
+
+
 class Gathered:
     """The messages so far of one or several launches of a job."""
 
@@ -75,6 +79,8 @@ class Gathered:
         self.excused: dict[str, str] = {}
         """Rungs the launcher gave up, with reasons better than the agents'."""
         self.notes: list[str] = []
+        self.left_files: dict[str, None] = {}
+        """Files and folders of the job's that were not there before."""
         self.took: list[float] = []
         """Seconds of each round's blocks."""
         self.round_seconds: float | None = None
@@ -197,6 +203,7 @@ class Gathered:
             collectives=tuple(self.collectives),
             skipped=tuple(Skipped(rung=rung, why=why) for rung, why in {**self.skipped, **self.excused}.items()),
             notes=tuple(self.notes),
+            left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
             ended=ended,
             elapsed_seconds=elapsed,
             seconds_before_blocks=before,

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stash.core.interrupts import postponed
+from stash.core.printable import printable_line
 from stash.core.units import counted
 from stash.measure.launcher.neighbours import Swept
 from stash.measure.protocol.folder import KEPT
@@ -76,8 +77,8 @@ def sentences(report: RestoreReport) -> list[str]:
         found.append(f"look at files that could not be kept from the job: {_names(report.unprotected)}")
     if report.new:
         found.append(
-            "new from what trained for the profile only, and of no use but to the job, "
-            f"{counted(len(report.new), 'file')}; remove what you do not need: {_names(report.new)}"
+            f"left where nothing was before: {counted(len(report.new), 'file')}; remove what you do not need: "
+            f"{_names(report.new)}"
         )
     return found
 
@@ -92,6 +93,12 @@ def of_killed_runs(swept: Swept) -> list[str]:
 def of_restored(reports: Iterable[RestoreReport]) -> list[str]:
     """The same of the files of earlier runs."""
     return [f"an earlier profile was killed; {sentence}" for report in reports for sentence in sentences(report)]
+
+
+def name_left_file(path: str) -> str:
+    """A new file or folder (with a slash at its end) as seen from here, on one line."""
+    name = path.removeprefix(os.getcwd() + os.sep)
+    return printable_line(f"{name}{os.sep}" if os.path.isdir(path) else name)
 
 
 def _names(paths: tuple[str, ...]) -> str:

@@ -29,7 +29,7 @@ from stash.measure.launcher.diagnose import (
     question,
 )
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.guarded import sentences
+from stash.measure.launcher.guarded import name_left_file, sentences
 from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
@@ -212,7 +212,9 @@ class Launches:
                 if each.peers is not None:
                     each.peers.close()
                 self._take(each)
-                m.gathered.note(*sentences(put_back(each.files.kept) + put_back(each.files.kept_here)))
+                report = put_back(each.files.kept) + put_back(each.files.kept_here)
+                m.gathered.note(*sentences(replace(report, new=())))
+                m.gathered.left_files |= dict.fromkeys(map(name_left_file, report.new))
                 self._mention_other_trainers(each)
         if failure is not None:
             return failure

@@ -1,8 +1,9 @@
 """Files that were there before the run: kept aside before its job changes them.
 
 The job's processes ``keep`` a file that they are about to write, replace or remove, whatever function does so. The
-original itself steps aside to an *attic*, a hidden folder on its file system, so nothing is copied but what a writer
-must find there. A ledger outlives all of them; how it is undone, and where it is, ``put_back`` knows.
+original itself steps aside to an *attic*, beside the ledger or, on another file system, in a hidden folder there, so
+nothing is copied but what a writer must find. A ledger outlives all of them; how it is undone, and where it is,
+``put_back`` knows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "made"]
+How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Kept:
     ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
     ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder, of inode ``size``, that the
     job renamed to ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done.
-    ``new``: it was not there before. ``made``: nor was this, and it goes again.
+    ``new``: it was not there before. ``early``: nor was this file or folder, which stays, whatever is in it: it may
+    have been made before the job trained. ``made``: nor was this, and it goes again.
     """
 
     path: str
@@ -92,6 +94,7 @@ class FileBackup:
         self._own: dict[str, None] = {}
         self._passed: set[str] = set()
         self._new: set[str] = set()
+        self._early: set[str] = set()
 
     def before_making(self, path: str) -> None:
         """A folder or a file is about to be made, unless it is there already."""
@@ -208,6 +211,19 @@ class FileBackup:
         self._new.add(path)
         self._note(lambda path, ledger: ledger.write(Kept(path, "new")), path)
 
+    def appears(self, path: str) -> None:
+        """A file or a folder is about to be made, at whatever time: of those in a new folder only that is noted."""
+        path = os.path.realpath(path)
+        folders = [path]
+        while (above := os.path.dirname(folders[-1])) != folders[-1] and not os.path.lexists(above):
+            folders.append(above)
+        while os.path.dirname(folders[-1]) in self._own:
+            folders.append(os.path.dirname(folders[-1]))
+        if folders[-1] in self._early or self._stays(path) or os.path.lexists(path):
+            return
+        self._early.add(folders[-1])
+        self._note(lambda path, ledger: ledger.write(Kept(path, "early"), through=False), folders[-1])
+
     def _makes(self, real: str) -> None:
         self._own[real] = None
         if len(self._own) > MAX_REMEMBERED:
@@ -283,12 +299,17 @@ class FileBackup:
         return kept
 
     def _attics(self, path: str) -> Iterator[str]:
-        """Folders where the original may go, the best first: not next to it, where scripts list and remove."""
+        """Folders where the original may go, the best first: beside the ledger, else far above on its file system.
+
+        Never where the job works or next to it, if that can be helped: there scripts list, remove and commit. Nor in
+        the temporary folder, which a reboot may empty.
+        """
         folder = os.path.dirname(path)
         above = [folder]
         while os.path.dirname(above[-1]) != above[-1]:
             above.append(os.path.dirname(above[-1]))
-        for place in (self._home, os.path.expanduser("~"), *reversed(above)):
+        lasting = [] if self._ledgers.startswith(os.path.realpath(self._run)) else [self._ledgers]
+        for place in (*lasting, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):
                 if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
                     yield os.path.join(place, _ATTIC + os.path.basename(self._run))
@@ -308,13 +329,17 @@ class _Ledger:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def write(self, kept: Kept) -> None:
-        """Raises OSError unless the whole line is there: nothing is done that could not be undone."""
+    def write(self, kept: Kept, through: bool = True) -> None:
+        """Raises OSError unless the whole line is there: nothing is done that could not be undone.
+
+        ``through``: it outlives a machine that fails.
+        """
         line, before = (json.dumps(asdict(kept)) + "\n").encode(), os.fstat(self._descriptor).st_size
         if os.write(self._descriptor, line) < len(line):
             os.ftruncate(self._descriptor, before)  # the next line does not go on where this one ends
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(self._descriptor)  # it outlives a machine that fails
+        if through:
+            os.fsync(self._descriptor)
 
 
 def entries_of(ledger: Path) -> list[Kept] | None:

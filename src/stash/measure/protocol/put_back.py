@@ -27,7 +27,7 @@ SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
 
 
-NOT_BEFORE = ("new", "made", "renamed")
+NOT_BEFORE = ("new", "early", "made", "renamed")
 """What was noted of names that the job gave."""
 
 
@@ -39,7 +39,8 @@ class RestoreReport:
     unprotected: tuple[str, ...] = ()
     """Too large to be kept, or not put back for another reason, with that reason."""
     new: tuple[str, ...] = ()
-    """Written by a job that trained by then, where there was nothing before; empty ones are removed."""
+    """Files, and folders with all that is in them, where there was nothing before; empty files of a job that trained
+    by then are removed."""
 
     def __add__(self, other: RestoreReport) -> RestoreReport:
         return RestoreReport(
@@ -63,7 +64,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     moves, moved_back, jobs = _moves(entries), set[Kept | None](), list[str]()
     for kept in reversed(_ordered(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
-        waits = kept.how not in ("new", "left") and any(_is_in(kept.path, folder) for folder in above)
+        waits = kept.how not in ("new", "early", "left") and any(_is_in(kept.path, folder) for folder in above)
         if not waits and not is_to_undo(kept):
             continue
         try:
@@ -86,8 +87,11 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in entries if kept.how == "left"]
-    seen = [kept.path for kept in entries if kept.how == "new" and moves[kept] not in moved_back]
-    new = jobs + [path for path in seen if not _removed_empty(path)]
+    seen = [kept for kept in entries if kept.how in ("new", "early") and moves[kept] not in moved_back]
+    trained = [kept.path for kept in seen if kept.how == "new" and not _removed_empty(kept.path)]
+    early = [kept.path for kept in seen if kept.how == "early" and os.path.lexists(kept.path)]
+    whole = set(early)
+    new = jobs + [path for path in _distinct(early + trained) if whole.isdisjoint(map(str, Path(path).parents))]
     restored = [path for path in restored if os.path.lexists(path)]  # at a name of the job's it is no more
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
@@ -99,7 +103,7 @@ def _moves(entries: list[Kept]) -> dict[Kept, Kept | None]:
     for kept in entries:
         if kept.how == "moved":
             moved.insert(0, kept)
-        elif kept.how in ("made", "new"):
+        elif kept.how in ("made", "new", "early"):
             found[kept] = next((move for move in moved if _is_in(kept.path, move.path)), None)
     return found
 

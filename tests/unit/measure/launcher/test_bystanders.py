@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.launcher.bystanders import Bystanders
+from stash.measure.launcher.bystanders import Bystanders, program_name
 
 
 def process(
@@ -95,6 +95,33 @@ def test_what_has_no_name_of_its_own_has_its_interpreters(tmp_path: Path, clock:
         found.look()
         clock[0] += 1.0
     assert [each.name for each in found.programs()] == ["bash", "python3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("python -W ignore::X y.py", "y.py"),
+        ("/usr/bin/python3.11 -X dev -u /a/y.py --epochs 3", "y.py"),
+        ("python -m pkg train", "pkg"),
+        ("python -Im pkg", "pkg"),
+        ("env A=1 python y.py", "y.py"),
+        ("nice -n 5 python y.py", "y.py"),
+        ("timeout 10s bash script.sh", "script.sh"),
+        ("taskset -c 0 env -i python -Wignore y.py", "y.py"),
+        ("bash script.sh", "script.sh"),
+        ("bash -o pipefail script.sh", "script.sh"),
+        ("bash -lc make", "bash"),
+        ("java -Xmx512m -jar /opt/x.jar serve", "x.jar"),
+        ("java -cp a.jar:b.jar com.example.Main", "com.example.Main"),
+        ("node -r esm app.js", "app.js"),
+        ("perl -e 1", "perl"),
+        ("python -", "python"),
+        ("node_exporter --web", "node_exporter"),
+        ("/usr/bin/make all", "make"),
+    ],
+)
+def test_a_process_is_called_by_what_its_interpreter_or_wrapper_runs(words: str, name: str) -> None:
+    assert program_name(words.split()) == name
 
 
 def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:

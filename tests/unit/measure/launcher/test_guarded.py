@@ -161,4 +161,4 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     put_back, look, new = sentences(RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
     assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
-    assert ", 1 file; remove" in new
+    assert ": 1 file; remove" in new

@@ -11,7 +11,7 @@ from profile_builder import build
 from rich.console import Console
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Profile
+from stash.core.records.profile import Block, Profile
 from stash.measure.launcher.measurement import Moment
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.live import Progress
@@ -53,7 +53,7 @@ def rendered(console: Console, *moments: Moment) -> str:
 def test_a_terminal_shows_rounds_elapsed_remaining_and_the_least_known_stall(width: int) -> None:
     shown = rendered(screen(width, color_system=None), after(4, 21.0, 4))
     assert "round 5: all devices, no exchange" in shown
-    assert "4 rounds, 21 s of 60 s, at most 39 s left\n  contention ±8.8% of the step, wanted ±2.3%\n" in shown
+    assert "4 rounds, 21 s of 60 s, at most 39 s left\n  contention ±8.8% of the step (target ±2.3%)\n" in shown
     assert "contention" in shown  # the breakdown so far
     assert max(map(len, shown.splitlines())) <= width
 
@@ -77,7 +77,7 @@ def test_a_terminal_that_cannot_be_updated_gets_lines(monkeypatch: pytest.Monkey
         progress.show(after(3, 21.0, 3))
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "profiling train.py ...",
-        "  round 3 done after 21 s of 60 s, at most 39 s left; contention +/-13.9% of the step, wanted +/-2.3%",
+        "  round 3 done (21 s of 60 s, at most 39 s left); contention +/-13.9% of the step (target +/-2.3%)",
     ]
 
 
@@ -88,13 +88,48 @@ def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most() -> None:
             progress.show(after(number, number / 10, min(number, 40) if number <= 40 else None))
         progress.show(after(601, 59.9, 41))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert "round 1 done after 0 s of 60 s, at most 60 s left" in lines[1]
+    assert "round 1 done (0 s of 60 s, at most 60 s left)" in lines[1]
     assert 3 <= len(lines) <= 22
-    assert "round 41 done after 60 s of 60 s" in lines[-1]
+    assert "round 41 of 41 done (60 s of 60 s)" in lines[-1]
 
 
-def test_an_overdrawn_budget_is_called_ending() -> None:
-    assert "63 s of 60 s, ending" in rendered(screen(), after(4, 63.0, 4))
+def test_more_time_than_the_budget_is_never_said_to_be_of_it() -> None:
+    assert "4 rounds, 63 s\n" in rendered(screen(color_system=None), after(4, 63.0, 4))
+    console = Console(file=io.StringIO())
+    with Progress(EXPEDITION, console) as progress:
+        progress.show(after(4, 63.0, 4))
+    line = console.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+    assert line.startswith("  round 4 of 4 done (63 s); ")
+
+
+def test_what_is_known_to_no_better_than_the_whole_step_is_being_measured() -> None:
+    wild = build({"solo": [0.1, 0.9, 0.1], "crowd": [0.2, 0.1, 1.4]})
+    moment = Moment("crowd", 3, 21.0, wild, attribute(wild))
+    shown = rendered(screen(color_system=None), moment)
+    assert "compute: measuring …" in shown or "contention: measuring …" in shown
+    assert "target" not in shown
+
+
+@pytest.mark.parametrize(
+    ("waits", "says"),
+    [
+        ({}, "no significant waits"),
+        ({"wait_seconds": 0.2}, "20.0 ms (20%) of it waiting for the data loader"),
+        ({"step_exchanges": (0.03,) * 10}, "30.0 ms (30%) of it waiting for the exchange"),
+        ({"step_exchanges": (0.2,) * 10}, "too disturbed to say what it waits for"),
+    ],
+)
+def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: str) -> None:
+    profile = build({"solo": [0.1]})
+    first = [
+        Block(0, "untouched", rank, 10, 1.0, step_seconds=(0.1,) * 10, step_delays=(0.0,) * 10, **waits)
+        for rank in (0, 1)
+    ]
+    log = Console(file=io.StringIO(), width=200)
+    with Progress(EXPEDITION, log) as progress:
+        progress.show(Moment("blocks", None, 1.0, profile.model_copy(update={"blocks": tuple(first)})))
+    look = f"  first look (10 unmodified steps): 100 ms a step, {says}\n"
+    assert look in log.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:

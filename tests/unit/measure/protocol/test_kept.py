@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stash.measure.protocol import file_backup
-from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.file_backup import FileBackup, entries_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.put_back import RestoreReport, put_back
 
@@ -314,6 +314,29 @@ def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_s
     assert found == RestoreReport(restored=(str(out),), new=(str(left),) if stays else ())
     assert left.exists() is stays
     assert not run.kept.exists()
+
+
+def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tmp_path: Path) -> None:
+    keeps = keeper(run)
+    prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
+    for folder in (prepared, part):
+        keeps.appears(str(folder))
+        keeps.before_making(str(folder))
+        folder.mkdir()
+    marks = [part / "0.bin", part / "done", tmp_path / "start.pt"]
+    for path in marks:
+        keeps.appears(str(path))
+        path.touch()
+    gone = tmp_path / "gone.tmp"
+    keeps.appears(str(gone))
+    epoch = part / "epoch.pt"
+    keeps.writes_new_file(str(epoch))
+    epoch.write_text("of the job")
+    assert len(entries_of(run.kept) or entries_of(run.kept_here) or ()) == 4
+    found = put_back(run.kept) + put_back(run.kept_here)
+    # THEN even what is empty stays, such as a mark that data are prepared, and a folder stands for what is in it
+    assert found == RestoreReport(new=(str(prepared), str(tmp_path / "start.pt")))
+    assert all(path.exists() for path in marks)
 
 
 def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path: Path):

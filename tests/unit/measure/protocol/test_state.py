@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from stash.measure.protocol import folder as owner
 from stash.measure.protocol import put_back
-from stash.measure.protocol.file_backup import FileBackup
+from stash.measure.protocol.file_backup import FileBackup, entries_of
 from stash.measure.protocol.folder import KEPT, RunFolder
 
 MINUTE, PLACES = 60.0, put_back.places
@@ -36,7 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
     """A run that is gone whose job had written over a file of the user's: where it kept things, and the file."""
-    run = tmp_path / f"stash-{name}"
+    run = tmp_path / f"stash-{Path(name).name}"
     (run / "launch-0-0").mkdir(parents=True)
     made = put_back.claimed_for(run)
     assert made is not None
@@ -59,6 +60,29 @@ def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder
     assert list(place.iterdir()) == put_back.left() == []
     assert not list(tmp_path.glob(".kept-by-stash-*"))
     assert put_back.restore(folder).restored == ()  # somebody else was faster
+
+
+def test_originals_wait_in_the_state_directory_and_not_where_the_job_works(tmp_path: Path, place: Path) -> None:
+    folder, file = killed_run(tmp_path)
+    assert [path.read_text() for path in folder.rglob("last.pt.*")] == ["the user's"]
+    assert not list(tmp_path.glob(".*"))
+    assert put_back.restore(folder).restored == (str(file),)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
+def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
+        if os.stat(shared).st_dev == os.stat(tmp_path).st_dev:
+            pytest.skip("the temporary folder is in memory, too")
+        (Path(shared) / "work").mkdir()
+        os.chdir(Path(shared) / "work")
+        folder, file = killed_run(tmp_path, f"{shared}/work/last.pt")
+        (kept,) = [each for ledger in put_back.ledgers(folder) for each in entries_of(ledger) or ()]
+        assert Path(kept.other).parent.parent == Path("/dev/shm")
+        assert not list(Path(shared).rglob(".*"))
+        assert put_back.restore(folder).restored == (str(file),)
+        assert file.read_text() == "the user's"
+        assert not Path(kept.other).parent.exists()
 
 
 def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path: Path) -> None:
