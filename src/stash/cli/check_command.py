@@ -147,17 +147,17 @@ def _decided(
 ) -> list[Decision]:
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import incomparable, set_up_alike
+    from stash.analysis.comparison import comparable_sides, incomparable
     from stash.analysis.limits import held, not_slower, required
 
-    sides = list(baseline.values()), list(profiles.values())
-    facts = incomparable(*sides) if baseline else ()
+    facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
         raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
-    before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
+    runs = [attribute(profile, name) for name, profile in profiles.items()]
+    sides = comparable_sides(baseline, profiles) if baseline else None
     return [
         *(required(requirement, profiles) for requirement in requirements),
-        *(held(limit, after) for limit in limits),
-        *(not_slower(tolerance, before, after, set_up_alike(*sides)) for tolerance in tolerances),
+        *(held(limit, runs) for limit in limits),
+        *(not_slower(tolerance, *sides) for tolerance in tolerances if sides is not None),
     ]

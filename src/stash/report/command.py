@@ -32,7 +32,7 @@ class CompareOptions(Options):
         many=True,
     )  # fmt: skip
     force: bool = flag(
-        "Compare even different jobs (another workload, batch, precision, number of ranks, or rungs).",
+        "Compare even different workloads, and steps of unlike size where samples are not counted.",
         was=("--anyway",),
     )  # fmt: skip
     json: bool = json_flag(
@@ -50,8 +50,7 @@ def compare(options: CompareOptions) -> None:
 
         stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import changed, incomparable, network_stall, set_up_alike
+    from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
     from stash.core.fix_records import Fix
     from stash.report.comparison_page import document, page
@@ -72,9 +71,9 @@ def compare(options: CompareOptions) -> None:
         raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     documents = []
     for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
-        first, second = ([attribute(runs[name], name) for name in side] for side in pair)
+        before, after = ({name: runs[name] for name in side} for side in pair)
+        comparison = compared(*comparable_sides(before, after, anyway=options.force))
         names = (profiles[0][0].workload.name, *pair)
-        comparison = compared(first, second, set_up_alike(*profiles))
         contents = (comparison, names, changed(*profiles), facts, network_stall(*profiles))
         if options.json:
             documents.append(document(*contents))
