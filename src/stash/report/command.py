@@ -13,7 +13,7 @@ from stash.core.output_files import answer_file, write_output
 from stash.core.printable import printable_line, strict_json
 from stash.report.output import printed
 from stash.store.storing import as_profile, found, profile_of, store_option
-from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
+from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
@@ -38,7 +38,11 @@ class CompareOptions(Options):
     json: bool = json_flag(
         "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
     )
+    markdown: bool = markdown_flag()
     store: str | None = store_option()
+
+    def check(self) -> None:
+        check_one_format(self)
 
 
 def compare(options: CompareOptions) -> None:
@@ -61,7 +65,7 @@ def compare(options: CompareOptions) -> None:
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
     if isinstance(found_runs[pairs[0][0][0]].artefact, Fix):
-        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options.json)
+        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options)
         return
     runs = {word: as_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
@@ -78,7 +82,7 @@ def compare(options: CompareOptions) -> None:
         if options.json:
             documents.append(document(*contents))
         else:
-            printed(page(*contents))
+            printed(page(*contents), options.markdown)
             print("" if pair == pairs[-1] else "\n", end="")
     if options.json:
         print(strict_json(documents))
@@ -87,7 +91,7 @@ def compare(options: CompareOptions) -> None:
 Side = tuple[str, ...]
 
 
-def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], json: bool) -> None:
+def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], options: CompareOptions) -> None:
     """Compare records of `stash fix`, of which the first word is one; raises UserError where others are none."""
     from stash.core.fix_records import Fix
     from stash.report.fix_comparison import document, page
@@ -100,10 +104,10 @@ def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, A
     if any(len(before) != 1 or len(after) != 1 for before, after in pairs):
         raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
     every = [(records[before], records[after], (before, after)) for (before,), (after,) in pairs]
-    if json:
+    if options.json:
         print(strict_json([document(*contents) for contents in every]))
-    for contents in () if json else every:
-        printed(page(*contents))
+    for contents in () if options.json else every:
+        printed(page(*contents), options.markdown)
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:

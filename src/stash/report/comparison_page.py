@@ -193,6 +193,13 @@ def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
     return {"schema": SCHEMA, "verdict": verdict, "limits": [decision.model_dump() for decision in found]}
 
 
+def decisions_page(found: Sequence[Decision], verdict: str, workload: str) -> Page:
+    """One check as a page: a row for every limit."""
+    rows = tuple((decision.verdict, decision.limit, decision.sentence) for decision in found)
+    table = Grid("", ("limit", "found"), rows, texts=frozenset({1, 2}), first="verdict")
+    return Page(title=f"Stash check: {verdict}", subtitle=(workload,), grids=(table,))
+
+
 def _ends(interval: Interval) -> dict[str, float | None]:
     ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {name: None if end is None else float(f"{end:.{_DIGITS}g}") for name, end in ends.items()}
