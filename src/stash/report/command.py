@@ -91,7 +91,9 @@ def compare(options: CompareOptions) -> None:
 Side = tuple[str, ...]
 
 
-def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], options: CompareOptions) -> None:
+def _compare_fixes(
+    pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], options: CompareOptions
+) -> None:
     """Compare records of `stash fix`, of which the first word is one; raises UserError where others are none."""
     from stash.core.fix_records import Fix
     from stash.report.fix_comparison import document, page

@@ -240,7 +240,14 @@ def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner
 
 def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
     (runner.folder / "pattern.stash.json").write_text("{}")
-    for hostile in ("$(touch hacked)", "`touch hacked`", "; touch hacked", "| touch hacked", "> hacked", "& touch hacked"):
+    for hostile in (
+        "$(touch hacked)",
+        "`touch hacked`",
+        "; touch hacked",
+        "| touch hacked",
+        "> hacked",
+        "& touch hacked",
+    ):
         assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
         assert runner.run(profile=FAST, limits=f"--max network=90% {hostile}") in (0, 2)
         assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}") == 2
@@ -267,7 +274,9 @@ def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
 @pytest.mark.parametrize("mark", ["~~~", "~~~~~~~~~", "```", "</details>"])
 def test_no_content_closes_what_it_stands_in(runner: Runner, mark: str) -> None:
     # GIVEN a profile, of a pull request, whose every text would end a fence, mention people and load a picture
-    acts = f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
+    acts = (
+        f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
+    )
     document = json.loads(Path(FAST).read_text())
     document["software"].update(torch=acts.replace("\n", " ")[:200], python=acts.replace("\n", " ")[:200])
     document["hosts"][0].update(hostname=acts.replace("\n", " ")[:200])
