@@ -31,7 +31,7 @@ STEP, RATE = "step", "samples/s"
 
 
 class Difference(Record):
-    """One line: what each side says and what lies between, in seconds per step or per sample (the rate: samples/s)."""
+    """One line: what each side says and what lies between, in seconds per step or sample (the rate: samples/s)."""
 
     name: str
     before: Interval

@@ -124,11 +124,14 @@ def not_slower(
     beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike, per_sample)
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
     what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
+    if per_sample:
+        what += " per sample"
     return Decision(
-        limit=tolerance.typed, verdict=_verdict(beyond),
-        sentence=f"{what} {'per sample ' if per_sample else ''}changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
+        limit=tolerance.typed,
+        verdict=_verdict(beyond),
+        sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
         f"asked for is at most {100 * tolerance.fraction:+g}%",
-    )  # fmt: skip
+    )
 
 
 def overall(decisions: Sequence[Decision]) -> str:

@@ -62,7 +62,9 @@ PROBE: Keys = {
 }  # fmt: skip
 FIX: Keys = {
     "workload": None, "step_seconds": None, "after_seconds": None, "together": _TIME, "proof": None,
-    "tried": {"name": None, "text": None, "standing": None, "saves": _TIME, "written": None, "how": None, "why": None},
+    "tried": {
+        "name": None, "text": None, "standing": None, "saves": _TIME, "written": None, "how": None, "why": None,
+    },
     "advice": None, "notes": None, "interrupted": None,
 }  # fmt: skip
 WATCH: Keys = {

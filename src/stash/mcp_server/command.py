@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,10 +14,10 @@ from stash.core.version import __version__
 
 _ABOUT = (
     "Stash says where a PyTorch training step's time goes. Profile a command first, or use saved files: *.stash.json "
-    "profiles, *.fix.json records, *.watch.jsonl runs, *.host.json probes, *.plan.json plans. Times are seconds a step; low and high "
-    "are 95 % intervals; shares are of the step. Every answer is short; its `more` is a handle for the tool `more`. "
-    "Errors are JSON with error.code. profile, fix and watch run the command that they are given, with your rights; "
-    "the others only read files on this machine. Nothing here rents machines or costs money."
+    "profiles, *.fix.json records, *.watch.jsonl runs, *.host.json probes, *.plan.json plans. Times are seconds a "
+    "step; low and high are 95 % intervals; shares are of the step. Every answer is short; its `more` is a handle "
+    "for the tool `more`. Errors are JSON with error.code. profile, fix and watch run the command that they "
+    "are given, with your rights; the others only read files on this machine. Nothing here rents machines."
 )
 
 
@@ -78,7 +78,7 @@ def server() -> Any:
     return served
 
 
-def _name(tool: Callable[..., Any]) -> str:
+def _name(tool: Any) -> str:
     return "list" if tool.__name__ == "list_artefacts" else tool.__name__
 
 

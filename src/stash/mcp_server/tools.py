@@ -70,7 +70,7 @@ _SCALARS = ["string", "number", "boolean", "null"]
 
 
 def schema_of(options: Mapping[str, Option]) -> dict[str, Any]:
-    """The JSON schema of an object of these options, each given as a text, a number or a flag, or several in a list."""
+    """The JSON schema of an object of these options, each a text, a number, a flag, or several in a list."""
     kinds = {
         name: {"type": ["boolean", "string"]}
         if one.kind == "flag"
@@ -119,7 +119,8 @@ class AgentTools:
         self._handles = Handles()
 
     async def profile(self, command: Command, seconds: Seconds = 60, output: Output = None) -> str:
-        """Profile a training command on this machine for some seconds, and explain the result. It runs the command."""
+        """Profile a training command on this machine for some seconds, and explain the result. It runs the
+        command."""
         target = _new_file(command, seconds, output, SUFFIX)
         await _run(["profile", f"--budget={seconds:g}", f"--output={target}", *_job(command)])
         return self._explained(target)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stash.core.errors import UserError
+from stash.core.files import parse_json
 from stash.core.user_files import text_of
 from stash.schedule.matrix import PACKED, RateMatrix
 from stash.schedule.records import QueuedJob
@@ -129,7 +129,7 @@ def alibaba_2023(text: str, path: Path) -> Iterator[TraceJob | str]:
 def philly(text: str, path: Path) -> Iterator[TraceJob | str]:
     """``cluster_job_log`` of philly-traces: JSON, attempts with times and machines; the work is all attempts'."""
     try:
-        found: Any = json.loads(text)
+        found: Any = parse_json(text)
     except ValueError as error:
         raise UserError(f"{path} is not the JSON of Philly's cluster_job_log: {error}; {_SEE}") from None
     if not isinstance(found, list):

@@ -21,7 +21,7 @@ from stash.core.records.base import SUFFIX
 
 _OBJECTS = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"))
 """Protocols without folders: making one there would make a bucket, of whatever name was mistyped."""
-_MAX_BYTES = 2**29
+_MAX_BYTES = 2**27
 """Of an artefact that is read with others; more is none that can be read alone either."""
 _BATCH_SIZE = 500
 """Files asked for together, of a store elsewhere."""
