@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hostile_files import BOMBS, KINDS, ONE
+from hostile_files import BOMBS, HARMLESS, KINDS, ONE
 
 from stash.cli.main import app, main
 
@@ -107,7 +107,7 @@ def problem_with(found: Ended) -> str | None:
 def test_no_file_takes_all_memory_or_time_or_shows_a_traceback(tmp_path: Path, name: str) -> None:
     wrong = {}
     (tmp_path / "train.py").write_text("")
-    for bomb in BOMBS:
+    for bomb in (each for each in BOMBS if (name, each.__name__) not in HARMLESS):
         path = tmp_path / name
         bomb(path)
         words = [str(path) if word == "FILE" else word for word in KINDS[name]]
