@@ -46,12 +46,12 @@ class Ended:
     seconds: float
     grown: int
     """Bytes."""
-    said: str
+    printed: str
 
 
 def ended(folder: Path, words: Sequence[str]) -> Ended:
     """A command in a child of this process, which has all of Stash's modules, with bounds on memory and time."""
-    log = folder / "said.txt"
+    log = folder / "printed.txt"
     child = os.fork()
     if not child:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -88,12 +88,12 @@ def ended(folder: Path, words: Sequence[str]) -> Ended:
 def problem_with(found: Ended) -> str | None:
     """What is wrong with how a command met a hostile file, if anything."""
     if found.code != 2:
-        return f"exit code {found.code} after {found.seconds:.0f} s: {found.said[-300:]}"
-    errors = [line for line in found.said.splitlines() if line.strip()]
-    if "Traceback" in found.said or not errors or not errors[0].startswith("error: "):
-        return f"no sentence: {found.said[-300:]}"
-    if len(found.said) > 5_000:
-        return f"{len(found.said)} characters"
+        return f"exit code {found.code} after {found.seconds:.0f} s: {found.printed[-300:]}"
+    errors = [line for line in found.printed.splitlines() if line.strip()]
+    if "Traceback" in found.printed or not errors or not errors[0].startswith("error: "):
+        return f"no sentence: {found.printed[-300:]}"
+    if len(found.printed) > 5_000:
+        return f"{len(found.printed)} characters"
     if found.seconds > SECONDS:
         return f"{found.seconds:.0f} s"
     if found.grown > BYTES:
@@ -131,7 +131,7 @@ def test_a_course_of_centuries_is_refused_with_its_line(tmp_path: Path, given: d
     (tmp_path / "jobs.csv").write_text(JOB.format(**values) + "j2,me,0,1,A3C,1000\n")
     found = ended(tmp_path, [str(tmp_path / "jobs.csv") if word == "FILE" else word for word in KINDS["jobs.csv"]])
     assert problem_with(found) is None
-    assert "jobs.csv:2: " in found.said
+    assert "jobs.csv:2: " in found.printed
 
 
 def test_a_market_that_unpacks_to_more_than_its_bound_is_refused(tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_a_market_that_unpacks_to_more_than_its_bound_is_refused(tmp_path: Path)
     (tmp_path / "x.market.csv.gz").write_bytes(bomb)
     found = ended(tmp_path, ["market", "show", "x.market.csv.gz"])
     assert problem_with(found) is None
-    assert "MiB of text" in found.said
+    assert "MiB of text" in found.printed

@@ -96,8 +96,11 @@ def parse_json(text: str | bytes) -> Any:
     Raises json.JSONDecodeError for what is none, and ValueError for one that is nested too deep, has too many
     values, or a number of too many digits: read whole, they would take all memory or end Python.
     """
-    comma, bracket, brace = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
-    values = sum(text.count(mark) for mark in (comma, bracket, brace))  # type: ignore[arg-type]
+    marks = ",[{"
+    if isinstance(text, str):
+        values = sum(text.count(mark) for mark in marks)
+    else:
+        values = sum(text.count(mark.encode()) for mark in marks)
     if values > MAX_VALUES:
         raise ValueError(f"it has more than {MAX_VALUES:,} values")
     try:

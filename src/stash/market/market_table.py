@@ -46,6 +46,7 @@ _LARGE = 8 * 2**20
 """Bytes from which on DuckDB reads a table: a second's work for Python."""
 MAX_BYTES = 2**28
 """Of a market's text: two million rows."""
+MAX_ROWS = 4_000_000
 _MAX_LINE, _MAX_DOLLARS, _MAX_AVAILABLE = 2_000, 1e5, 1e6
 _CURRENCIES = {"eur", "gbp", "jpy", "cny", "inr", "chf", "€", "£", "¥"}
 
@@ -303,13 +304,22 @@ def _read_parquet(file: Path) -> MarketTrace:
     except ImportError:
         raise UserError(f"{file}: Parquet is read by DuckDB; pip install 'stash-ddl[store]', or give a CSV") from None
     try:
+        opened_regular(file).close()
+    except OSError as error:
+        raise UserError(f"cannot read the market {file}: {error.strerror or error}") from error
+    try:
         with duckdb.connect(":memory:") as connection:
             names = [str(row[0]) for row in connection.execute(
                 "SELECT column_name FROM (DESCRIBE SELECT * FROM read_parquet(?))", [str(file)]
             ).fetchall()]  # fmt: skip
+            (rows_there,) = connection.execute(
+                "SELECT sum(num_rows) FROM parquet_file_metadata(?)", [str(file)]
+            ).fetchone() or (0,)
             metadata = dict(connection.execute(
                 "SELECT decode(key), decode(value) FROM parquet_kv_metadata(?)", [str(file)]
             ).fetchall())  # fmt: skip
+        if rows_there > MAX_ROWS:
+            raise UserError(f"{file} has more than {MAX_ROWS:,} rows; give the part that the job can run on")
         _check_names(names, file, 1)
         rows = _queried(duckdb, "read_parquet(?)", file, set(names), 'epoch("at")')
     except duckdb.Error as error:

@@ -49,7 +49,7 @@ def server() -> Any:
     schemas = {_name(tool): brief.output_schema(keys) for tool, keys in answers.items()}
     schemas["more"] = {"type": "object", "properties": {"text": {}, "next_offset": {}}, "required": ["text"]}
 
-    class Server(sdk.MCPServer):  # type: ignore[misc, name-defined]
+    class ToolServer(sdk.MCPServer):  # type: ignore[misc, name-defined]
         """Errors, of the protocol's own checks too, are JSON that a program can branch on."""
 
         async def list_tools(self) -> Any:
@@ -71,7 +71,7 @@ def server() -> Any:
             (content,) = done.content
             return done.model_copy(update={"structured_content": json.loads(content.text)})
 
-    served = Server("stash", version=__version__, instructions=_ABOUT, log_level="ERROR")
+    served = ToolServer("stash", version=__version__, instructions=_ABOUT, log_level="ERROR")
     for tool in (*answers, tools.more):
         hints = runs if tool in (tools.profile, tools.fix, tools.watch) else reads
         served.tool(name=_name(tool), description=tool.__doc__, annotations=hints, structured_output=False)(tool)

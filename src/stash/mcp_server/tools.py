@@ -97,8 +97,10 @@ def _as_list(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
-Run = Annotated[str, Field(description="A file on this machine: a *.stash.json, or another that Stash wrote.")]
-Command = Annotated[
+ArtefactName = Annotated[
+    str, Field(description="A file on this machine: a *.stash.json, or another that Stash wrote.")
+]
+TrainingWords = Annotated[
     list[str],
     Field(
         description="What trains, word by word: ['train.py', '--lr', '0.1'], ['-m', 'my.training'], or "
@@ -106,9 +108,9 @@ Command = Annotated[
     ),
     BeforeValidator(_as_words),
 ]
-Seconds = Annotated[float, Field(description=f"At most so long, up to {_MAX_SECONDS}.")]
+TimeLimit = Annotated[float, Field(description=f"At most so long, up to {_MAX_SECONDS}.")]
 Output = Annotated[str | None, Field(description="A new file for what is measured; else named after the script.")]
-Texts = Annotated[list[str], BeforeValidator(_as_list)]
+TextList = Annotated[list[str], BeforeValidator(_as_list)]
 Given = Annotated[dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")]
 
 
@@ -118,21 +120,21 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
 
-    async def profile(self, command: Command, seconds: Seconds = 60, output: Output = None) -> str:
+    async def profile(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
         """Profile a training command on this machine for some seconds, and explain the result. It runs the
         command."""
         target = _new_file(command, seconds, output, SUFFIX)
         await _run(["profile", f"--budget={seconds:g}", f"--output={target}", *_job(command)])
         return self._explained(target)
 
-    async def fix(self, command: Command, seconds: Seconds = 300, output: Output = None) -> str:
+    async def fix(self, command: TrainingWords, seconds: TimeLimit = 300, output: Output = None) -> str:
         """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
         command many times; the script itself stays as it is."""
         target = _new_file(command, seconds, output, FIX.suffix)
         await _run(["fix", f"--{_FIX_TIME}={seconds:g}s", f"--output={target}", *_job(command)])
         return self._explained(target)
 
-    async def watch(self, command: Command, seconds: Seconds = 60, output: Output = None) -> str:
+    async def watch(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
         """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
         there were. It runs the command. The record of a run that is watched already is a file for explain."""
         target = _new_file(command, seconds, output, WATCH_SUFFIX)
@@ -148,7 +150,7 @@ class AgentTools:
         rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))
         return self._handles.answer({"folder": folder, "artefacts": rows}, LISTING)
 
-    def explain(self, run: Run) -> str:
+    def explain(self, run: ArtefactName) -> str:
         """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
         document = _command("show", (), _local_file("run", run))
         return self._handles.answer(document, keys_of(document))
@@ -169,14 +171,14 @@ class AgentTools:
 
     def check(
         self,
-        run: Run,
-        most: Annotated[Texts, Field(description="Limits, like network=15% or step=250ms.")] = [],  # noqa: B006 - never changed
-        least: Annotated[Texts, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
+        run: ArtefactName,
+        most: Annotated[TextList, Field(description="Limits, like network=15% or step=250ms.")] = [],  # noqa: B006 - never changed
+        least: Annotated[TextList, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
         baseline: Annotated[str | None, Field(description="The profile that slower is about.")] = None,
         slower: Annotated[
-            Texts, Field(description="How much longer than the baseline's: 5%, or of a stall fetch=20%.")
+            TextList, Field(description="How much longer than the baseline's: 5%, or of a stall fetch=20%.")
         ] = [],  # noqa: B006
-        require: Annotated[Texts, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
+        require: Annotated[TextList, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
     ) -> str:
         """Say whether a profile keeps limits. The verdict is passes, fails or cannot tell."""
         run = _local_file("run", run)
@@ -187,7 +189,7 @@ class AgentTools:
 
     def what_if(
         self,
-        run: Run,
+        run: ArtefactName,
         changes: Annotated[Given, WithJsonSchema(schema_of(CHANGES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Predict a profiled job's step on other machines or with other settings."""
@@ -196,7 +198,7 @@ class AgentTools:
 
     def recommend(
         self,
-        runs: Annotated[Texts, Field(description="Profiles of one job on this machine, *.stash.json.")],
+        runs: Annotated[TextList, Field(description="Profiles of one job on this machine, *.stash.json.")],
         options: Annotated[Given, WithJsonSchema(schema_of(WISHES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""

@@ -75,8 +75,8 @@ def compare(options: CompareOptions) -> None:
         raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     documents = []
     for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
-        by_name = [{name: runs[name] for name in side} for side in pair]
-        comparison = compared(*comparable_sides(*by_name, anyway=options.force))
+        first, second = ({name: runs[name] for name in side} for side in pair)
+        comparison = compared(*comparable_sides(first, second, anyway=options.force))
         names = (profiles[0][0].workload.name, *pair)
         contents = (comparison, names, changed(*profiles), facts, network_stall(*profiles))
         if options.json:
