@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -106,12 +107,15 @@ def ask(folder: Path, calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[boo
     """Whether each call failed, and its answer, of one server that is started in ``folder``."""
 
     async def asked() -> list[tuple[bool, str]]:
-        server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
+        )
         answers = []
         async with Client(stdio_client(server)) as client:
             for name, arguments in calls:
                 result = await client.call_tool(name, arguments)
                 (content,) = result.content
+                assert result.is_error or result.structured_content == json.loads(content.text)
                 answers.append((bool(result.is_error), content.text))
         return answers
 
@@ -151,7 +155,9 @@ def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None
 @pytest.mark.slow
 def test_what_an_answer_leaves_out_is_under_its_handle(folder: Path) -> None:
     async def asked() -> tuple[Answer, list[str], str]:
-        server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder)
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
+        )
         async with Client(stdio_client(server)) as client:
             wish = {"runs": ["two.stash.json"], "options": {"samples": "1M", "cloud": "aws"}}
             first = (await client.call_tool("recommend", wish)).content[0].text
@@ -179,6 +185,21 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("explain", {"run": "--help"}, "artefact_missing"),
         ("compare", {"before": "one.stash.json", "after": "squeezenet.stash.json"}, "different_jobs"),
         ("compare", {"before": "one.stash.json", "after": "one.stash.json"}, "same_run"),
+        ("explain", {"run": "one.stash.json", "brief": True}, "usage"),
+        ("explain", {"run": 7}, "usage"),
+        ("explain", {}, "usage"),
+        ("forecast", {"run": "one.stash.json"}, "usage"),
+        ("explain", {"run": "https://attacker.invalid/x.stash.json"}, "usage"),
+        ("compare", {"before": "one.stash.json", "after": "s3://bucket/x.stash.json"}, "usage"),
+        ("check", {"run": "one.stash.json", "baseline": "gs://b/x", "slower": ["5%"]}, "usage"),
+        ("recommend", {"runs": ["filecache::http://attacker.invalid/x"]}, "usage"),
+        ("what_if", {"run": "one.stash.json", "changes": {"cluster": "https://attacker.invalid/x"}}, "usage"),
+        ("list", {"folder": "http://attacker.invalid/"}, "usage"),
+        ("profile", {"command": ["train.py"], "output": "s3://bucket/x.stash.json"}, "usage"),
+        ("explain", {"run": "pipe.stash.json"}, "artefact"),
+        ("explain", {"run": "/dev/zero"}, "artefact"),
+        ("fix", {"command": ["sky", "launch", "job.yaml"]}, "costs_money"),
+        ("watch", {"command": "sbatch job.sh"}, "costs_money"),
         ("check", {"run": "one.stash.json"}, "usage"),
         ("what_if", {"run": "plan.plan.json", "changes": {"nodes": "2"}}, "artefact_kind"),
         ("what_if", {"run": "one.stash.json", "changes": {"network": "10 gbots"}}, "unit"),
@@ -192,11 +213,86 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("profile", {"command": ["nothing.py"]}, "usage"),
         ("profile", {"command": ["train.py"], "seconds": 1e9}, "usage"),
     ]
+    os.mkfifo(folder / "pipe.stash.json")
     before = set(folder.iterdir())
     answers = ask(folder, [(tool, given) for tool, given, _ in calls])
     assert all(failed for failed, _ in answers)
     assert [json.loads(text)["error"]["code"] for _, text in answers] == [code for _, _, code in calls]
     assert set(folder.iterdir()) == before
+
+
+def test_changes_and_options_are_taken_as_any_model_writes_them(folder: Path) -> None:
+    two = {"run": "two.stash.json"}
+    ways = [{"changes": {"nodes": 4}}, {"changes": {"nodes": "4"}}, {"changes": {"nodes": 4.0}}, {"nodes": 4}]
+    same = [("what_if", {**two, **way}) for way in ways]
+    flags = [({"allow_spot": True}, True), ({"allow_spot": "false"}, False), ({"allow-spot": None}, False)]
+    wishes = [
+        ("recommend", {"runs": "two.stash.json", "options": {"samples": "1M", "epochs": 3, **flag}})
+        for flag, _ in flags
+    ]
+    lists = ("recommend", {"runs": ["two.stash.json"], "epochs": 3, "samples": 1e6, "cloud": ["aws", "gcp"]})
+    answers = ask(folder, [*same, *wishes, lists])
+    assert [text for failed, text in answers if failed] == []
+    found = [json.loads(text) for _, text in answers]
+    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4763.3}
+
+
+def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:
+    async def listed() -> Any:
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
+        )
+        async with Client(stdio_client(server)) as client:
+            return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in anyio.run(listed)}
+    assert {"profile", "fix", "watch", "list", "explain", "what_if", "recommend"} < set(tools)
+    for name, tool in tools.items():
+        runs = name in ("profile", "fix", "watch")
+        hints = tool.annotations
+        assert (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) == (not runs, runs, runs)
+        assert tool.description
+        assert tool.input_schema["additionalProperties"] is False
+        for parameter in tool.input_schema["properties"].values():
+            assert parameter["description"]
+            assert all(each["description"] for each in parameter.get("properties", {}).values())
+        assert tool.output_schema["required"]
+    assert (
+        tools["what_if"].input_schema["properties"]["changes"]["properties"]["nodes"]["description"] == "N: Machines."
+    )
+
+
+def test_a_folder_is_listed_and_records_are_explained(folder: Path) -> None:
+    for name in ("schema-1.fix.json", "schema-1.watch.jsonl"):
+        shutil.copy(ROOT / "tests/golden" / name, folder)
+    (_, listed), (_, fix), (_, watch) = ask(
+        folder,
+        [
+            ("list", {"limit": 3}),
+            ("explain", {"run": "schema-1.fix.json"}),
+            ("explain", {"run": "schema-1.watch.jsonl"}),
+        ],
+    )
+    assert len(json.loads(listed)["artefacts"]) == 3
+    assert json.loads(fix)["tried"][0]["standing"] == "kept"
+    assert json.loads(watch)["steps"] == 604
+
+
+@pytest.mark.slow
+def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN.replace("100_000", "1_000_000"))
+    (failed, watched), (unfixed, fixed) = ask(
+        folder,
+        [
+            ("watch", {"command": "train.py", "seconds": 15}),
+            ("fix", {"command": ["train.py"], "seconds": 20, "output": "mine.fix.json"}),
+        ],
+    )
+    assert not failed, watched
+    assert json.loads(watched)["steps"] > 0
+    assert json.loads(watched)["file"] == "train.watch.jsonl"
+    assert not unfixed, fixed
+    assert json.loads(fixed)["file"] == "mine.fix.json"
 
 
 def test_a_command_is_profiled_and_its_file_explained(folder: Path) -> None:

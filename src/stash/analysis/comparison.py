@@ -1,21 +1,25 @@
 """Two sides of profiles: what differs and whether that is shown, facts that differ, the paper's network stall.
 
 A difference counts as shown only if its whole interval lies on one side of zero, and "no difference shown" never
-means that there is none.
+means that there is none. Steps of unlike size (another batch, more ranks) are compared by the time that the whole job
+takes for a sample, and steps of which only one reads its files, up to the rung that both have.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
+from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import rungs_run, step_matrix
 from stash.analysis.uncertainty import launch_error
+from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import NORMAL, Interval, change, together
-from stash.core.ladder import STALLS
+from stash.core.ladder import NOTHING_READ, STALLS, rung
 from stash.core.levels import level
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -27,7 +31,7 @@ STEP, RATE = "step", "samples/s"
 
 
 class Difference(Record):
-    """One line: what each side says and what lies between, in seconds per step (the rate: samples per second)."""
+    """One line: what each side says and what lies between, in seconds per step or sample (the rate: samples/s)."""
 
     name: str
     before: Interval
@@ -50,6 +54,10 @@ class RunComparison(Record):
     lines: tuple[Difference, ...]
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
+    """Stalls of both sides that are not compared, since that of one contains what the other has apart."""
+    per_sample: bool = False
+    """Whether times are those that the whole job takes for a sample, not those of a step."""
 
     def line(self, name: str) -> Difference | None:
         """The line called ``name``, if both sides have it."""
@@ -62,54 +70,81 @@ class RunComparison(Record):
         return found
 
 
-def compare(before: Sequence[Breakdown], after: Sequence[Breakdown], alike: bool = True) -> RunComparison:
+def compare(
+    before: Sequence[Breakdown], after: Sequence[Breakdown], alike: bool = True, per_sample: bool = False
+) -> RunComparison:
     """The lines in ladder order, then the step, then the rate where it is known on both sides.
 
-    ``alike``: whether the sides are of one job, set up in one way, see ``set_up_alike``.
+    ``alike``: whether the sides are of one job, set up in one way, see ``set_up_alike``; ``per_sample``: whether
+    their steps differ in size, see ``comparable_sides``.
     """
     sides = (before, after)
     has = [[name for name in STALLS if all(run.stall(name) is not None for run in side)] for side in sides]
-    both = [name for name in has[0] if name in has[1]]
+    common = [name for name in has[0] if name in has[1]]
+    both = [name for name in common if len({_contents(name, run) for run in (*before, *after)}) == 1]
     rates = [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
     lines = []
     for name in (*both, STEP, *rates):
-        first, second = measured(name, before), measured(name, after)
-        lines.append(
-            Difference(name=name, before=first, after=second, change=changed_by(name, before, after, alike=alike))
-        )
+        first, second = (measured(name, side, per_sample) for side in sides)
+        between = changed_by(name, before, after, alike=alike, per_sample=per_sample)
+        lines.append(Difference(name=name, before=first, after=second, change=between))
     return RunComparison(
         lines=tuple(lines),
-        only_before=tuple(name for name in has[0] if name not in both),
-        only_after=tuple(name for name in has[1] if name not in both),
+        only_before=tuple(name for name in has[0] if name not in common),
+        only_after=tuple(name for name in has[1] if name not in common),
+        unlike=tuple(name for name in common if name not in both),
+        per_sample=per_sample,
     )
 
 
-def measured(name: str, runs: Sequence[Breakdown]) -> Interval:
+def _contents(name: str, run: Breakdown) -> frozenset[str]:
+    """What a stall of a run holds: itself, and what was not measured apart from it."""
+    return frozenset({name, *(each.name for each in run.skipped if each.possible and each.contained_in == name)})
+
+
+def measured(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
     """A stall, the step or the rate of one side: of one run what that says of itself, of several their mean."""
     if len(runs) == 1:
-        return _of(name, runs[0])
-    return _repeatable(name, runs).widened(_common(name, runs))
+        return _of(name, runs[0]).scaled(_share(name, runs[0], per_sample))
+    return _repeatable(name, runs, per_sample).widened(_common(name, runs, per_sample))
+
+
+def _share(name: str, run: Breakdown, per_sample: bool) -> float:
+    """Of a step's times, what one sample takes of them; 1 where steps are compared."""
+    if not per_sample or name == RATE:
+        return 1.0
+    assert run.samples_per_step is not None, f"{run.source} does not say how many samples a step has"
+    return 1 / run.samples_per_step
 
 
 def changed_by(
-    name: str, before: Sequence[Breakdown], after: Sequence[Breakdown], factor: float = 1.0, alike: bool = True
+    name: str,
+    before: Sequence[Breakdown],
+    after: Sequence[Breakdown],
+    factor: float = 1.0,
+    alike: bool = True,
+    per_sample: bool = False,
 ) -> Interval:
     """What ``after`` has more than ``factor`` times ``before``.
 
     What the method adds to a stall it adds on both sides, where these are ``alike`` and were estimated in one way:
     only the difference of its errors is left in a change. Otherwise neither error tells anything of the other.
     """
-    found = change(_repeatable(name, before).scaled(factor), _repeatable(name, after))
-    errors = factor * _common(name, before), _common(name, after)
+    found = change(_repeatable(name, before, per_sample).scaled(factor), _repeatable(name, after, per_sample))
+    errors = factor * _common(name, before, per_sample), _common(name, after, per_sample)
     one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
     return found.widened(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
 
 
-def _repeatable(name: str, runs: Sequence[Breakdown]) -> Interval:
+def _repeatable(name: str, runs: Sequence[Breakdown], per_sample: bool) -> Interval:
     """The mean over the runs of a side, with what another launch would measure otherwise."""
+    shares = [_share(name, run, per_sample) for run in runs]
     spreads = [launch_error(_of(RATE if name == RATE else STEP, run).value) for run in runs]
-    rounds = [_noise_of(name, run, launch) for run, launch in zip(runs, spreads, strict=True)]
-    return together(rounds, sum(spreads) / len(runs) / NORMAL)
+    rounds = [
+        _noise_of(name, run, launch).scaled(share) for run, launch, share in zip(runs, spreads, shares, strict=True)
+    ]
+    spread = sum(launch * share for launch, share in zip(spreads, shares, strict=True)) / len(runs)
+    return together(rounds, spread / NORMAL)
 
 
 def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
@@ -121,9 +156,11 @@ def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
     return Interval(value=whole.value) if arm is None else Interval(value=whole.value).within(arm)
 
 
-def _common(name: str, runs: Sequence[Breakdown]) -> float:
+def _common(name: str, runs: Sequence[Breakdown], per_sample: bool) -> float:
     """Half-width of what all runs of a side are off by together."""
-    parts = [stall.parts.common for run in runs if (stall := run.stall(name)) is not None]
+    parts = [
+        stall.parts.common * _share(name, run, per_sample) for run in runs if (stall := run.stall(name)) is not None
+    ]
     return sum(parts) / len(parts) if parts else 0.0
 
 
@@ -144,6 +181,8 @@ def _of(name: str, run: Breakdown) -> Interval:
 # Facts
 
 NOT_RECORDED = "unknown"
+CONDITIONS = ("batch per device", "precision", "ranks")
+"""Facts that say how one job was run; the rungs of the ladder follow from them."""
 
 
 class DifferingFact(Record):
@@ -153,25 +192,104 @@ class DifferingFact(Record):
     before: str
     after: str
 
+    @property
+    def text(self) -> str:
+        return f"{self.name} {self.before} → {self.after}"
+
 
 def recorded_facts(profile: Profile) -> dict[str, str]:
     """Every fact that a profile says of its job, its machines and its software, by the names used here."""
-    return {**_essentials(profile), **_circumstances(profile)}
+    return {**_identity(profile), **_conditions(profile), **_circumstances(profile)}
 
 
 def incomparable(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
     """Facts in which the sides are different jobs, so that a difference of their times says nothing."""
-    return _differing(_essentials, before, after)
+    return _differing(_identity, before, after)
+
+
+def unlike_conditions(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
+    """Facts in which one job was run otherwise: batch, precision, ranks and rungs."""
+    return _differing(_conditions, before, after)
 
 
 def changed(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
     """Facts that differ between runs of one job: the likely causes of a difference."""
-    return _differing(_circumstances, before, after)
+    return (*unlike_conditions(before, after), *_differing(_circumstances, before, after))
+
+
+class Sides(NamedTuple):
+    """Two sides made comparable: the arguments of ``compare``."""
+
+    before: list[Breakdown]
+    after: list[Breakdown]
+    alike: bool
+    per_sample: bool
+
+
+def comparable_sides(before: Mapping[str, Profile], after: Mapping[str, Profile], anyway: bool = False) -> Sides:
+    """The breakdowns of two sides of profiles, by their names, and how they are compared; raises UserError.
+
+    ``anyway``: steps of unlike size are compared as they are where nobody counted their samples.
+    """
+    runs = list(before.values()), list(after.values())
+    shortened = up_to_common_rung(*runs)
+    first, second = (
+        [attribute(profile, name) for name, profile in zip(side, profiles, strict=True)]
+        for side, profiles in zip((before, after), shortened, strict=True)
+    )
+    unlike_sizes = len({_step_size(profile) for side in runs for profile in side}) > 1
+    if unlike_sizes and any(run.samples_per_step is None for run in (*first, *second)):
+        if not anyway:
+            raise UserError(_uncounted(unlike_conditions(*runs)), code="different_jobs")
+        unlike_sizes = False
+    return Sides(first, second, set_up_alike(*runs), unlike_sizes)
+
+
+def _uncounted(facts: Sequence[DifferingFact]) -> str:
+    differs = listed([fact.text for fact in facts]) or "batches per step"
+    return (
+        f"the steps differ in size ({differs}), so they are compared per sample, and a profile does not say how many "
+        "samples a step has; profile again with a loader that Stash sees, or compare the steps with --force"
+    )
 
 
 def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
-    """Whether the sides are one job with the same loaders and exchange, measured in the same way."""
-    return not incomparable(before, after) and not _differing(_set_up, before, after)
+    """Whether the sides are one job with the same loaders and exchange, run and measured in the same way."""
+    return not any(_differing(facts, before, after) for facts in (_identity, _conditions, _set_up))
+
+
+def _step_size(profile: Profile) -> tuple[object, ...]:
+    """What decides how many samples a step has."""
+    workload = profile.workload
+    return (workload.batch, profile.world_size, *(loader.batches_per_step for loader in workload.loaders))
+
+
+def up_to_common_rung(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[list[Profile], list[Profile]]:
+    """The sides without rungs that read data where a run of theirs lacks them although its job reads data so.
+
+    A step that has to fetch its files is longer than one whose files could not be evicted, without being slower. Of
+    a job that reads no files nothing is left out: there, to fetch them is what it saves.
+    """
+    runs = (*before, *after)
+    shared = set.intersection(*(set(rungs_run(profile)) for profile in runs))
+    unread = {
+        item.rung
+        for profile in runs
+        for item in profile.skipped
+        if rung(item.rung).reads_data and profile.workload.loaders and item.why != NOTHING_READ
+    }
+    excess = unread - shared
+    if not excess:
+        return list(before), list(after)
+    first, second = ([_without_rungs(profile, excess) for profile in side] for side in (before, after))
+    return first, second
+
+
+def _without_rungs(profile: Profile, names: Set[str]) -> Profile:
+    blocks = tuple(block for block in profile.blocks if block.rung not in names)
+    asked = tuple(name for name in profile.settings.rungs if name not in names)
+    settings = profile.settings.model_copy(update={"rungs": asked})
+    return profile.model_copy(update={"blocks": blocks, "settings": settings})
 
 
 def _differing(
@@ -188,10 +306,13 @@ def _sentence(side: Sequence[Mapping[str, str]], name: str) -> str:
     return " or ".join(dict.fromkeys(facts.get(name, NOT_RECORDED) for facts in side))
 
 
-def _essentials(profile: Profile) -> dict[str, str]:
+def _identity(profile: Profile) -> dict[str, str]:
+    return {"workload": profile.workload.name}
+
+
+def _conditions(profile: Profile) -> dict[str, str]:
     workload = profile.workload
     return {
-        "workload": workload.name,
         "batch per device": _text(workload.batch),
         "precision": _text(workload.precision),
         "ranks": str(profile.world_size),

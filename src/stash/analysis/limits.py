@@ -108,23 +108,30 @@ def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
 
 
 def not_slower(
-    tolerance: Tolerance, before: Sequence[Breakdown], after: Sequence[Breakdown], alike: bool = True
+    tolerance: Tolerance,
+    before: Sequence[Breakdown],
+    after: Sequence[Breakdown],
+    alike: bool = True,
+    per_sample: bool = False,
 ) -> Decision:
     """Whether the step, or a stall, is longer than a baseline's by more than a fraction of that.
 
-    ``alike`` is that of ``compare``. Raises UserError if a side does not have the stall.
+    ``alike`` and ``per_sample`` are those of ``compare``. Raises UserError if a side does not have the stall.
     """
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first = measured(tolerance.name, before)
-    apart = changed_by(tolerance.name, before, after, alike=alike)
-    beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike)
+    first = measured(tolerance.name, before, per_sample)
+    apart = changed_by(tolerance.name, before, after, alike=alike, per_sample=per_sample)
+    beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike, per_sample)
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
     what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
+    if per_sample:
+        what += " per sample"
     return Decision(
-        limit=tolerance.typed, verdict=_verdict(beyond),
+        limit=tolerance.typed,
+        verdict=_verdict(beyond),
         sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
         f"asked for is at most {100 * tolerance.fraction:+g}%",
-    )  # fmt: skip
+    )
 
 
 def overall(decisions: Sequence[Decision]) -> str:

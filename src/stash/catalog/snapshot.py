@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stash.catalog.facts import KINDS, Instance, is_date
 from stash.catalog.offers import Columns, texts
 from stash.core.errors import StashError, UserError, one_line
-from stash.core.files import read_up_to, write_whole
+from stash.core.files import parse_json, read_up_to, write_whole
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -68,8 +68,8 @@ def read(path: Path) -> Snapshot | None:
     try:
         if len(text) > _LARGEST:
             raise ValueError(f"it is larger than {_LARGEST // 2**20} MB")
-        return _from_document(json.loads(text))
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        return _from_document(parse_json(text))
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         remedy = "delete it, and get a new one with `stash catalog refresh`"
         raise UserError(f"the catalog's snapshot {path} is damaged ({one_line(error)}); {remedy}") from error
 
@@ -79,7 +79,7 @@ def write(snapshot: Snapshot, path: Path) -> None:
     parts = [_part_out(part) for part in snapshot.parts]
     document = {"schema": SCHEMA, "created": snapshot.created, "parts": parts}
     text = json.dumps(document, separators=(",", ":")).encode()
-    _from_document(json.loads(text))  # what cannot be read back is not written
+    _from_document(parse_json(text))  # what cannot be read back is not written
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text, mode=0o600)

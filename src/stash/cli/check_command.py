@@ -15,7 +15,7 @@ from stash.core.output_files import is_same
 from stash.core.printable import printable_line
 from stash.report.output import printed
 from stash.store.storing import profile_of, store_option
-from stash.ui.options import Options, argument, json_flag, option
+from stash.ui.options import Options, argument, check_one_format, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
     from stash.analysis.limits import Decision, Limit, Requirement, Tolerance
@@ -46,9 +46,11 @@ class CheckOptions(Options):
     )
     junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
     json: bool = json_flag("Print the decisions as JSON; of a plan, its keys are a contract (docs/format.md).")
+    markdown: bool = markdown_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
+        check_one_format(self)
         if self.junit is not None and any(is_same(self.junit, each) for each in (*self.files, *self.against)):
             raise UserError(f"--junit {self.junit} is what is checked; choose another file")
 
@@ -104,7 +106,7 @@ def _check_plan(options: CheckOptions) -> _Checked:
         )
     plan, run = options.files
     loaded, found = checked(plan, run, options.instance, options.store)
-    printed(document(loaded, found) if options.json else page(loaded, found))
+    printed(document(loaded, found) if options.json else page(loaded, found), options.markdown)
     return loaded.workload, found.decisions
 
 
@@ -112,6 +114,7 @@ def _check_limits(options: CheckOptions) -> _Checked:
     """The limits that were given, printed; raises UserError."""
     from stash.analysis.limits import overall, parse, parse_requirement, parse_slower
     from stash.report.comparison_page import decisions as document
+    from stash.report.comparison_page import decisions_page
     from stash.ui.terminal import plain_text, screen
 
     if options.instance is not None:
@@ -128,14 +131,17 @@ def _check_limits(options: CheckOptions) -> _Checked:
     profiles = {name: profile_of(name, options.store)[0] for name in options.files}
     baseline = {name: profile_of(name, options.store)[0] for name in options.against}
     decisions = _decided(profiles, limits, requirements, baseline, tolerances)
+    workload = next(iter(profiles.values())).workload.name
     if options.json:
         printed(document(decisions, overall(decisions)))
+    elif options.markdown:
+        printed(decisions_page(decisions, overall(decisions), workload), markdown=True)
     else:
         _, colour = screen()
         for decision in decisions:
             line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
             print(line if colour else plain_text(line))
-    return next(iter(profiles.values())).workload.name, decisions
+    return workload, decisions
 
 
 def _decided(
@@ -147,17 +153,17 @@ def _decided(
 ) -> list[Decision]:
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import incomparable, set_up_alike
+    from stash.analysis.comparison import comparable_sides, incomparable
     from stash.analysis.limits import held, not_slower, required
 
-    sides = list(baseline.values()), list(profiles.values())
-    facts = incomparable(*sides) if baseline else ()
+    facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
         raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
-    before, after = ([attribute(profile, name) for name, profile in side.items()] for side in (baseline, profiles))
+    runs = [attribute(profile, name) for name, profile in profiles.items()]
+    sides = comparable_sides(baseline, profiles) if baseline else None
     return [
         *(required(requirement, profiles) for requirement in requirements),
-        *(held(limit, after) for limit in limits),
-        *(not_slower(tolerance, before, after, set_up_alike(*sides)) for tolerance in tolerances),
+        *(held(limit, runs) for limit in limits),
+        *(not_slower(tolerance, *sides) for tolerance in tolerances if sides is not None),
     ]

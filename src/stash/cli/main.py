@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -159,6 +160,12 @@ def _run() -> int:
             print(strict_json(error_document(error.code, text)))
         print(f"error: {text}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        named = printable_line(shortened(os.fsdecode(error.filename or ""), 200))
+        print(f"error: {named} is longer than any name of a file can be; name another", file=sys.stderr)
+        return UserError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130

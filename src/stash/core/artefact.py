@@ -19,6 +19,7 @@ from stash.core import documents
 from stash.core.columns import from_columns, of_rows, to_columns
 from stash.core.documents import FIX, PROBE, PROFILE, Document, DocumentFile, DocumentKind, json_object, json_text
 from stash.core.errors import ArtefactError, UserError
+from stash.core.files import parse_json
 from stash.core.fix_records import FILE as FIXES
 from stash.core.fix_records import Fix
 from stash.core.records.base import SCHEMA
@@ -147,12 +148,12 @@ def _with_blocks(document: Document) -> Document:
 def _joined(text: str) -> Any:
     """The document of a file, with the rounds of the lines after it (``Growing``); the last may be cut short."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-        document, lines = json.loads(text[: error.pos]), text[error.pos :].split("\n")[:-1]
-    parts = [document, *map(json.loads, lines)]
+        document, lines = parse_json(text[: error.pos]), text[error.pos :].split("\n")[:-1]
+    parts = [document, *map(parse_json, lines)]
     if not all(isinstance(part, dict) and isinstance(part.get("blocks"), dict) for part in parts):
         raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
     blocks = [part["blocks"] for part in parts]

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
+import json
 import os
 import re
 import secrets
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+MAX_VALUES = 8_000_000
+"""Of one JSON document: a profile of 1,024 ranks and 30 rounds has three millions."""
 _PART = 2**20
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
@@ -70,6 +74,45 @@ def read_up_to(path: Path, most: int) -> bytes:
             parts.append(part)
             left -= len(part)
     return b"".join(parts)
+
+
+def is_longer_unpacked(path: Path, most: int) -> bool:
+    """Whether a gzip file stands for more than so many bytes; raises OSError, EOFError and zlib.error.
+
+    A few kilobytes may stand for all of a disk: nothing more than that is unpacked, and nothing is kept.
+    """
+    left = most
+    with opened_regular(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+        while part := unpacked.read(min(left + 1, _PART)):
+            left -= len(part)
+            if left < 0:
+                return True
+    return False
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that anybody may have written: the one way to read such a text.
+
+    Raises json.JSONDecodeError for what is none, and ValueError for one that is nested too deep, has too many
+    values, or a number of too many digits: read whole, they would take all memory or end Python.
+    """
+    marks = ",[{"
+    if isinstance(text, str):
+        values = sum(text.count(mark) for mark in marks)
+    else:
+        values = sum(text.count(mark.encode()) for mark in marks)
+    if values > MAX_VALUES:
+        raise ValueError(f"it has more than {MAX_VALUES:,} values")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("its brackets are nested too deep") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not text") from None
+    except ValueError:  # an integer of thousands of digits
+        raise ValueError("a number is too long") from None
 
 
 def opened_regular(path: str | os.PathLike[str]) -> BinaryIO:

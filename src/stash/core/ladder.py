@@ -71,6 +71,11 @@ EXCHANGE_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.exc
 CATCH_UP = "catch-up"
 """What a visit of the followers is called: no rung, for nothing is measured."""
 NOT_ASKED = "not asked for (--rungs)"
+NOTHING_READ = (
+    "no file was seen being read by the loader (data in memory, an object store, or C code "
+    "that opens files itself: then pass --data-root)"
+)
+"""Why files were not made cold: nothing is known to be read."""
 
 _BY_NAME: Mapping[str, Rung] = {rung.name: rung for rung in RUNGS}
 _BY_STALL: Mapping[str, Rung] = {rung.adds: rung for rung in RUNGS}

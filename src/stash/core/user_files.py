@@ -33,6 +33,9 @@ MAX_CHARACTERS = 2**17
 """Of YAML: some thousand lines, which take a second to read."""
 MAX_VALUES = 50_000
 """Of YAML, each counted wherever it is named."""
+MAX_LINES = 500_000
+"""Of a table."""
+_MAX_COLUMNS = 1_000
 _MAX_OF_ONE = 10_000
 """Characters of one value of YAML."""
 _MAX_MISTAKES = 20
@@ -325,6 +328,19 @@ def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: s
             numbers[below] = key.start_mark.line + 1
 
 
+def table_rows(text: str, path: Path, described: str, most: int = MAX_LINES) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text with their lines, within bounds: the one way to read one; raises UserError."""
+    if text.count("\n") > most + 1:
+        raise UserError(f"{path} has more than {most:,} lines; {described}")
+    if any(line.count(",") >= _MAX_COLUMNS for line in io.StringIO(text)):
+        raise UserError(f"{path} is not a table: a line has more than {_MAX_COLUMNS:,} columns; {described}")
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""))
+        return [(reader.line_num, row) for row in reader]  # a cell may have several lines
+    except csv.Error as error:
+        raise UserError(f"{path} is not a table: {error}; {described}") from error
+
+
 def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 100_000) -> list[tuple[int, M]]:
     """The rows of a CSV file with their lines; columns in any order, others are ignored.
 
@@ -332,11 +348,7 @@ def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 1
     """
     columns = {name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples}
     head_line, example = ",".join(columns), ",".join(columns.values())
-    try:
-        reader = csv.reader(io.StringIO(text_of(path, what, described), newline=""))
-        lines = [(reader.line_num, line) for line in reader]  # a cell may have several
-    except csv.Error as error:
-        raise UserError(f"{path} is not a table: {error}; its first line is {head_line}") from error
+    lines = table_rows(text_of(path, what, described), path, f"its first line is {head_line}")
     head = [name.strip() for name in lines[0][1]] if lines else []
     missing = next((name for name in columns if name not in head), None)
     if missing is not None:

@@ -4,7 +4,6 @@ prices. Each says where it is from; what an importer cannot place it counts, and
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from stash.catalog.facts import Age, PriceKind, age
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.core.errors import UserError
+from stash.core.files import parse_json
 from stash.core.formatting import listed
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
@@ -104,8 +104,8 @@ def import_aws(paths: Iterable[Path], source: str) -> Imported:
 
 def _history(file: Path) -> list[Mapping[str, Any]]:
     try:
-        data = json.loads(text_of(file, "the price history", _DESCRIBED, MAX_BYTES))
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text_of(file, "the price history", _DESCRIBED, MAX_BYTES))
+    except ValueError as error:
         raise UserError(
             f"{file} is no JSON, or not all of it; get it again with `aws ec2 describe-spot-price-history`"
         ) from error

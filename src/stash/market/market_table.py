@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stash.core.errors import UserError, one_line
-from stash.core.files import opened_regular
+from stash.core.files import is_longer_unpacked, opened_regular
 from stash.core.printable import printable_line, shortened
 from stash.core.units import nearest
 from stash.market.market_trace import HOUR, NEVER, MarketOffer, MarketTrace, stamp, trace_of
@@ -43,6 +43,9 @@ MAX_GAP = 36 * HOUR
 EXAMPLE = "2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,"
 _LARGE = 8 * 2**20
 """Bytes from which on DuckDB reads a table: a second's work for Python."""
+MAX_BYTES = 2**28
+"""Of a market's text: two million rows."""
+MAX_ROWS = 4_000_000
 _MAX_LINE, _MAX_DOLLARS, _MAX_AVAILABLE = 2_000, 1e5, 1e6
 _CURRENCIES = {"eur", "gbp", "jpy", "cny", "inr", "chf", "€", "£", "¥"}
 
@@ -54,10 +57,16 @@ def read_market(path: str | Path) -> MarketTrace:
         with opened_regular(file) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
+            size = file.stat().st_size
+            if size > MAX_BYTES or (packed and is_longer_unpacked(file, MAX_BYTES)):
+                raise UserError(
+                    f"{file} has more than {MAX_BYTES // 2**20} MiB of text; give the part of the market that "
+                    "the job can run on"
+                )
             opened: Any = gzip.GzipFile(fileobj=raw) if packed else raw
             text = io.TextIOWrapper(opened, encoding="utf-8-sig", newline="")
             head = _head(text, file)
-            large = file.stat().st_size > (_LARGE // 10 if packed else _LARGE)
+            large = size > (_LARGE // 10 if packed else _LARGE)
             rows = (_by_duckdb(file, head) if large else None) or _by_line(text, head, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{file} ends in the middle or is damaged ({one_line(error)}); copy it again") from error

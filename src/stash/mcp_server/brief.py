@@ -60,7 +60,59 @@ PROBE: Keys = {
     "findings": ("name", "hostname", "text"), "next_steps": None, "nearest": None, "notes": None,
     "links": ("hostname", "part", "member", "rate"),
 }  # fmt: skip
-_SHOWN = {"stalls": PROFILE, "choices": PLAN, "takeovers": SPOT_LOG, "probe": PROBE, "p_deadline": FLEET_PLAN}
+FIX: Keys = {
+    "workload": None, "step_seconds": None, "after_seconds": None, "together": _TIME, "proof": None,
+    "tried": {
+        "name": None, "text": None, "standing": None, "saves": _TIME, "written": None, "how": None, "why": None,
+    },
+    "advice": None, "notes": None, "interrupted": None,
+}  # fmt: skip
+WATCH: Keys = {
+    "job": None, "steps": None, "step_seconds": None, "stalls": None, "stragglers": None,
+    "alerts": ("text", "step", "ended", "what"), "events": None,
+}  # fmt: skip
+LISTING: Keys = {
+    "folder": None,
+    "artefacts": (
+        "file",
+        "kind",
+        "created",
+        "name",
+        "ranks",
+        "step_seconds",
+        "samples_per_second",
+        "stall",
+        "stall_pct",
+    ),
+}
+_SHOWN = {
+    "windows": WATCH,
+    "tried": FIX,
+    "stalls": PROFILE,
+    "choices": PLAN,
+    "takeovers": SPOT_LOG,
+    "probe": PROBE,
+    "p_deadline": FLEET_PLAN,
+}
+
+
+def output_schema(keys: Keys | None) -> dict[str, Any]:
+    """The JSON schema of brief answers with these keys; all of them but ``more`` may be left out for want of room."""
+    found = _schema({} if keys is None else keys)
+    handle = {"type": "string", "description": "What the tool `more` reads the whole document by."}
+    file = {"type": "string", "description": "Where what was measured is saved."}
+    return {
+        "type": "object",
+        "properties": {**found["properties"], "more": handle, "file": file},
+        "required": ["more"],
+    }
+
+
+def _schema(keys: Keys | tuple[str, ...]) -> dict[str, Any]:
+    """Of an object, or of each object of a list."""
+    inner = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
+    properties = {name: {} if below is None else _schema(below) for name, below in inner.items()}
+    return {"properties": properties, "items": {"properties": properties}}
 
 
 def keys_of(document: Mapping[str, Any]) -> Keys | None:

@@ -1,7 +1,7 @@
-"""What each tool does: one of Stash's commands with ``--json``, in this process; a profile in one of its own.
+"""What each tool does: one of Stash's commands with ``--json``, in this process; what trains, in one of its own.
 
-Only reads, predicts and profiles on this machine: no tool takes an option that rents, starts or writes elsewhere, and
-commands that are known to rent are not profiled. Knows nothing of the protocol.
+Only reads, predicts and runs training commands on this machine: no tool takes an option that rents, starts or writes
+elsewhere, commands that are known to rent are not run, and files are local ones. Knows nothing of the protocol.
 """
 
 from __future__ import annotations
@@ -16,23 +16,30 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+import anyio.abc
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from stash.cli.main import app
+from stash.core.artefact import content_of
+from stash.core.documents import FIX
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.output_files import output_file
-from stash.core.printable import last_of
+from stash.core.printable import last_of, shortened
 from stash.core.records.base import SUFFIX
-from stash.mcp_server.brief import COMPARISON, DECISIONS, PLAN, WHATIF, Handles, keys_of
+from stash.core.units import nearest
+from stash.fix.command import FixOptions
+from stash.mcp_server.brief import COMPARISON, DECISIONS, LISTING, PLAN, WHATIF, Handles, keys_of
+from stash.monitor.records import SUFFIX as WATCH_SUFFIX
 from stash.plan.plan_options import PlanOptions
 from stash.predict.changes import Alteration
-from stash.ui.options import declarations
+from stash.ui.options import Option, declarations
 
 _RENTS = {
     "aws", "az", "bsub", "eksctl", "gcloud", "kubectl", "modal", "qsub", "runpodctl", "salloc", "sbatch", "sky",
@@ -41,21 +48,70 @@ _RENTS = {
 """Programs that start machines, or jobs elsewhere."""
 _NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain_type"}
 _MAX_SECONDS = 600
+_FIX_TIME = next(name for name in ("budget", "within") if name in declarations(FixOptions))
+_PATIENCE = 30.0
+"""Seconds that a command has to end by itself once it is interrupted."""
 
 _one_at_a_time = threading.Lock()
 """What commands print is caught by taking ``sys.stdout``, of which there is one."""
 
 
-def options_of(model: type) -> dict[str, str]:
-    """Of an options model what an agent may give, by the options' names on the command line, and what it means."""
+def options_of(model: type) -> dict[str, Option]:
+    """Of an options model what an agent may give, by the options' names on the command line."""
     return {
-        one.name(name).lstrip("-").replace("-", "_"): f"{one.metavar or 'true'}: {one.help}"
+        one.name(name).lstrip("-").replace("-", "_"): one
         for name, one in declarations(model).items()
         if name not in _NOT_ASKED and not one.instead
     }
 
 
 CHANGES, WISHES = options_of(Alteration), options_of(PlanOptions)
+_SCALARS = ["string", "number", "boolean", "null"]
+
+
+def schema_of(options: Mapping[str, Option]) -> dict[str, Any]:
+    """The JSON schema of an object of these options, each a text, a number, a flag, or several in a list."""
+    kinds = {
+        name: {"type": ["boolean", "string"]}
+        if one.kind == "flag"
+        else {"type": [*_SCALARS, "array"], "items": {"type": _SCALARS[:2]}}
+        for name, one in options.items()
+    }
+    described = {
+        name: {**kinds[name], "description": f"{one.metavar}: {one.help}" if one.metavar else one.help}
+        for name, one in options.items()
+    }
+    return {"type": "object", "properties": described, "additionalProperties": False}
+
+
+def _as_words(given: Any) -> Any:
+    """A command that is one text, word by word as a shell has it."""
+    try:
+        return shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ValueError(f"cannot be read as a command: {error}") from None
+
+
+def _as_list(given: Any) -> Any:
+    """One text where several may be given."""
+    return [given] if isinstance(given, str) else given
+
+
+ArtefactName = Annotated[
+    str, Field(description="A file on this machine: a *.stash.json, or another that Stash wrote.")
+]
+TrainingWords = Annotated[
+    list[str],
+    Field(
+        description="What trains, word by word: ['train.py', '--lr', '0.1'], ['-m', 'my.training'], or "
+        "another launcher's words."
+    ),
+    BeforeValidator(_as_words),
+]
+TimeLimit = Annotated[float, Field(description=f"At most so long, up to {_MAX_SECONDS}.")]
+Output = Annotated[str | None, Field(description="A new file for what is measured; else named after the script.")]
+TextList = Annotated[list[str], BeforeValidator(_as_list)]
+Given = Annotated[dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")]
 
 
 class AgentTools:
@@ -64,66 +120,98 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
 
-    async def profile(self, command: list[str], seconds: float = 60, output: str | None = None) -> str:
-        """Profile a training command on this machine for at most so many seconds, and explain the result. The command
-        is ["train.py", "--lr", "0.1"], ["-m", "my.training"], or another launcher's words; output is a new file."""
-        refuse_to_rent(command)
-        if not 0 < seconds <= _MAX_SECONDS:
-            raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
-        if output is not None and os.path.lexists(output):
-            raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
-        target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
-        words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
-        words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
-        with tempfile.TemporaryFile() as log:
-            process = await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-            try:
-                code = await process.wait()
-            except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
-                process.send_signal(signal.SIGINT)
-                with anyio.CancelScope(shield=True):
-                    await process.wait()
-                raise
-            log.seek(0)
-            printed = log.read().decode(errors="replace")
-        if code:
-            text = last_of(printed.rpartition("error: ")[2], 1500)
-            raise UserError(text) if code == UserError.exit_code else JobError(text)
+    async def profile(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
+        """Profile a training command on this machine for some seconds, and explain the result. It runs the
+        command."""
+        target = _new_file(command, seconds, output, SUFFIX)
+        await _run(["profile", f"--budget={seconds:g}", f"--output={target}", *_job(command)])
+        return self._explained(target)
+
+    async def fix(self, command: TrainingWords, seconds: TimeLimit = 300, output: Output = None) -> str:
+        """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
+        command many times; the script itself stays as it is."""
+        target = _new_file(command, seconds, output, FIX.suffix)
+        await _run(["fix", f"--{_FIX_TIME}={seconds:g}s", f"--output={target}", *_job(command)])
+        return self._explained(target)
+
+    async def watch(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
+        """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
+        there were. It runs the command. The record of a run that is watched already is a file for explain."""
+        target = _new_file(command, seconds, output, WATCH_SUFFIX)
+        await _run(["watch", f"--output={target}", *_job(command)], stop_after=seconds)
+        return self._explained(target)
+
+    def list_artefacts(
+        self,
+        folder: Annotated[str, Field(description="A folder on this machine with files that Stash wrote.")] = ".",
+        limit: Annotated[int, Field(description="How many, the newest first.", ge=1, le=1000)] = 30,
+    ) -> str:
+        """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
+        rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))
+        return self._handles.answer({"folder": folder, "artefacts": rows}, LISTING)
+
+    def explain(self, run: ArtefactName) -> str:
+        """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
+        document = _command("show", (), _local_file("run", run))
+        return self._handles.answer(document, keys_of(document))
+
+    def _explained(self, target: Path) -> str:
         document = _command("show", (), str(target))
         return self._handles.answer(document, keys_of(document), file=str(target))
 
-    def explain(self, run: str) -> str:
-        """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
-        document = _command("show", (), run)
-        return self._handles.answer(document, keys_of(document))
-
-    def compare(self, before: str, after: str) -> str:
+    def compare(
+        self,
+        before: Annotated[str, Field(description="A profile on this machine, *.stash.json.")],
+        after: Annotated[str, Field(description="Another of the same workload.")],
+    ) -> str:
         """Say what differs between two profiles of one job, stall by stall, and whether more than chance is shown."""
+        before, after = _local_file("before", before), _local_file("after", after)
         (document,) = _command("compare", (), before, after)
         return self._handles.answer(document, COMPARISON)
 
     def check(
-        self, run: str, most: list[str] = [], least: list[str] = [], baseline: str | None = None,  # noqa: B006 - never changed
-        slower: list[str] = [], require: list[str] = [],  # noqa: B006
-    ) -> str:  # fmt: skip
-        """Say whether a profile keeps limits: most ["network=15%", "step=250ms"], least ["samples/s=60"], against a
-        baseline slower ["5%", "fetch=20%"], require ["ranks=8"]. The verdict is passes, fails or cannot tell."""
-        against = [baseline] if baseline else []
+        self,
+        run: ArtefactName,
+        most: Annotated[TextList, Field(description="Limits, like network=15% or step=250ms.")] = [],  # noqa: B006 - never changed
+        least: Annotated[TextList, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
+        baseline: Annotated[str | None, Field(description="The profile that slower is about.")] = None,
+        slower: Annotated[
+            TextList, Field(description="How much longer than the baseline's: 5%, or of a stall fetch=20%.")
+        ] = [],  # noqa: B006
+        require: Annotated[TextList, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
+    ) -> str:
+        """Say whether a profile keeps limits. The verdict is passes, fails or cannot tell."""
+        run = _local_file("run", run)
+        against = [_local_file("baseline", baseline)] if baseline else []
         given = {"max": most, "min": least, "slower": slower, "require": require, "against": against}
         words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
         return self._handles.answer(_command("check", words, run), DECISIONS)
 
-    def what_if(self, run: str, changes: dict[str, str]) -> str:
+    def what_if(
+        self,
+        run: ArtefactName,
+        changes: Annotated[Given, WithJsonSchema(schema_of(CHANGES))] = {},  # noqa: B006 - never changed
+    ) -> str:
         """Predict a profiled job's step on other machines or with other settings."""
-        return self._handles.answer(_command("whatif", _words(changes, CHANGES), run), WHATIF)
+        words = _words(changes, CHANGES)
+        return self._handles.answer(_command("whatif", words, _local_file("run", run)), WHATIF)
 
-    def recommend(self, runs: list[str], options: dict[str, str]) -> str:
+    def recommend(
+        self,
+        runs: Annotated[TextList, Field(description="Profiles of one job on this machine, *.stash.json.")],
+        options: Annotated[Given, WithJsonSchema(schema_of(WISHES))] = {},  # noqa: B006 - never changed
+    ) -> str:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""
-        return self._handles.answer(_command("recommend", _words(options, WISHES), *runs), PLAN)
+        files = [_local_file("runs", run) for run in runs]
+        return self._handles.answer(_command("recommend", _words(options, WISHES), *files), PLAN)
 
-    def more(self, handle: str, path: str = "", offset: int = 0) -> str:
-        """The whole of an earlier answer's document, piece by piece: at a path like "choices/0/dollars", from a
-        character on."""
+    def more(
+        self,
+        handle: Annotated[str, Field(description="What an earlier answer has as `more`.")],
+        path: Annotated[str, Field(description="Where in its document, like choices/0/dollars.")] = "",
+        offset: Annotated[int, Field(description="The character to begin with.")] = 0,
+    ) -> str:
+        """The whole of an earlier answer's document, piece by piece."""
         return self._handles.piece(handle, path, offset)
 
 
@@ -155,21 +243,118 @@ def refuse_to_rent(command: Sequence[str]) -> None:
         )
 
 
-def _words(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
+def _words(given: Mapping[str, Any], known: Mapping[str, Option]) -> list[str]:
     """Options as on the command line; raises UserError for others."""
     words = []
     for key, value in given.items():
-        name = key.lstrip("-").replace("-", "_")
+        name = plain_name(key)
         if name not in known:
-            raise UserError(f"there is no option {key}; there are {', '.join(known)}")
+            raise UserError(f"there is no option {key}; {near_names(name, known)}")
         option = f"--{name.replace('_', '-')}"
-        if not known[name].startswith("true:"):
-            words.append(f"{option}={value}")
-        elif value.lower() not in ("true", "false"):
-            raise UserError(f"{key}={value}: it is true or false")
-        elif value.lower() == "true":
-            words.append(option)
+        if known[name].kind == "flag":
+            words += [option] if _as_flag(key, value) else []
+        elif known[name].many and isinstance(value, list):
+            words += [f"{option}={_as_text(key, each)}" for each in value]
+        elif value is not None:
+            words.append(f"{option}={_as_text(key, value)}")
     return words
+
+
+def plain_name(key: str) -> str:
+    """An option's name however it is written: ``--max-dollars`` is ``max_dollars``."""
+    return key.lstrip("-").replace("-", "_")
+
+
+def near_names(name: str, known: Collection[str]) -> str:
+    """What may have been meant, for the end of an error."""
+    alike = nearest(name, known, 3)
+    return f"did you mean {' or '.join(alike)}?" if alike else f"there are {', '.join(known)}"
+
+
+def _as_flag(key: str, value: Any) -> bool:
+    typed = str(value).lower()
+    if typed not in ("true", "false", "none"):
+        raise UserError(f"{key}={shortened(str(value), 100)}: it is true or false")
+    return typed == "true"
+
+
+def _as_text(key: str, value: Any) -> str:
+    """A value as it is typed: 4, 4.0 and "4" alike, a list with commas; raises UserError for what names a URL."""
+    if isinstance(value, list):
+        return ",".join(_as_text(key, each) for each in value)
+    if isinstance(value, dict):
+        raise UserError(f"{key}: it is a text or a number, not an object")
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return _local_name(key, str(value))
+
+
+def _local_name(parameter: str, name: str) -> str:
+    """The name of something on this machine; raises UserError for a URL, to which a hostile text could send data."""
+    if "://" in name or "::" in name or "\0" in name:
+        raise UserError(f"{parameter}={shortened(name, 200)}: it is a file on this machine, not a URL; copy it here")
+    return name
+
+
+def _local_file(parameter: str, name: str) -> str:
+    """A regular file on this machine; raises UserError, or ArtefactError where there is none."""
+    path = Path(_local_name(parameter, name))
+    if not path.is_file():
+        content_of(path)  # says what is there instead, and names files that could be meant
+    return str(path)
+
+
+def _new_file(command: Sequence[str], seconds: float, output: str | None, suffix: str) -> Path:
+    """Where what a command is run for is saved; raises UserError if it may not be run, or is there already."""
+    refuse_to_rent(command)
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+    if output is not None and os.path.lexists(_local_name("output", output)):
+        raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
+    return output_file(None if output is None else Path(output), Path(command[0]).stem or "job", suffix)
+
+
+def _job(command: list[str]) -> list[str]:
+    """The words of a job, behind what keeps another launcher's from being taken for Stash's own."""
+    return command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
+
+
+async def _run(words: list[str], stop_after: float | None = None) -> None:
+    """Run a command of Stash's to its end, or interrupt it after some seconds; raises UserError and JobError."""
+    with tempfile.TemporaryFile() as log:
+        process = await anyio.open_process(
+            [sys.executable, "-m", "stash", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            with anyio.move_on_after(stop_after) as running:
+                await process.wait()
+        except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
+            await _interrupted(process)
+            raise
+        if running.cancelled_caught:
+            await _interrupted(process)
+        log.seek(0)
+        printed = log.read().decode(errors="replace")
+    if process.returncode and not running.cancelled_caught:
+        text = last_of(printed.rpartition("error: ")[2], 1500)
+        raise UserError(text) if process.returncode == UserError.exit_code else JobError(text)
+
+
+async def _interrupted(process: anyio.abc.Process) -> None:
+    """End a command and its job, as Ctrl-C in a terminal does, and by force if they do not."""
+    with anyio.CancelScope(shield=True):
+        for number, patience in ((signal.SIGINT, _PATIENCE), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with anyio.move_on_after(patience):
+                await process.wait()
+                return
 
 
 def _command(name: str, options: Sequence[str], *files: str) -> Any:

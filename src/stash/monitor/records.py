@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from stash.core.errors import ArtefactError, UserError
-from stash.core.files import read_up_to
+from stash.core.files import parse_json, read_up_to
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
 from stash.core.records.circumstances import GpuState
 
@@ -26,7 +26,7 @@ SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-_MAX_BYTES = 2**28
+_MAX_BYTES = 2**26
 
 
 class MachinePrice(Record):
@@ -203,11 +203,11 @@ class RunRecord:
 def parsed(text: str, where: str) -> RecordLine:
     """One line; raises ArtefactError."""
     try:
-        row = json.loads(text)
+        row = parse_json(text)
         return _KINDS[row["kind"]].model_validate(row)
     except ValidationError as error:
         raise ArtefactError(f"{where} is not a line of a watched run: {first_mistake(error)}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise ArtefactError(f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)") from None
 
 
@@ -236,6 +236,11 @@ def _load(path: Path) -> RunRecord:
         ) from None
     except OSError as error:
         raise ArtefactError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(content) > _MAX_BYTES:
+        raise ArtefactError(
+            f"{path} is larger than {_MAX_BYTES // 2**20} MB, which no record of `stash watch` is: it goes on in "
+            "another file long before"
+        )
     finished = content[: content.rfind(b"\n") + 1].decode(errors="replace")
     lines = [parsed(text, f"{path}, line {number}") for number, text in enumerate(finished.splitlines(), 1)]
     if not lines or not isinstance(lines[0], Header):

@@ -13,7 +13,7 @@ from stash.core.output_files import answer_file, write_output
 from stash.core.printable import printable_line, strict_json
 from stash.report.output import printed
 from stash.store.storing import as_profile, found, profile_of, store_option
-from stash.ui.options import Options, argument, flag, json_flag, option, public_flag
+from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
@@ -32,13 +32,17 @@ class CompareOptions(Options):
         many=True,
     )  # fmt: skip
     force: bool = flag(
-        "Compare even different jobs (another workload, batch, precision, number of ranks, or rungs).",
+        "Compare even different workloads, and steps of unlike size where samples are not counted.",
         was=("--anyway",),
     )  # fmt: skip
     json: bool = json_flag(
         "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
     )
+    markdown: bool = markdown_flag()
     store: str | None = store_option()
+
+    def check(self) -> None:
+        check_one_format(self)
 
 
 def compare(options: CompareOptions) -> None:
@@ -50,8 +54,7 @@ def compare(options: CompareOptions) -> None:
 
         stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.attribution import attribute
-    from stash.analysis.comparison import changed, incomparable, network_stall, set_up_alike
+    from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
     from stash.core.fix_records import Fix
     from stash.report.comparison_page import document, page
@@ -62,7 +65,7 @@ def compare(options: CompareOptions) -> None:
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
     if isinstance(found_runs[pairs[0][0][0]].artefact, Fix):
-        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options.json)
+        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options)
         return
     runs = {word: as_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
@@ -72,14 +75,14 @@ def compare(options: CompareOptions) -> None:
         raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
     documents = []
     for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
-        first, second = ([attribute(runs[name], name) for name in side] for side in pair)
+        first, second = ({name: runs[name] for name in side} for side in pair)
+        comparison = compared(*comparable_sides(first, second, anyway=options.force))
         names = (profiles[0][0].workload.name, *pair)
-        comparison = compared(first, second, set_up_alike(*profiles))
         contents = (comparison, names, changed(*profiles), facts, network_stall(*profiles))
         if options.json:
             documents.append(document(*contents))
         else:
-            printed(page(*contents))
+            printed(page(*contents), options.markdown)
             print("" if pair == pairs[-1] else "\n", end="")
     if options.json:
         print(strict_json(documents))
@@ -88,7 +91,9 @@ def compare(options: CompareOptions) -> None:
 Side = tuple[str, ...]
 
 
-def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], json: bool) -> None:
+def _compare_fixes(
+    pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], options: CompareOptions
+) -> None:
     """Compare records of `stash fix`, of which the first word is one; raises UserError where others are none."""
     from stash.core.fix_records import Fix
     from stash.report.fix_comparison import document, page
@@ -101,10 +106,10 @@ def _compare_fixes(pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, A
     if any(len(before) != 1 or len(after) != 1 for before, after in pairs):
         raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
     every = [(records[before], records[after], (before, after)) for (before,), (after,) in pairs]
-    if json:
+    if options.json:
         print(strict_json([document(*contents) for contents in every]))
-    for contents in () if json else every:
-        printed(page(*contents))
+    for contents in () if options.json else every:
+        printed(page(*contents), options.markdown)
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:

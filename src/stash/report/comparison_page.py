@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stash.analysis.comparison import FASTER, NOT_SHOWN, RATE, SLOWER, STEP, Difference, DifferingFact, RunComparison
+from stash.analysis.comparison import (
+    CONDITIONS,
+    FASTER,
+    NOT_SHOWN,
+    RATE,
+    SLOWER,
+    STEP,
+    Difference,
+    DifferingFact,
+    RunComparison,
+)
 from stash.analysis.limits import Decision
 from stash.core.formatting import listed, plus_minus, quantity
 from stash.core.intervals import Interval
@@ -34,10 +44,19 @@ def page(
     return Page(
         title=title,
         subtitle=(f"before: {listed(before)}", f"after: {listed(after)}"),
-        verdict=(verdict(comparison),),
+        verdict=(verdict(comparison), *_conditions(comparison, changed)),
         warnings=tuple(_warnings(comparison, different)),
         chapters=chapters(comparison, "changes", "What changed", (*different, *changed), network),
     )
+
+
+def _conditions(comparison: RunComparison, changed: Sequence[DifferingFact]) -> tuple[str, ...]:
+    """In one line: how the job was run otherwise, and what its times are compared by for that reason."""
+    facts = [fact.text for fact in changed if fact.name in CONDITIONS]
+    if not facts and not comparison.per_sample:
+        return ()
+    how = "Compared per sample" if comparison.per_sample else "Compared step by step"
+    return (f"{how}; the sides differ in {listed(facts or ['batches per step'])}.",)
 
 
 def chapters(
@@ -65,15 +84,16 @@ def chapters(
 def verdict(comparison: RunComparison) -> str:
     """What happened to the step, and which stalls did what they can be seen to have done."""
     step, scale = comparison.step, _scale(comparison)
+    what = "the time per sample" if comparison.per_sample else "the step"
     stalls = [line for line in comparison.lines if line.name not in (STEP, RATE) and line.verdict in (SLOWER, FASTER)]
     stalls.sort(key=lambda line: -abs(line.change.value))
     parts = listed([f"{line.name} {_signed(line.change, scale)} {scale.unit}" for line in stalls])
     amount = f"{_signed(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
     if step.verdict in (SLOWER, FASTER):
-        return f"{step.verdict.capitalize()}: the step changed by {amount}{f'; {parts}' if parts else ''}."
+        return f"{step.verdict.capitalize()}: {what} changed by {amount}{f'; {parts}' if parts else ''}."
     if step.verdict == NOT_SHOWN:
-        return f"No difference of the step is shown ({amount}){f', but {parts}' if parts else ', nor of any stall'}."
-    return f"Whether the step differs is unknown ({amount}): a single round has no interval."
+        return f"No difference of {what} is shown ({amount}){f', but {parts}' if parts else ', nor of any stall'}."
+    return f"Whether {what} differs is unknown ({amount}): a single round has no interval."
 
 
 def _scale(comparison: RunComparison) -> Scale:
@@ -91,12 +111,15 @@ def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> 
     for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
         if names:
             found.append(f"Only the side {side} has {listed(names)}: not compared.")
+    if comparison.unlike:
+        found.append(f"Not compared: {listed(comparison.unlike)}, which on one side contains another stall.")
     return found
 
 
 def changes(comparison: RunComparison, name: str) -> Chart:
     """A row for each stall and the step: how much longer it is on the side after, around zero."""
     scale = _scale(comparison)
+    unit = "sample" if comparison.per_sample else "step"
     rows = []
     for line in (line for line in comparison.lines if line.name != RATE):
         series, text = _SERIES.get(line.verdict, "plain"), f"{_signed(line.change, scale)} {scale.unit}"
@@ -106,9 +129,9 @@ def changes(comparison: RunComparison, name: str) -> Chart:
     table = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
     head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
     return lane_chart(
-        name, "What changed", rows, lanes_ruler(rows, f"{scale.unit} of a step, after less before", scale.size),
+        name, "What changed", rows, lanes_ruler(rows, f"{scale.unit} of a {unit}, after less before", scale.size),
         Grid("", head, table, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0)),
-        how="How much longer each part of a step is after than before, with 95% intervals. Only what lies wholly "
+        how=f"How much longer each part of a {unit} is after than before, with 95% intervals. Only what lies wholly "
         "on one side of zero is shown to differ.",
         rule=0.0,
     )  # fmt: skip
@@ -140,7 +163,7 @@ def document(
     different: Sequence[DifferingFact] = (),
     network: Interval | None = None,
 ) -> dict[str, Any]:
-    """Write one comparison as JSON; seconds per step, samples per second, fractions; what is not known is null."""
+    """Write one comparison as JSON; seconds per step or sample, samples per second, fractions; unknown is null."""
     workload, before, after = names
     return {
         "schema": SCHEMA,
@@ -148,6 +171,7 @@ def document(
         "before": list(before),
         "after": list(after),
         "verdict": comparison.step.verdict,
+        "per": "sample" if comparison.per_sample else "step",
         "lines": [
             {
                 "name": line.name, "before": _ends(line.before), "after": _ends(line.after),
@@ -157,6 +181,7 @@ def document(
         ],
         "only_before": list(comparison.only_before),
         "only_after": list(comparison.only_after),
+        "unlike": list(comparison.unlike),
         "changed": [fact.model_dump() for fact in changed],
         "different": [fact.model_dump() for fact in different],
         "network_stall": None if network is None else _ends(network),
@@ -166,6 +191,13 @@ def document(
 def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
     """Write one check as JSON: every limit, and the verdict over all."""
     return {"schema": SCHEMA, "verdict": verdict, "limits": [decision.model_dump() for decision in found]}
+
+
+def decisions_page(found: Sequence[Decision], verdict: str, workload: str) -> Page:
+    """One check as a page: a row for every limit."""
+    rows = tuple((decision.verdict, decision.limit, decision.sentence) for decision in found)
+    table = Grid("", ("limit", "found"), rows, texts=frozenset({1, 2}), first="verdict")
+    return Page(title=f"Stash check: {verdict}", subtitle=(workload,), grids=(table,))
 
 
 def _ends(interval: Interval) -> dict[str, float | None]:

@@ -116,14 +116,16 @@ def print_probe(
     printed(document(found, reading) if json else page(found, reading, name))
 
 
-def printed(shown: Page | dict[str, Any]) -> None:
-    """Print a page as text for this terminal, or a document as JSON."""
+def printed(shown: Page | dict[str, Any], markdown: bool = False) -> None:
+    """Print a page as text for this terminal or as Markdown, or a document as JSON."""
     if isinstance(shown, dict):
         print(strict_json(shown))
-        return
-    from stash.ui.terminal import print_page
+    elif markdown:
+        print(file_of(shown, ".md"), end="")
+    else:
+        from stash.ui.terminal import print_page
 
-    print_page(shown)
+        print_page(shown)
 
 
 def file_of(page: Page, ending: str) -> str | bytes:

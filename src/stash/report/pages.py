@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import changed, compare, incomparable, network_stall, set_up_alike
+from stash.analysis.comparison import changed, comparable_sides, compare, incomparable, network_stall
 from stash.analysis.disturbance import undisturbed
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, readiness, usage
+from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.records.host import Probe
 from stash.core.records.profile import Loader, Profile
@@ -260,10 +261,13 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
     different = incomparable([first.profile], [run.profile])
     if different:
         facts = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
-        why = f"another job than {first.name}, in {facts}; a difference of their times would say nothing"
+        why = f"not compared, as it is another job than {first.name}: {facts}"
         return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
     sides = [first.profile], [run.profile]
-    comparison = compare([first.breakdown], [run.breakdown], set_up_alike(*sides))
+    try:
+        comparison = compare(*comparable_sides({first.name: first.profile}, {run.name: run.profile}))
+    except UserError as error:
+        return f"not compared: {error}.", (Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),)
     sentence = comparison_page.verdict(comparison)
     changes, *causes = comparison_page.chapters(comparison, name, title, changed(*sides), network_stall(*sides))
     return sentence, (replace(changes, text=sentence), *causes)

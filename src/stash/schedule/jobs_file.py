@@ -16,14 +16,16 @@ from pathlib import Path
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import shortened
 from stash.core.units import nearest, parse_seconds
-from stash.core.user_files import text_of
+from stash.core.user_files import table_rows, text_of
 from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.records import EVERYONE, HOUR, LabCluster, QueuedJob
+from stash.schedule.records import EVERYONE, HOUR, YEAR_HOURS, LabCluster, QueuedJob
 
-MOST = 500_000
+YEAR = YEAR_HOURS * HOUR
+LONGEST_SECONDS, LATEST_SECONDS = YEAR, 10 * YEAR
+"""That a job takes at its fastest; between the first submission and the last. More is a mistake, and takes hours."""
 _HOURS_ON = "hours_on "
-_MAX_BYTES = 256 * 2**20
+_MAX_BYTES = 64 * 2**20
 _COLUMNS = ("job", "user", "submit", "gpus", "model", "steps", "deadline", "weight", "done", "on", "cores")
 
 
@@ -91,7 +93,10 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     if not jobs:
         why = f"; {excluded[0][0]}: {excluded[0][1]}" if excluded else ""
         raise UserError(f"{path} has no job that can run on {cluster.name}{why}")
-    first = min(job.submit for job in jobs)
+    first, last = min(job.submit for job in jobs), max(job.submit for job in jobs)
+    if last - first > LATEST_SECONDS:
+        late = next(job.name for job in jobs if job.submit == last)
+        raise UserError(f"{path}:{seen[late]}: submit: it is more than ten years after the first submission")
     return JobsFile(tuple(_from(job, first) for job in jobs), tuple(excluded))
 
 
@@ -102,11 +107,8 @@ def _from(job: QueuedJob, first: float) -> QueuedJob:
 
 def _lines(path: Path) -> list[_Line]:
     text = text_of(path, "the jobs", DESCRIBED, _MAX_BYTES)
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-    except csv.Error as error:
-        raise UserError(f"{path} is not a table: {error}; {DESCRIBED}") from error
-    head = [cell.strip() for cell in rows[0]] if rows else []
+    rows = table_rows(text, path, DESCRIBED)
+    head = [cell.strip() for cell in rows[0][1]] if rows else []
     for needed in ("job", "gpus"):
         if needed not in head:
             alike = nearest(needed, head, 1)
@@ -120,9 +122,9 @@ def _lines(path: Path) -> list[_Line]:
         alike = nearest(name, _COLUMNS, 1)
         if alike:
             raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
-    filled = [(number, row) for number, row in enumerate(rows[1:], 2) if any(cell.strip() for cell in row)]
-    if not 0 < len(filled) <= MOST:
-        raise UserError(f"{path} has {len(filled):,} jobs; it needs 1 to {MOST:,}")
+    filled = [(number, row) for number, row in rows[1:] if any(cell.strip() for cell in row)]
+    if not filled:
+        raise UserError(f"{path} has no job below its first line; {DESCRIBED}")
     return [_Line(path, number, dict(zip(head, row, strict=False))) for number, row in filled]
 
 
@@ -154,9 +156,11 @@ def _job(line: _Line, name: str, cluster: LabCluster, matrix: RateMatrix) -> Que
         return steps
     if steps <= job.done:
         raise line.mistake("done", f"{job.done:g} steps are done of {steps:g}: there is nothing left")
-    runs = [kind for kind in cluster.types if (rate := _rate(matrix, cluster, job, kind)) and rate > 0]
-    if not runs:
+    fastest = max((_rate(matrix, cluster, job, kind) for kind in cluster.types), default=0.0)
+    if fastest <= 0:
         return f"nothing says how fast {model} on {size} GPUs is on {', '.join(cluster.types)}"
+    if not (steps - job.done) / fastest <= LONGEST_SECONDS:
+        raise line.mistake("steps", f"{steps:g} steps take more than a year at {fastest:g} steps/s")
     return replace(job, steps=steps)
 
 

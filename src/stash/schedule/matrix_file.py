@@ -16,7 +16,7 @@ from typing import cast, get_args
 from stash.core.errors import UserError
 from stash.core.printable import shortened
 from stash.core.units import nearest
-from stash.core.user_files import text_of
+from stash.core.user_files import table_rows, text_of
 from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import PACKED, SPREAD, RateKey, RateMatrix, RateOrigin, StepRate
 
@@ -28,8 +28,8 @@ _PLACEMENTS = {"packed": PACKED, "spread": SPREAD}
 
 def read_matrix(path: Path) -> RateMatrix:
     """The matrix at ``path``; raises UserError with line and column of the first mistake."""
-    rows = list(csv.reader(io.StringIO(text_of(path, "the throughputs", DESCRIBED), newline="")))
-    head = [cell.strip() for cell in rows[0]] if rows else []
+    rows = table_rows(text_of(path, "the throughputs", DESCRIBED), path, DESCRIBED)
+    head = [cell.strip() for cell in rows[0][1]] if rows else []
     for needed in _NEEDED:
         if needed not in head:
             alike = nearest(needed, head, 1)
@@ -38,7 +38,7 @@ def read_matrix(path: Path) -> RateMatrix:
     rates: dict[RateKey, StepRate] = {}
     restart: dict[str, float] = {}
     prep: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], 2):
+    for number, row in rows[1:]:
         cells = dict(zip(head, (cell.strip() for cell in row), strict=False))
         if not any(cells.values()):
             continue

@@ -7,7 +7,6 @@ publishes them, lives and prices are CSV. Published ones often come without a li
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +15,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, ValidationError
 
 from stash.core.errors import UnitError, UserError
-from stash.core.files import read_up_to
+from stash.core.files import parse_json, read_up_to
 from stash.core.printable import shortened
 from stash.core.records.base import Record, first_mistake
 from stash.core.units import parse_interruptions
@@ -37,14 +36,14 @@ def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
     """
     try:
         content = read_up_to(path, _MAX_BYTES)
-        data = json.loads(content)
+        data = parse_json(content)
         labels = {each["index"]: str(each["label"]) for each in data["ranges"]}
         places: dict[str, Any] = data["spot_advisor"]
         types = {} if region not in places else dict(places[region][_SYSTEM])
         found = {str(name): _band(labels[each["r"]]) for name, each in types.items()}
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not the file of AWS's Spot Instance Advisor; {AGAIN}") from error
     if not found:
         raise UserError(f"{path} has nothing of the region {shortened(region, 60)}; {AGAIN}")
@@ -68,8 +67,8 @@ _TIME = "2026-11-01T00:00:00Z"
 def read_obtainable(path: Path) -> Obtainable:
     """What could be had tick by tick, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
     try:
-        data = json.loads(text_of(path, "the trace of machines", DESCRIBED))
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text_of(path, "the trace of machines", DESCRIBED))
+    except ValueError as error:
         raise UserError(f"{path} is not a trace of machines: it is no JSON, or not all of it; {TRACE}") from error
     metadata = data.get("metadata") if isinstance(data, dict) else None
     machines = data.get("data") if isinstance(data, dict) else None

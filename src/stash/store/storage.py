@@ -26,13 +26,13 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 """What reaches a protocol."""
 
 
-def opened(url: str) -> Storage:
+def opened(url: str) -> ArtefactStorage:
     """The folder or fsspec URL; looks nothing up yet. Raises UserError for a URL that nothing installed can reach."""
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
     fsspec: Any = import_module("fsspec")  # which has no types
     if "://" not in url and "::" not in url:
-        return Storage(fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url)
+        return ArtefactStorage(fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url)
     protocol = url.split("://", maxsplit=1)[0]
     try:
         system, root = fsspec.core.url_to_fs(url)
@@ -42,10 +42,10 @@ def opened(url: str) -> Storage:
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None
-    return Storage(system, str(root).rstrip("/"), url)
+    return ArtefactStorage(system, str(root).rstrip("/"), url)
 
 
-class Storage:
+class ArtefactStorage:
     """A folder of whatever fsspec reaches: this machine's disk, S3, Google Cloud Storage, SFTP …
 
     A file is whole or not there: an object is put in one request, a file of this machine takes its name in one step.

@@ -13,13 +13,13 @@ from stash.core import fix_records
 from stash.core.artefact import Artefact
 from stash.core.documents import FIX, MAX_BYTES, kind_of
 from stash.core.errors import ArtefactError, StashError, StoreError
-from stash.core.files import is_half
+from stash.core.files import is_half, parse_json
 from stash.core.records.base import SCHEMA
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
-from stash.store.storage import Storage, id_of
+from stash.store.storage import ArtefactStorage, id_of
 
 # A digest is what is derived from one artefact, kept next to it so that it need not be derived again: a cache, never
 # the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
@@ -70,8 +70,8 @@ def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
     """A line of the file as an object; the others are not parsed."""
     lines = (content or b"").split(b"\n", number + 1)
     try:
-        found = json.loads(lines[number]) if number < len(lines) else None
-    except (ValueError, RecursionError):
+        found = parse_json(lines[number]) if number < len(lines) else None
+    except ValueError:
         return None
     return found if isinstance(found, dict) else None
 
@@ -93,7 +93,7 @@ class Contents(NamedTuple):
 class Store:
     """Artefacts in a storage. Raises StoreError where that does, and UserError for what people mistype."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ArtefactStorage) -> None:
         self.storage = storage
         self.unreadable: dict[str, str] = {}
         """Why, by name, of artefacts met so far."""
@@ -261,8 +261,8 @@ def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
 def _kind(content: bytes) -> str:
     """What is wrong with an artefact that cannot be read."""
     try:
-        found: Any = json.loads(content)
-    except (ValueError, RecursionError):
+        found: Any = parse_json(content)
+    except ValueError:
         return TRUNCATED if content.lstrip()[:1] in (b"{", b"") else FOREIGN
     kind = kind_of(found) if isinstance(found, dict) else None
     if kind is None or kind.suffix not in storage.SUFFIXES or type(found[kind.version]) is not int:

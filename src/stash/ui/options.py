@@ -85,10 +85,21 @@ def json_flag(help: str = "Print JSON; its keys are a contract (docs/format.md).
     return flag(help, panel=panel)
 
 
+def markdown_flag() -> Any:
+    """``--markdown``."""
+    return flag("Print Markdown, for a comment or a ticket.")
+
+
 def _declared(one: Option) -> Any:
     if one.default is ...:
         return field(metadata={_KEY: one})
     return field(default=() if one.many and one.default is None else one.default, metadata={_KEY: one})
+
+
+def check_one_format(options: Options) -> None:
+    """Raise UserError if options ask for JSON and for Markdown."""
+    if len(ways := options.given("json", "markdown")) > 1:
+        raise UserError(f"{' and '.join(ways)} are two formats of one answer; give one of them")
 
 
 class Options:

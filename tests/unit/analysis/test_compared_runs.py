@@ -17,11 +17,14 @@ from stash.analysis.comparison import (
     DifferingFact,
     RunComparison,
     changed,
+    comparable_sides,
     compare,
     incomparable,
     network_stall,
     set_up_alike,
 )
+from stash.core.errors import UserError
+from stash.core.ladder import NOTHING_READ
 from stash.core.records.profile import Loader, Profile
 
 
@@ -46,11 +49,74 @@ def test_a_slower_cold_rung_is_a_slower_fetch_and_a_slower_step() -> None:
     assert round(found.step.change.value, 9) == round(0.3 * 0.176, 9)
 
 
-def test_a_run_whose_highest_rung_was_left_out_is_not_set_against_one_that_has_it() -> None:
-    without = build({name: values for name, values in CALM.items() if name != "cold"}, skipped={"cold": "still warm"})
-    without = without.model_copy(update={"settings": build(CALM).settings})
-    (differs,) = incomparable([build(CALM)], [without])
-    assert (differs.name, differs.after) == ("rungs", "solo, crowd, node, warm")
+def without_cold(why: str) -> Profile:
+    """CALM on files that could not be made cold, or that nothing reads."""
+    loaders = (Loader(kind="map", workers=2),)
+    times = {name: values for name, values in CALM.items() if name != "cold"}
+    return build(times, skipped={"cold": why}, workload={"loaders": loaders})
+
+
+def compared(before: Profile, after: Profile) -> RunComparison:
+    return compare(*comparable_sides({"before": before}, {"after": after}))
+
+
+def test_files_that_could_not_be_made_cold_do_not_make_a_step_faster() -> None:
+    # GIVEN a job twice, whose files stayed in the page cache once: its step has no rung cold
+    found = compared(build(CALM), without_cold("97% of the pages stayed in the page cache"))
+    # THEN steps are compared up to the rung that both have, which is as long on both sides
+    assert words(found)["step"] == NOT_SHOWN
+    assert found.line("fetch") is None
+    assert found.step.before.value == pytest.approx(attribute(without_cold("x")).step_seconds)
+
+
+def test_data_that_was_moved_into_memory_saves_its_fetch() -> None:
+    found = compared(build({**CALM, "cold": [0.25] * 3}), without_cold(NOTHING_READ))
+    assert words(found)["step"] == FASTER
+    assert found.only_before == ("fetch",)
+
+
+def test_twice_the_batch_is_compared_by_the_time_of_a_sample() -> None:
+    # GIVEN a batch twice as large, whose step takes 1.5 times as long: 25 % less for each sample
+    found = compared(build(CALM), build(scaled(1.5), batch=16))
+    assert found.per_sample
+    assert words(found)["step"] == FASTER
+    assert found.step.before.value == pytest.approx(0.176 / 16)
+    assert found.step.change.value == pytest.approx(0.75 * 0.176 / 16 - 0.176 / 16)
+    assert found.line("samples/s").change.value == pytest.approx(16 / 0.176 * (1 / 0.75 - 1))
+    # THEN the interval is that of independent runs in that unit, on the slower side of neither
+    arms = [run.step for run in (attribute(build(CALM)), attribute(build(scaled(1.5), batch=16)))]
+    expected = math.hypot(*(arm.half_width / size for arm, size in zip(arms, (16, 32), strict=True)))
+    assert found.step.change.half_width == pytest.approx(expected, rel=0.3)
+
+
+def test_more_ranks_are_compared_by_the_time_that_the_whole_job_takes_for_a_sample() -> None:
+    found = compared(build(CALM), build(CALM, ranks=4))
+    assert found.per_sample
+    assert found.step.after.value == pytest.approx(0.176 / 32)
+    assert words(found)["step"] == FASTER
+
+
+def test_another_precision_is_compared_step_by_step() -> None:
+    found = compared(build(CALM), build(scaled(0.7), workload={"precision": "bfloat16"}))
+    assert not found.per_sample
+    assert words(found)["step"] == FASTER
+
+
+def test_steps_of_unlike_size_whose_samples_nobody_counted_are_not_compared() -> None:
+    with pytest.raises(UserError, match="does not say how many samples a step has"):
+        compared(build(CALM, batch=None), build(CALM, batch=None, ranks=4))
+    sides_anyway = comparable_sides({"a": build(CALM, batch=None)}, {"b": build(CALM, batch=None, ranks=4)}, True)
+    assert not sides_anyway.per_sample
+    assert not compared(build(CALM, batch=None), build(CALM, batch=None)).per_sample
+
+
+def test_a_stall_that_contains_another_on_one_side_only_is_not_compared() -> None:
+    # GIVEN a ladder without the rung crowd: its interconnect contains contention
+    fewer = build({name: CALM[name] for name in CALM if name != "crowd"})
+    found = compared(build(CALM), fewer)
+    assert found.unlike == ("interconnect",)
+    assert found.line("interconnect") is None
+    assert found.only_before == ("contention",)
 
 
 def test_the_same_the_other_way_round_is_faster() -> None:
@@ -130,14 +196,17 @@ def test_runs_of_one_job_have_nothing_in_which_they_differ() -> None:
     assert changed([build(CALM)], [build(CALM)]) == ()
 
 
-def test_another_batch_or_number_of_ranks_is_another_job() -> None:
-    found = by_name(incomparable([build(CALM)], [build(CALM, ranks=4, batch=16)]))
-    assert found == {"batch per device": ("8", "16"), "ranks": ("2", "4")}
+def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_not() -> None:
+    sides_of_batches = [build(CALM)], [build(CALM, ranks=4, batch=16)]
+    assert incomparable(*sides_of_batches) == ()
+    assert by_name(changed(*sides_of_batches)) == {"batch per device": ("8", "16"), "ranks": ("2", "4")}
+    other = build(CALM, workload={"name": "other.py"})
+    assert list(by_name(incomparable([build(CALM)], [other]))) == ["workload"]
 
 
 def test_the_rung_that_several_nodes_add_is_no_other_job() -> None:
     several = build({**CALM, "cluster": [0.15] * 3}, ranks=2, nodes=2)
-    assert "rungs" not in by_name(incomparable([build(CALM)], [several]))
+    assert "rungs" not in by_name(changed([build(CALM)], [several]))
     assert by_name(changed([build(CALM)], [several]))["nodes"] == ("1", "2")
 
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -128,9 +129,10 @@ def runner(tmp_path: Path) -> Runner:
 def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner: Runner) -> None:
     assert runner.run(profile=SLOW, baseline=FAST, limits="--slower 5%") == 1
     (comment,) = runner.comments
-    assert comment.startswith("<!-- stash -->\n### Stash check: fails\n\n~~~text\nfails: the step changed by 733 +/-")
-    assert re.search(r"^  network +11\.3 .*749\.5 .*slower$", comment, re.MULTILINE)
-    assert comment.endswith("~~~\n")
+    assert comment.startswith("<!-- stash -->\n## Stash check: fails\n")
+    assert re.search(r"^\| fails \| \\--slower 5% \| the step changed by 733 ± ", comment, re.MULTILINE)
+    assert re.search(r"^\| network \| 11\.3 .*749\.5 .*\| slower \|$", comment, re.MULTILINE)
+    assert "~~~" not in comment
     assert len(comment) < 65_536  # as GitHub takes them
     assert (runner.folder / "summary.md").read_text() == comment
     assert "<failure" in (runner.folder / "stash.xml").read_text()
@@ -142,7 +144,7 @@ def test_the_next_run_writes_its_comment_again_beside_those_of_others(runner: Ru
     assert runner.run(profile=FAST, baseline=SLOW) == 0
     other, ours = runner.comments
     assert other == "looks good to me"
-    assert "### Stash check: passes" in ours
+    assert "## Stash check: passes" in ours
 
 
 class Comments(BaseHTTPRequestHandler):
@@ -196,7 +198,7 @@ def test_the_real_gh_writes_one_comment_and_writes_it_again(runner: Runner, monk
         server.shutdown()
     other, ours = Comments.kept
     assert other == {"id": 100, "body": "looks good to me"}
-    assert ours["body"].startswith("<!-- stash -->\n### Stash check: passes\n")
+    assert ours["body"].startswith("<!-- stash -->\n## Stash check: passes\n")
     assert "no comment was written" not in runner.printed
 
 
@@ -222,7 +224,70 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner: Runner, monkeypatc
     assert "::warning::no comment was written" in runner.printed
 
 
+def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner: Runner) -> None:
+    assert runner.run(profile=FAST) == 0
+    (comment,) = runner.comments
+    assert comment.startswith("<!-- stash -->\n## ")
+    assert "| compute |" in comment
+    assert (runner.folder / "output").read_text() == ""  # of the last step; the verdict is the first one's
+    assert "verdict" not in runner.printed.lower()
+
+
+def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner: Runner) -> None:
+    assert runner.run(profile=FAST, limits="--slower 5%") == 2
+    assert "--slower needs a baseline: set the input baseline" in runner.printed
+
+
 def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
-    assert runner.run(profile=f"{FAST} $(touch hacked)", limits="--max network=90%; touch hacked") == 2
+    (runner.folder / "pattern.stash.json").write_text("{}")
+    for hostile in (
+        "$(touch hacked)",
+        "`touch hacked`",
+        "; touch hacked",
+        "| touch hacked",
+        "> hacked",
+        "& touch hacked",
+    ):
+        assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
+        assert runner.run(profile=FAST, limits=f"--max network=90% {hostile}") in (0, 2)
+        assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}") == 2
     assert not (runner.folder / "hacked").exists()
+    assert runner.run(profile="*.stash.json") == 2
+    assert "there is no file *.stash.json" in runner.printed
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
+
+
+def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner: Runner) -> None:
+    shutil.copy(FAST, runner.folder / "to day.stash.json")
+    assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
+    assert "--require workload=two words" in runner.comments[0]
+    assert runner.run(profile="'to day.stash.json", limits="--max step=1s") == 2
+    assert "the input profile ends within quotes" in runner.printed
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"])
+def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
+    assert runner.run(profile=FAST, limits=f"--max step=1s {option}") == 2
+    assert f"the input limits has {option}" in runner.printed
+
+
+@pytest.mark.parametrize("mark", ["~~~", "~~~~~~~~~", "```", "</details>"])
+def test_no_content_closes_what_it_stands_in(runner: Runner, mark: str) -> None:
+    # GIVEN a profile, of a pull request, whose every text would end a fence, mention people and load a picture
+    acts = (
+        f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
+    )
+    document = json.loads(Path(FAST).read_text())
+    document["software"].update(torch=acts.replace("\n", " ")[:200], python=acts.replace("\n", " ")[:200])
+    document["hosts"][0].update(hostname=acts.replace("\n", " ")[:200])
+    document["skipped"][0]["why"] = acts.replace("\n", " ")
+    (runner.folder / "theirs.stash.json").write_text(json.dumps(document))
+    assert runner.run(profile="theirs.stash.json", baseline=SLOW) == 0
+    assert runner.run(profile="theirs.stash.json") == 0
+    # AND a file whose name is in an error
+    bad = f"no {mark} @org/everyone <img src=//attacker.invalid>.stash.json"
+    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
+    rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
+    assert re.findall(r"<(?:img|a|script)\b[^>]*>", rendered) == []
+    outside = re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)
+    assert "@org" not in outside

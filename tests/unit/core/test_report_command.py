@@ -85,7 +85,7 @@ def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> No
     assert [
         text.count(f"<summary>{name}: ") for name in ("train.stash.json", "other.stash.json", "vm.host.json")
     ] == [1] * 3
-    assert "other against train: another job than train" in text
+    assert "other against train: not compared, as it is another job than train" in text
 
 
 def test_a_report_of_a_probe_says_its_findings(monkeypatch: Patch) -> None:

@@ -23,8 +23,9 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name, times, batch in (("a", CALM, 8), ("b", CALM, 8), ("slow", SLOW, 8), ("other", CALM, 16)):
+    for name, times, batch in (("a", CALM, 8), ("b", CALM, 8), ("slow", SLOW, 8), ("twice", CALM, 16)):
         save(build(times, batch=batch), tmp_path / f"{name}.stash.json")
+    save(build(CALM, workload={"name": "other.py"}), tmp_path / "other.stash.json")
     return tmp_path
 
 
@@ -63,7 +64,7 @@ def test_compare_prints_documents(monkeypatch: Patch, capsys: Capture) -> None:
 
 def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "compare", "a.stash.json", "other.stash.json") == 2
-    words = "different jobs, in batch per device (8 and 16); compare them all the same with --force"
+    words = "different jobs, in workload (train.py and other.py); compare them all the same with --force"
     assert words in capsys.readouterr().err
     assert run(monkeypatch, "compare", "--force", "a.stash.json", "other.stash.json") == 0
 
@@ -78,6 +79,7 @@ def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Ca
         (("--against", "b.stash.json", "--slower", "5%"), 0),
         (("--against", "slow.stash.json", "--slower", "5%"), 0),
         (("--against", "slow.stash.json", "--slower", "5%", "--slower", "prep=10%"), 0),
+        (("--against", "twice.stash.json", "--slower", "5%"), 1),
         (("--against", "b.stash.json", "--slower", "network=5%"), 2),
         (("--against", "b.stash.json", "--slower", "speed=5%"), 2),
         (("--require", "ranks=2"), 0),

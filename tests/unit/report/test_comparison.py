@@ -9,7 +9,7 @@ from breakdowns import CALM
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.comparison import changed, compare, incomparable
+from stash.analysis.comparison import changed, comparable_sides, compare, incomparable
 from stash.report.comparison_page import document, page
 from stash.ui.page import Page
 from stash.ui.terminal import render
@@ -54,7 +54,21 @@ def test_what_changed_stands_below_as_before_and_after() -> None:
 
 
 def test_different_jobs_are_said_to_be_different() -> None:
-    assert "These are different jobs" in render(shown(batch=16), 80)
+    assert "These are different jobs" in render(shown(workload={"name": "other.py"}), 80)
+
+
+def test_one_line_says_what_differs_and_what_times_are_of() -> None:
+    first, second = {"before": build(CALM)}, {"after": build(SLOW, batch=16)}
+    sides = list(first.values()), list(second.values())
+    text = render(page(compare(*comparable_sides(first, second)), NAMES, changed(*sides)), 100)
+    assert "Compared per sample; the sides differ in batch per device 8 -> 16." in text
+    assert "Faster: the time per sample changed by -" in text
+
+
+def test_a_document_says_what_its_times_are_of() -> None:
+    first, second = {"before": build(CALM)}, {"after": build(CALM, batch=16)}
+    assert document(compare(*comparable_sides(first, second)), NAMES, ())["per"] == "sample"
+    assert document(compare(*comparable_sides(first, first)), NAMES, ())["per"] == "step"
 
 
 def test_the_document_holds_ends_verdicts_and_facts() -> None:

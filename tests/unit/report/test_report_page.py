@@ -135,7 +135,7 @@ def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(page
     page = pages["runs"]
     assert [part.source for part in page.parts] == ["run1.stash.json", "run2.stash.json", "run3.stash.json"]
     assert page.verdict[0].startswith("run2 against run1: no difference of the step is shown")
-    assert "another job than run1, in workload (resnet50 and train.py)" in page.verdict[1]
+    assert "another job than run1: workload (resnet50 and train.py)" in page.verdict[1]
     last = page.chapters[-1]
     assert isinstance(last.charts[0], Blank)
 

@@ -57,7 +57,7 @@ def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
         ("job,gpus,model,steps,deadline,submit\na,1,m,5,10,20\n", "it is not after the job's submission"),
         ("job,gpus,model,steps,dedline\na,1,m,5,10\n", "there is no column dedline; did you mean deadline?"),
         ("job,gpus,model,steps\nwide,9,m,9\n", "has no job that can run on cluster; wide: it asks for 9 GPUs"),
-        ("job,gpus,model,steps\n", "has 0 jobs"),
+        ("job,gpus,model,steps\n", "has no job below its first line"),
     ],
 )
 def test_mistakes_in_jobs(tmp_path: Path, text: str, why: str) -> None:

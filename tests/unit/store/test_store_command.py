@@ -243,7 +243,7 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
     def fails(*arguments: object, **options: object) -> None:
         raise StoreError("cannot write the store runs: no space left")
 
-    monkeypatch.setattr("stash.store.storage.Storage.put", fails)
+    monkeypatch.setattr("stash.store.storage.ArtefactStorage.put", fails)
     show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
     printed = capsys.readouterr().err
     assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")

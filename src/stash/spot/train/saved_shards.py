@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.core.errors import UserError
-from stash.core.files import opened_regular, write_whole
+from stash.core.files import opened_regular, parse_json, write_whole
 
 FORMAT = 1
 KEPT = 2
@@ -71,7 +71,7 @@ def read(path: Path) -> StoredState:
         with opened_regular(path) as file:
             line = file.readline(_LONGEST_HEAD)
             content = file.read()
-        head = json.loads(line)
+        head = parse_json(line)
         made_by, facts = int(head["format"]), head["facts"]
         whole = len(content) == head["bytes"] and hashlib.sha256(content).hexdigest() == head["sha256"]
     except OSError as error:

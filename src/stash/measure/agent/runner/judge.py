@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from stash.core.ladder import Visit
+from stash.core.ladder import NOTHING_READ, Visit
 from stash.core.pagecache import PAGE
 from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import COLD, Tally
@@ -31,10 +31,6 @@ _NEXT_TO_NOTHING = 2.0
 """Seconds of a second opinion that are worth it whatever the budget is."""
 _NEGLIGIBLE = 0.1
 """Of what was read, or of the pages: less than that from the wrong place changes no stall that matters."""
-_UNSEEN = (
-    "no file was seen being read by the loader (data in memory, an object store, or C code "
-    "that opens files itself: then pass --data-root)"
-)
 
 
 @crosses
@@ -229,7 +225,7 @@ def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
         return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
     called, storage = _sum([each.called for each in ranks]), _sum([each.storage for each in ranks])
     if called is None or storage is None:
-        return None if any(each.pages for each in ranks) else _UNSEEN
+        return None if any(each.pages for each in ranks) else NOTHING_READ
     cached = called - storage - sum(each.heads for each in ranks)
     if cached > max(_NEGLIGIBLE * called, PAGE * sum(each.batches for each in ranks)):
         return (
@@ -238,7 +234,7 @@ def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
         )
     known = any(each.files or each.pages for each in ranks)
     least = 1 if known else max(1, PAGE * sum(each.batches for each in ranks))
-    return None if storage >= least else _UNSEEN
+    return None if storage >= least else NOTHING_READ
 
 
 def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -> str | None:

@@ -1,0 +1,34 @@
+"""Parsers: every kind of file that people give to Stash, as a bomb: one sentence, exit code 2, in seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hostile_files import BOMBS, HARMLESS, KINDS
+
+from tests.faults.case import Case, Expected, Room
+
+
+def planted(name: str, bomb: Callable[[Path], None]) -> Callable[[Room], None]:
+    return lambda room: bomb(room.outside / name)
+
+
+def reading(name: str) -> Callable[[Room], tuple[str, ...]]:
+    def program(room: Room) -> tuple[str, ...]:
+        words = (str(room.outside / name) if word == "FILE" else word for word in KINDS[name])
+        return ("prlimit", f"--as={4 * 2**30}", sys.executable, "-m", "stash", *words)
+
+    return program
+
+
+CASES = [
+    Case(
+        "parsers", f"{bomb.__name__.replace('_', ' ')} as {name}", prepare=planted(name, bomb), program=reading(name),
+        expected=Expected((2,), ("^error: |\\nerror: ",), ("Traceback",), seconds=20.0),
+    )
+    for name in KINDS
+    for bomb in BOMBS
+    if (name, bomb.__name__) not in HARMLESS
+]  # fmt: skip
