@@ -29,6 +29,7 @@ import numpy as np
 
 from stash.core.errors import UserError, one_line
 from stash.core.files import opened_regular
+from stash.core.imports import require_package
 from stash.core.printable import printable_line, shortened
 from stash.core.units import nearest
 from stash.market.market_trace import HOUR, NEVER, MarketOffer, MarketTrace, stamp, trace_of
@@ -290,10 +291,7 @@ def _unmasked(column: Any) -> Array:
 
 def _read_parquet(file: Path) -> MarketTrace:
     """Raises UserError."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError(f"{file}: Parquet is read by DuckDB; pip install 'stash-ddl[store]', or give a CSV") from None
+    duckdb = require_package("duckdb", f"{file}: Parquet", instead="give a CSV")
     try:
         with duckdb.connect(":memory:") as connection:
             names = [str(row[0]) for row in connection.execute(
@@ -362,10 +360,7 @@ def written(trace: MarketTrace, path: Path) -> bytes:
 
 def write_parquet(trace: MarketTrace, path: Path) -> None:
     """The same as Parquet; raises UserError without DuckDB."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError("Parquet is written by DuckDB; pip install 'stash-ddl[store]', or name a .csv.gz") from None
+    duckdb = require_package("duckdb", "Parquet", instead="name a .csv.gz")
     offer, at, price, available = stated_rows(trace)
     with duckdb.connect(":memory:") as connection:
         given = {"offer": offer, "moment": at, "price": price, "available": available}

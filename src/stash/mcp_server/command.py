@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from importlib import import_module
 from inspect import iscoroutinefunction
 from typing import Any
 
-from stash.core.errors import StashError, UserError, error_document
+from stash.core.errors import StashError, error_document
+from stash.core.imports import require_package
 from stash.core.printable import shortened
 from stash.core.version import __version__
 
@@ -24,17 +24,14 @@ _ABOUT = (
 def mcp() -> None:
     """Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output.
 
-    An agent's settings name the command: {"command": "stash", "args": ["mcp"]}. Needs stash-ddl[mcp].
+    An agent's settings name the command: {"command": "stash", "args": ["mcp"]}. Needs the package mcp.
     """
     server().run()
 
 
 def server() -> Any:
     """The server with its tools; raises UserError without the SDK."""
-    try:
-        sdk, kinds = import_module("mcp.server.mcpserver"), import_module("mcp_types")
-    except ImportError:
-        raise UserError("stash mcp needs a package that is not installed: pip install 'stash-ddl[mcp]'") from None
+    sdk, kinds = (require_package(name, "stash mcp", "'mcp>=2'") for name in ("mcp.server.mcpserver", "mcp_types"))
     from stash.mcp_server.tools import CHANGES, WISHES, AgentTools
 
     served = sdk.MCPServer("stash", version=__version__, instructions=_ABOUT, log_level="ERROR")

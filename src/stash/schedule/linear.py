@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import highspy
 import numpy as np
 
 from stash.core.errors import StashError
+from stash.core.imports import require_package
 from stash.schedule.records import Floats, JobDemand, WholeNumbers
 
-_INFINITY = highspy.kHighsInf
+_INFINITY = np.inf
 
 
-class _Quiet(highspy.Highs):
-    """HiGHS without its callbacks: they take time, and the first prints a banner before any option can stop it."""
-
-    def __init__(self) -> None:
-        super(highspy.Highs, self).__init__()
+def load_highs() -> Any:
+    """The package highspy; raises UserError without it."""
+    return require_package("highspy", "a policy that solves linear programs")
 
 
 def quiet_solver(**options: Any) -> Any:
@@ -39,7 +37,15 @@ def quiet_solver(**options: Any) -> Any:
 
 @cache
 def _solver(**options: Any) -> Any:
-    solver: Any = _Quiet()
+    highspy = load_highs()
+
+    class Quiet(highspy.Highs):  # type: ignore[misc, name-defined]
+        """HiGHS without its callbacks: they take time, and the first prints a banner before an option can stop it."""
+
+        def __init__(self) -> None:
+            super(highspy.Highs, self).__init__()
+
+    solver: Any = Quiet()
     for name, value in {"output_flag": False, "threads": 1, "presolve": "off", "random_seed": 0, **options}.items():
         solver.setOptionValue(name, value)
     return solver
@@ -122,6 +128,7 @@ class ShareProgram:
         upper = np.full(self.columns, _INFINITY)
         upper[:size][self.rates.ravel() <= 0] = 0.0
         zeros = np.zeros(self.columns)
+        highspy = load_highs()
         self._solver.passModel(
             self.columns, rows, int(start[-1]), int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMaximize),
             0.0, zeros, zeros, upper, np.full(rows, -_INFINITY), np.concatenate(right), start[:-1],
@@ -170,15 +177,16 @@ class ShareProgram:
 
     def solve(self) -> Solved:
         """Raises Infeasible, and StashError for what HiGHS cannot solve."""
+        status_names = load_highs().HighsModelStatus
         self._solver.run()
         status = self._solver.getModelStatus()
-        if status == highspy.HighsModelStatus.kUnknown:  # now and then the last solution is no beginning for this one
+        if status == status_names.kUnknown:  # now and then the last solution is no beginning for this one
             self._solver.clearSolver()
             self._solver.run()
             status = self._solver.getModelStatus()
-        if status == highspy.HighsModelStatus.kInfeasible:
+        if status == status_names.kInfeasible:
             raise Infeasible
-        if status != highspy.HighsModelStatus.kOptimal:
+        if status != status_names.kOptimal:
             raise StashError(f"HiGHS cannot solve the program: {self._solver.modelStatusToString(status)}")
         found = self._solver.getSolution()
         values, prices = np.array(found.col_value), np.array(found.row_dual)

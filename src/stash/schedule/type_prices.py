@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import highspy
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.schedule.linear import quiet_solver
+from stash.schedule.linear import load_highs, quiet_solver
 from stash.schedule.records import Floats, WholeNumbers
 
 GAP = 1e-10
@@ -196,14 +195,14 @@ class _Mixture:
     def __init__(self, counts: Floats) -> None:
         self._counts = counts
         self._solver: Any = quiet_solver(dual_feasibility_tolerance=1e-10, primal_feasibility_tolerance=1e-10)
-        self._solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        self._solver.changeObjectiveSense(load_highs().ObjSense.kMaximize)
         for _ in range(len(counts) + 1):
-            self._solver.addRow(-highspy.kHighsInf, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+            self._solver.addRow(-np.inf, 1.0, 0, np.zeros(0, dtype=np.int32), np.zeros(0))
         self._rows = np.arange(len(counts) + 1, dtype=np.int32)
 
     def add(self, found: _Purchase) -> None:
         values = np.concatenate([[1.0], found.gpus / self._counts])
-        self._solver.addCol(found.level, 0.0, highspy.kHighsInf, len(values), self._rows, values)
+        self._solver.addCol(found.level, 0.0, np.inf, len(values), self._rows, values)
 
     def solve(self) -> tuple[float, Floats]:
         """The level and the price of a GPU of each type."""

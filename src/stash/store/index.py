@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stash.core.documents import PROFILE
-from stash.core.errors import StoreError, UserError, one_line
+from stash.core.errors import StoreError, one_line
+from stash.core.imports import require_package
 from stash.store.schema import DERIVED, TABLES, VERSION
 from stash.store.store import Store
 
@@ -61,11 +62,7 @@ class Compacted(NamedTuple):
 
 def duckdb() -> Any:
     """The library; raises UserError that says how to install it."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError("this needs DuckDB: type `pip install 'stash-ddl[store]'`") from None
-    return duckdb
+    return require_package("duckdb", "this")
 
 
 @contextmanager

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.documents import FIX, PROBE
 from stash.core.errors import StashError, StoreError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
+from stash.core.imports import require_package
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 
@@ -25,8 +25,8 @@ _MAX_BYTES = 2**29
 """Of an artefact that is read with others; more is none that can be read alone either."""
 _BATCH_SIZE = 500
 """Files asked for together, of a store elsewhere."""
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""Extras of Stash that reach a protocol."""
+_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
+"""What reaches a protocol; each brings fsspec."""
 
 
 def opened(url: str) -> StorageBackend:
@@ -35,16 +35,13 @@ def opened(url: str) -> StorageBackend:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
     if "://" not in url and "::" not in url:
         return LocalStorage(Path(url).expanduser(), url)
-    try:
-        fsspec: Any = import_module("fsspec")  # which has no types
-    except ImportError:
-        raise UserError(f"{url} needs fsspec, which is not installed: pip install fsspec") from None
     protocol = url.split("://", maxsplit=1)[0]
+    package = _PACKAGES.get(protocol, "fsspec")
+    fsspec = require_package("fsspec", url, package)
     try:
         system, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        extra = _EXTRAS.get(protocol)
-        how = f"pip install 'stash-ddl[{extra}]'" if extra else one_line(error)
+        how = f"type `pip install {package}`" if protocol in _PACKAGES else one_line(error)
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None

@@ -273,12 +273,12 @@ def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
 
 
-def test_without_duckdb_a_sentence_names_the_extra_and_lists_still_work(
+def test_without_duckdb_a_sentence_names_the_package_and_lists_still_work(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     for ask in (lambda: asked(store, "from profiles"), lambda: compact(store)):
-        with pytest.raises(UserError, match=r"this needs DuckDB: type `pip install 'stash-ddl\[store\]'`"):
+        with pytest.raises(UserError, match="this needs duckdb, which is not installed: type `pip install duckdb`"):
             ask()
     store.put(to_bytes(at(9)), "run.stash.json")
     assert len(list(store.heads(store.contents().stored))) == 5

@@ -282,4 +282,6 @@ def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch:
     for words in (("query", "from profiles", "--store", "runs"), ("store", "compact", "runs")):
         capsys.readouterr()
         assert run(monkeypatch, *words) == 2
-        assert capsys.readouterr().err == "error: this needs DuckDB: type `pip install 'stash-ddl[store]'`\n"
+        assert (
+            capsys.readouterr().err == "error: this needs duckdb, which is not installed: type `pip install duckdb`\n"
+        )

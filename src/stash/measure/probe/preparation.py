@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from stash.core.errors import UserError, one_line
+from stash.core.imports import require_torchvision
 from stash.core.records.host import Preparation, Unmeasured
 from stash.lab.zoo import readers
 from stash.lab.zoo.datasets import make_dataset
@@ -141,6 +142,7 @@ def _make(pipe: Connection, kind: str, root: Path, number: int) -> None:
 def reader(kind: str, root: Path) -> Any:
     """The data set below ``root`` as the zoo's training code reads it."""
     if kind == "images":
+        require_torchvision("preparing images")
         from stash.lab.zoo.images import Images  # brings torchvision in, which takes a second
 
         return Images(root)
