@@ -59,7 +59,7 @@ def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(given: Orde
         "os._exit(0)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(stash.__file__).parents[1])}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
     assert str(path) in put_back(given.files.kept).restored
     # THEN it is as it was, and no log is left that would be played into it
     assert path.read_bytes() == before
