@@ -49,9 +49,7 @@ def orders(tmp_path: Path) -> Iterator[Path]:
 def looked(site: Path, orders: Path, *more: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, [site / "stash" / "measure" / "agent" / "site", *more]))
     variables = {VARIABLE: str(orders), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", LOOK], env=variables, capture_output=True, text=True, check=True, cwd=site
-    )
+    return subprocess.run([sys.executable, "-c", LOOK], env=variables, capture_output=True, text=True, check=True)
 
 
 def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_stashs_own(
