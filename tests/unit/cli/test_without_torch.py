@@ -48,7 +48,7 @@ class PlainInstall:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The artefacts of the golden commands, and Stash loaded anew where none of those packages can be imported."""
+    """The artefacts of the golden commands, and Stash loaded again without those packages."""
     names = {name for name in sys.modules if name.partition(".")[0] in (*LACKING, "stash")}
     for name in names:
         monkeypatch.delitem(sys.modules, name)
