@@ -1,5 +1,5 @@
 # make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
-# make test   the tests        make check  style, types, layers, links, the site
+# make test   installs the development tools and runs the tests; make check: style, types, layers, links, the site
 # make test-all also the slow ones
 # make bench  what Stash costs and how right it is
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
@@ -28,11 +28,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies noise gpu peers headlines compat docs house clean
 
-# The pinned torch is the CPU-sized one the tests run with; a GPU build of it serves as well.
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints-dev.txt
+
+# A plain install with the models that come with Stash: all that a first profile needs. The pinned torch is the
+# CPU-sized one the tests run with; a GPU build of it serves as well.
 $(BIN)/stash: pyproject.toml constraints-dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt --editable '.[dev]'
+	$(PIP) torch
+	$(PIP) --editable '.[zoo]'
+	@touch $@
+
+# What tests, checks and benchmarks need beside it, in the same environment.
+DEV := $(BIN)/pytest
+$(DEV): $(BIN)/stash
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 $(DATA)/stash-dataset.json: | $(BIN)/stash
@@ -43,13 +52,13 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json
 		--output squeezenet1_0.stash.json -- --image-size 112
 
 # Two at a time: a profile waits as much as it computes. Whoever is done first takes tests from the other.
-test: $(BIN)/stash
+test: $(DEV)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(BIN)/stash
+test-all: $(DEV)
 	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile nightly
 
-check: $(BIN)/stash
+check: $(DEV)
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
@@ -58,7 +67,7 @@ check: $(BIN)/stash
 	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
 	$(MAKE) --no-print-directory docs
 
-bench: $(BIN)/stash $(DATA)/stash-dataset.json
+bench: $(DEV) $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.time_to_answer
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.import_time
@@ -72,51 +81,51 @@ bench: $(BIN)/stash $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.store --artefacts 10000 --brief
 	$(BIN)/python -m bench.comparison
 
-truth: $(BIN)/stash
+truth: $(DEV)
 	$(BIN)/python -m bench.truth
 	$(BIN)/python -m bench.truth.interval_coverage
 	$(BIN)/python -m bench.truth.pipelines
 	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
 
-broken: $(BIN)/stash
+broken: $(DEV)
 	$(BIN)/python -m bench.truth.broken
 
-faults: $(BIN)/stash
+faults: $(DEV)
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
 	$(BIN)/python -m tests.faults.kills --kills 40 --requests 60
 	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
-validate: $(BIN)/stash
+validate: $(DEV)
 	$(BIN)/python -m bench.predict.testbed
 	$(BIN)/python -m bench.predict.plots
 	$(BIN)/python -m bench.predict
 
-choices: $(BIN)/stash
+choices: $(DEV)
 	$(BIN)/python -m bench.plan.fleet
 	$(BIN)/python -m bench.plan
 
-study: $(BIN)/stash
+study: $(DEV)
 	$(BIN)/python -m bench.study
 
-spot: $(BIN)/stash
+spot: $(DEV)
 	$(BIN)/python -m bench.spot.speeds
 	$(BIN)/python -m bench.spot.learned
 	$(BIN)/python -m bench.spot.risk
 	$(BIN)/python -m bench.spot.deciding
 
-spot-truth: $(BIN)/stash
+spot-truth: $(DEV)
 	$(BIN)/python -m bench.spot.truth measure
 	$(BIN)/python -m bench.spot.revocations
 
-remedies: $(BIN)/stash
+remedies: $(DEV)
 	$(BIN)/python -m bench.fix
 	$(BIN)/python -m bench.remedies
 
 NOISE ?= build/noise
-noise: $(BIN)/stash
+noise: $(DEV)
 	$(BIN)/python -m bench.noise.record --out $(NOISE)
 	$(BIN)/python -m bench.noise.play $(NOISE) --sealed
 
@@ -126,17 +135,17 @@ GPU_PYTHON ?= $(PYTHON)
 gpu:
 	PYTHONPATH=src $(GPU_PYTHON) bench/gpu.py --minutes $(MINUTES) --out gpu.md
 
-peers: $(BIN)/stash
+peers: $(DEV)
 	$(BIN)/python -m bench.peers
 
-headlines: $(BIN)/stash
+headlines: $(DEV)
 	$(BIN)/python -m bench.headlines
 
 # Environments of its own, outside the repository; ONLY="timm keras" renews those rows.
-compat: $(BIN)/stash
+compat: $(DEV)
 	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
 
-docs: $(BIN)/stash
+docs: $(DEV)
 	$(BIN)/python -m bench.docs.llms
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 

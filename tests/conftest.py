@@ -1,8 +1,9 @@
 """What a test starts ends before it does: a thread that outlives its test writes into the next one's captured output.
 
 Asks only for what this process has: threads that Python knows, sockets that listen, child processes. What libraries
-keep for as long as the process lives is allowed by name. Also says how many examples property tests try, and lets
-tests and what they start be interrupted, however the whole run was started.
+keep for as long as the process lives is allowed by name. Also says how many examples property tests try, lets tests
+and what they start be interrupted, however the whole run was started, and fails a run that leaves files in the
+repository.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from session_end import describe_skips, list_strays
 
 settings.register_profile("ci", deadline=None, max_examples=25)
 settings.register_profile("nightly", deadline=None, max_examples=300)
@@ -37,6 +39,42 @@ LASTING_THREADS = re.compile(r"fsspecIO|Dummy-\d+|tqdm_monitor|asyncio_\d+|pydev
 LASTING_PROCESSES = re.compile(rb"multiprocessing.(resource_tracker|forkserver)|torch_shm_manager")
 _GRACE = 5.0
 """Seconds for what has been told to end."""
+
+ROOT = Path(__file__).parent.parent
+_STRAYS = pytest.StashKey[frozenset[str] | None]()
+_LAST_LINES = pytest.StashKey[list[str]]()
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this process runs tests for another, which says for all of them how they ended."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not _is_worker(session.config):
+        session.config.stash[_STRAYS] = list_strays(ROOT)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where tests left files in the repository; those that it had before are nobody's fault."""
+    if _is_worker(session.config):
+        return
+    before, after = session.config.stash.get(_STRAYS, None), list_strays(ROOT)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+    lines = [describe_skips(str(report.longrepr[-1]) for report in skipped)]
+    if before is not None and after is not None and (left := after - before):
+        lines.append(f"error: tests left in the repository: {', '.join(sorted(left))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    session.config.stash[_LAST_LINES] = [line for line in lines if line]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last lines of all, below pytest's own."""
+    for line in config.stash.get(_LAST_LINES, []):
+        print(line)
+
 
 Left = dict[object, str]
 _blamed: Left = {}

@@ -1,13 +1,53 @@
-"""Imports that need help: modules lent to a job's interpreter, and torchvision with a CPU build of torch."""
+"""Imports that need help: packages that not everybody has, modules lent to a job's interpreter, torchvision beside a
+CPU build of torch."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from stash.core.errors import UserError, one_line
+
+
+def require_package(module: str, purpose: str, package: str = "", instead: str = "") -> Any:
+    """The module; raises UserError that says what to install.
+
+    ``package`` is how pip is told of it, if not by the module's name; ``instead`` is what else could be typed.
+    """
+    top = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or top).partition(".")[0] == top:
+            raise missing_package(package or top, purpose, instead) from None
+        raise UserError(f"{purpose} needs {package or top}, which cannot be imported: {one_line(error)}") from None
+
+
+def missing_package(package: str, purpose: str, instead: str = "") -> UserError:
+    """What to tell the user; ``package`` is how pip is told of it, more words than one perhaps."""
+    answer = f"type `pip install {package}`" + (f", or {instead}" if instead else "")
+    return UserError(f"{purpose} needs {package.split(maxsplit=1)[0]}, which is not installed: {answer}")
+
+
+def require_torchvision(purpose: str) -> None:
+    """Raise UserError where torchvision is missing, importing nothing.
+
+    It is to be installed beside the torch that is there: alone, pip would replace that by the newest.
+    """
+    if find_spec("torchvision") is not None:
+        return
+    try:
+        beside = f" torch=={version('torch').partition('+')[0]}"
+    except PackageNotFoundError:
+        beside = ""
+    raise missing_package(f"torchvision{beside}", purpose)
+
 
 # Modules that the agent needs in a job's interpreter which may lack them are taken from where Stash itself is
 # installed. That folder is on the interpreter's path only for the import, since a job whose environment is another

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from stash.core.errors import StashError, UserError, error_document, one_line
+from stash.core.imports import require_package
 from stash.core.printable import shortened
 from stash.core.records.base import first_mistake
 from stash.core.version import __version__
@@ -31,10 +31,7 @@ def mcp() -> None:
 
 def server() -> Any:
     """The server with its tools; raises UserError without the SDK."""
-    try:
-        sdk, kinds = import_module("mcp.server.mcpserver"), import_module("mcp_types")
-    except ImportError:
-        raise UserError("stash mcp needs a package that is not installed: pip install mcp") from None
+    sdk, kinds = (require_package(name, "stash mcp", "'mcp>=2'") for name in ("mcp.server.mcpserver", "mcp_types"))
     from stash.mcp_server import brief
     from stash.mcp_server.tools import AgentTools
 

@@ -119,7 +119,9 @@ def job_of(words: Split, workload: str | None, data: str | None, batch: int | No
                 f"--workload {workload} and {words.words[0]} are two jobs; {verb} one of them "
                 "(the workload's own options go after `--`)"
             )
-        return jobs.workload(workload, data, batch, words.words)
+        job = jobs.workload(workload, data, batch, words.words)
+        jobs.require_torch_of(job)
+        return job
     for name, value in (("--data", data), ("--batch", batch)):
         if value is not None:
             raise UserError(
@@ -142,8 +144,11 @@ def own_job(words: Split, verb: str) -> Job:
         raise UserError(f"nothing to {verb}; type `stash {verb} train.py` (`stash {verb} --help` shows all ways)")
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":
-        return jobs.script(first, rest)
-    return jobs.Job("module", first, rest) if words.kind == "module" else jobs.command(words.words)
+        job = jobs.script(first, rest)
+    else:
+        job = jobs.Job("module", first, rest) if words.kind == "module" else jobs.command(words.words)
+    jobs.require_torch_of(job)
+    return job
 
 
 def _output(wanted: Path | None, job: Job) -> Path:
@@ -313,7 +318,9 @@ def _suffix() -> str:
 
 def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
     from stash.measure.launcher import probe_launch as probing
+    from stash.measure.launcher.job import require_torch
 
+    require_torch("stash probe")
     with _progress() as say:
         return probing.probe(
             cluster(options), budget=options.budget, data=folder, instance=options.instance,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.core.errors import UserError
+from stash.core.imports import require_package
 from stash.monitor.records import Alert, Header, RecordLine, Window
 
 _MAX_KEPT = 360
@@ -95,10 +96,8 @@ def tracker(where: str, header: Header) -> Tracker:
     tool, _, place = where.partition(":")
     if tool not in _TOOLS or not place:
         raise UserError(f"--log {where}: write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT")
-    try:
-        return _TOOLS[tool](place, header)
-    except ImportError:
-        raise UserError(f"--log {where} needs {tool}; install it with `pip install 'stash-ddl[{tool}]'`") from None
+    require_package(tool, f"--log {where}")
+    return _TOOLS[tool](place, header)
 
 
 def _tensorboard(folder: str, header: Header) -> Tracker:

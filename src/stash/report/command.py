@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
+from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
 from stash.core.printable import printable_line, strict_json
 from stash.report.output import printed
@@ -195,12 +196,9 @@ def export(options: ExportOptions) -> None:
     if to == "openmetrics":
         print(openmetrics(runs), end="")
         return
+    require_package(to, f"--to {to}")
     try:
         done = _handed_over(runs, to, output, options.project, options.url)
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != to:
-            raise
-        raise UserError(f"--to {to} needs a package that is not installed: pip install 'stash-ddl[{to}]'") from None
     except StashError:
         raise
     except Exception as error:  # whatever the tool's own package raises

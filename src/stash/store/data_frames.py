@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from stash.core.artefact import load_any
 from stash.core.errors import StoreError, UserError
+from stash.core.imports import require_package
 from stash.core.records.profile import Profile
 from stash.store.rows import block_rows, digest_rows
 from stash.store.schema import TABLES, TableRow, TableRows
@@ -61,16 +61,9 @@ def _of_store(url: str, table: str) -> Iterator[TableRow]:
         raise StoreError("; ".join(store.unreadable.values()))
 
 
-def _library(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UserError(f"stash.frame needs {name}, which is not installed: pip install {name}") from None
-
-
 def _pandas(rows: list[TableRow], table: str, columns: list[str]) -> Any:
     """With nullable types, so that what is unknown is ``<NA>`` and whole numbers stay whole."""
-    pandas = _library("pandas")
+    pandas = require_package("pandas", "stash.frame")
     types = {"VARCHAR": "string", "DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean"}
     return pandas.DataFrame(rows, columns=columns).astype(
         {column.name: types[column.kind] for column in TABLES[table]}
@@ -78,7 +71,7 @@ def _pandas(rows: list[TableRow], table: str, columns: list[str]) -> Any:
 
 
 def _polars(rows: list[TableRow], table: str, columns: list[str]) -> Any:
-    polars = _library("polars")
+    polars = require_package("polars", "stash.frame")
     types = {"VARCHAR": polars.String, "DOUBLE": polars.Float64, "BIGINT": polars.Int64, "BOOLEAN": polars.Boolean}
     schema = {column.name: types[column.kind] for column in TABLES[table]}
     return polars.DataFrame(rows, schema=schema, orient="row")

@@ -21,10 +21,11 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 from stash.core.errors import StashError, StoreError, UserError
+from stash.core.imports import require_package
 from stash.core.printable import printable_line
 from stash.core.units import format_seconds
 from stash.store import query_process
-from stash.store.query_tables import duckdb_settings, import_duckdb, make_workplace, quote, write_tables
+from stash.store.query_tables import duckdb_settings, make_workplace, quote, write_tables
 from stash.store.schema import TABLES
 from stash.store.store import Store
 
@@ -166,7 +167,7 @@ def query(
 
 def _check_one_select(sql: str) -> None:
     """Raise UserError for what is no single SELECT (DESCRIBE, SHOW and SUMMARIZE are, to DuckDB)."""
-    library = import_duckdb()
+    library = require_package("duckdb", "this")
     try:
         statements = library.extract_statements(sql)
     except (library.Error, UnicodeError) as error:

@@ -7,24 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from stash.core.errors import StoreError, UserError, one_line
+from stash.core.errors import StoreError, one_line
 from stash.store.schema import DERIVED, TABLES, TableRow
 from stash.store.store import Store
 
 BLOCKS = "blocks"
 _MEMORY = "256MB"
 """Of DuckDB; what is beyond goes to its temporary folder."""
-
-
-def import_duckdb() -> Any:
-    """The library; raises UserError that says how to install it."""
-    try:
-        import duckdb
-    except ImportError:
-        raise UserError("this needs DuckDB: type `pip install duckdb`") from None
-    return duckdb
 
 
 @contextmanager

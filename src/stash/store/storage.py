@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.documents import FIX, PROBE
 from stash.core.errors import StashError, StoreError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
+from stash.core.imports import require_package
 from stash.core.printable import printable_line
 from stash.core.records.base import SUFFIX
 
@@ -30,15 +30,14 @@ def opened(url: str) -> ArtefactStorage:
     """The folder or fsspec URL; looks nothing up yet. Raises UserError for a URL that nothing installed can reach."""
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
-    fsspec: Any = import_module("fsspec")  # which has no types
+    fsspec = require_package("fsspec", "a store")
     if "://" not in url and "::" not in url:
         return ArtefactStorage(fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url)
     protocol = url.split("://", maxsplit=1)[0]
     try:
         system, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        package = _PACKAGES.get(protocol)
-        how = f"pip install {package}" if package else one_line(error)
+        how = f"type `pip install {_PACKAGES[protocol]}`" if protocol in _PACKAGES else one_line(error)
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None

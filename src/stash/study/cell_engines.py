@@ -307,8 +307,9 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
     if target.setup is not None:
         found["setup"] = target.setup
     else:
-        found["setup"] = own_wheel().install(folder.work if cell.zoo is None else None)
-        found["file_mounts"] = own_wheel().mount(folder.path)
+        wheel = own_wheel()
+        found["setup"] = wheel.install(folder.work) if cell.zoo is None else wheel.install(None, extra="zoo")
+        found["file_mounts"] = wheel.mount(folder.path)
     probe = _probe(cell, '"$HOME"/stash-probes', "machine", ("stash",))
     profile = _with_probe(cell, _profile(cell, "OUTPUT", ("stash",)))
     line = probe + profile.replace("OUTPUT", f'"$HOME/{remote}"')  # nodes after the first write nothing

@@ -44,10 +44,13 @@ class Wheel:
         return {self.name: self.content}
 
     def install(self, work: Path | None, *others: str, extra: str = "") -> str:
-        """The line of shell, run in a copy of ``work``: this, ``others``, and what the job there says it needs."""
+        """The line of shell, run in a copy of ``work``: this, ``others``, and what the job there says it needs.
+
+        PyTorch, which is no dependency, is installed where the machine has none.
+        """
         own = f"{_REMOTE}/" + shlex.quote(f"{self.name}[{extra}]" if extra else self.name)
         needed = ["-r", _REQUIREMENTS] if work is not None and (work / _REQUIREMENTS).is_file() else []
-        return " ".join(["pip install", own, *map(shlex.quote, [*others, *needed])])
+        return " ".join(["pip install", own, "torch", *map(shlex.quote, [*others, *needed])])
 
 
 @cache

@@ -93,4 +93,4 @@ def test_without_ray_one_sentence_says_what_to_install(
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job", "--on", "local") == 2
-    assert "install it with: pip install 'stash-ddl[spot]'" in " ".join(capsys.readouterr().err.split())
+    assert "type `pip install ray`" in " ".join(capsys.readouterr().err.split())

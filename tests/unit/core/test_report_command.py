@@ -194,7 +194,7 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
     assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
     sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made")
-    assert "PDF needs vl-convert: type `pip install 'stash-ddl[figures]'`" in sentence
+    assert "PDF needs vl-convert-python, which is not installed: type `pip install vl-convert-python`, or" in sentence
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from importlib import import_module
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,6 @@ def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_li
 
 
 def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        if name.startswith("mcp"):
-            raise ImportError(name)
-        return import_module(name)
-
-    monkeypatch.setattr(command, "import_module", missing)
-    with pytest.raises(UserError, match="pip install mcp"):
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    with pytest.raises(UserError, match="type `pip install 'mcp>=2'`"):
         command.mcp()

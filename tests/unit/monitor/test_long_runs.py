@@ -44,7 +44,7 @@ def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path:
     collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
     collector.find()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=tmp_path) as other:
         ring = tmp_path / f"ring.0.{other.pid}"
         StepRing(ring, 0, 1, 0, 0)
         memory = bytearray(ring.read_bytes())
@@ -175,7 +175,7 @@ def leads(folder: Path, **variables: str) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"} | variables
     return subprocess.Popen(
         [sys.executable, "-c", f"{LEADS}; sys.stdout.flush(); input()", str(folder)], env=environment,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
     )  # fmt: skip
 
 

@@ -10,9 +10,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -201,19 +203,17 @@ def test_what_does_not_fit_is_refused(
 
 @pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])
 def test_a_package_that_is_missing_is_named(files: list[str], monkeypatch: Patch, capsys: Capture, tool: str) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr("stash.report.exports.import_module", missing)
+    monkeypatch.setitem(sys.modules, tool, None)
     words = ("-o", "tb") if tool == "tensorboard" else ()
     assert run(monkeypatch, "export", files[0], "--to", tool, *words) == 2
-    assert f"pip install 'stash-ddl[{tool}]'" in capsys.readouterr().err
+    assert f"needs {tool}, which is not installed: type `pip install {tool}`" in capsys.readouterr().err
 
 
 def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     def refuses(*arguments: Any) -> None:
         raise RuntimeError("401: who are you?\nmore")
 
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
     monkeypatch.setattr("stash.report.exports.to_mlflow", refuses)
     assert run(monkeypatch, "export", files[0], "--to", "mlflow") == 1
     assert capsys.readouterr().err == "error: MLflow did not take the profiles: 401: who are you?\n"

@@ -67,7 +67,7 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
     }  # fmt: skip
     assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_HEAD": "10.0.0.5", "STASH_TYPE": "p3.2xlarge"}
     assert found.command[:3] == ("sky", "jobs", "launch")
-    assert "any.whl[spot]' ray==" in task["setup"]
+    assert "any.whl[spot]' torch ray==" in task["setup"]
     ((there, here),) = task["file_mounts"].items()
     assert there.removeprefix("~/stash-wheel/") == Path(here).name
     assert here == str(of.folder.path / next(iter(found.shared)))

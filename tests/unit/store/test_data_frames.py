@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,6 @@ def test_what_cannot_be_a_frame_is_refused(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_missing_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr("stash.store.data_frames.import_module", missing)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match="pip install pandas"):
         stash.frame(file)

@@ -204,7 +204,7 @@ def test_without_duckdb_a_sentence_names_the_package_and_lists_still_work(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(UserError, match="this needs DuckDB: type `pip install duckdb`"):
+    with pytest.raises(UserError, match="this needs duckdb, which is not installed: type `pip install duckdb`"):
         asked(store, "from profiles")
     store.put(to_bytes(at(9)), "run.stash.json")
     assert len(list(store.heads(store.contents().stored))) == 5

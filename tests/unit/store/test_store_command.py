@@ -270,4 +270,4 @@ def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch:
     assert run(monkeypatch, "store", "verify", "runs") == 0
     capsys.readouterr()
     assert run(monkeypatch, "query", "from profiles", "--store", "runs") == 2
-    assert capsys.readouterr().err == "error: this needs DuckDB: type `pip install duckdb`\n"
+    assert capsys.readouterr().err == "error: this needs duckdb, which is not installed: type `pip install duckdb`\n"

@@ -168,7 +168,7 @@ def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
     task = yaml.safe_load(found.files["task.yaml"])
     assert task["resources"] == {"infra": "aws/us-east-1", "instance_type": "p3.8xlarge", "use_spot": True}
     assert (task["num_nodes"], task["workdir"]) == (2, str(tmp_path))
-    assert task["setup"] == f"pip install {next(iter(task['file_mounts']))}"
+    assert task["setup"] == f"pip install {next(iter(task['file_mounts']))} torch"
     assert [Path(here).name for here in task["file_mounts"].values()] == list(found.shared)
     assert '--nnodes 2 --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$(echo "$SKYPILOT_NODE_IPS"' in task["run"]
     assert task["run"].endswith("train.py --batch 16 --data /d")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stash.core.errors import UserError
-from stash.core.imports import prepare_torchvision
+from stash.core.imports import prepare_torchvision, require_package
 from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, WORDS
 
 # What no library has: M5 for sound, DLRM for clicks. Pictures come from torchvision.
@@ -105,9 +103,8 @@ GPT2_SIZES: dict[str, dict[str, Any]] = {"small": {"n_embd": 768, "n_layer": 12,
 
 
 def _need_transformers(what: str) -> None:
-    if find_spec("transformers") is None:
-        raise UserError(f"{what} needs the transformers package; run: pip install transformers")
     prepare_torchvision()  # transformers imports torchvision wherever that is installed.
+    require_package("transformers", what)
 
 
 def bert(size: str) -> nn.Module:

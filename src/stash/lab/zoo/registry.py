@@ -11,9 +11,11 @@ import json
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
+from stash.core.imports import missing_package, require_torchvision
 from stash.core.units import nearest
 
 if TYPE_CHECKING:
@@ -77,6 +79,13 @@ class WorkloadSpec:
         if "residual" in self.arguments:
             return bool(self.arguments["residual"]), bool(self.arguments["batch_norm"])
         return (False, self.name.endswith("_bn")) if self.name.startswith("vgg") else (None, None)
+
+    def require_packages(self) -> None:
+        """Raise UserError where a package is missing that its model or its data need; imports none."""
+        if self.kind == "images":
+            require_torchvision(self.name)
+        if self.kind == "text" and find_spec("transformers") is None:
+            raise missing_package("transformers", self.name)
 
     def build(self, image_size: int = 224) -> nn.Module:
         """The model with random weights; raises UserError if a package or a size does not fit it."""

@@ -10,7 +10,8 @@ from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+
+from stash.core.imports import require_package
 
 # Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
 
@@ -35,6 +36,7 @@ def jpeg(random: np.random.Generator) -> bytes:
     mu = math.log(MEAN_BYTES) - SPREAD**2 / 2  # So that the mean, not the median, is MEAN_BYTES.
     target = float(np.clip(random.lognormal(mu, SPREAD), SMALLEST, LARGEST))
     width, height = _shape(random, target)
+    pictures = require_package("PIL.Image", "making pictures", "pillow")
     scene = _field(random, width, height, 8, 96.0) + 128.0
     texture = _field(random, width, height, 32, 1.0) + _field(random, width, height, 128, 0.7)
     grain = random.integers(-128, 128, (height, width, 1), dtype=np.int8)
@@ -44,7 +46,7 @@ def jpeg(random: np.random.Generator) -> bytes:
     def encode(strength: float) -> bytes:
         pixels = np.clip(scene + strength * texture, 0, 255).astype(np.uint8)
         out = BytesIO()
-        Image.fromarray(pixels).save(out, "JPEG", quality=quality)
+        pictures.fromarray(pixels).save(out, "JPEG", quality=quality)
         return out.getvalue()
 
     return _fit(encode, target)
@@ -68,7 +70,8 @@ def _quality(bytes_per_pixel: float) -> int:
 def _field(random: np.random.Generator, width: int, height: int, cells: int, strength: float) -> NDArray[np.float32]:
     """Colour noise of ``cells`` patches along the width, interpolated; within +- ``strength``."""
     grid = random.integers(0, 256, (max(2, cells * height // width), cells, 3), dtype=np.uint8)
-    pixels = Image.fromarray(grid).resize((width, height), Image.Resampling.BICUBIC)
+    pictures = require_package("PIL.Image", "making pictures", "pillow")
+    pixels = pictures.fromarray(grid).resize((width, height), pictures.Resampling.BICUBIC)
     field: NDArray[np.float32] = (np.asarray(pixels, dtype=np.float32) - 128) * np.float32(strength / 128)
     return field
 

@@ -12,10 +12,11 @@ from types import CodeType
 from typing import Any
 
 from stash.core.errors import UserError, one_line
+from stash.core.imports import require_package
 from stash.core.records.profile import Profile
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.engines import Asked, Machine, cluster
-from stash.measure.launcher.job import Job
+from stash.measure.launcher.job import Job, require_torch
 from stash.measure.launcher.neighbours import TemporaryFolder
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import Watching, measure, unwatched
@@ -56,8 +57,8 @@ def measured(
     watching: Watching = unwatched,
 ) -> Profile:
     """The profile of ``train`` called with positional and named ``arguments``; raises JobError and UserError."""
-    import cloudpickle
-
+    cloudpickle = require_package("cloudpickle", "profiling a function")
+    require_torch("profiling a function")
     where = cluster(Asked(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
     name = "loop" if isinstance(train, LoopText) else getattr(train, "__name__", "function")
     try:

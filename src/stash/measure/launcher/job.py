@@ -197,12 +197,70 @@ def _check_runs(program: Path) -> None:
 def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
     """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
     spec = look_up(name)
+    spec.require_packages()
     arguments = ["--workload", spec.name]
     arguments += ["--data", data] if data else ["--synthetic"]
     arguments += ["--batch", str(batch)] if batch else []
     if data and not Path(data).is_dir():
         raise UserError(f"there is no data folder {data}; make one with `stash lab dataset make {spec.kind} {data}`")
     return Job("module", _ZOO, (*arguments, *more), name=spec.name, data=data)
+
+
+# PyTorch is the user's: it has to be where the job runs, which may be another Python than Stash's own.
+
+_OLDEST_TORCH = (2, 4)
+_FIND_TORCH = """
+from importlib import metadata, util
+if util.find_spec("torch") is None:
+    print("missing")
+else:
+    print("found", metadata.version("torch"))
+"""
+_FIND_SECONDS = 10.0
+
+
+def require_torch_of(job: Job) -> None:
+    """Raise UserError where the Python that the job starts with lacks PyTorch."""
+    python = python_of(job)
+    if python is not None:
+        require_torch(job.title, python, "name the Python that trains, like `-- /path/to/python train.py`")
+
+
+def require_torch(purpose: str, python: str = sys.executable, instead: str = "") -> None:
+    """Raise UserError where this Python has no PyTorch, or an old one; the job finds out whatever this cannot."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _FIND_TORCH], check=False, capture_output=True, text=True, timeout=_FIND_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return
+    word, _, version = done.stdout.strip().partition(" ")
+    number = re.match(r"(\d+)\.(\d+)", version)
+    oldest = ".".join(map(str, _OLDEST_TORCH))
+    if word == "missing":
+        found, package = "has none", "torch"
+    elif number and tuple(map(int, number.groups())) < _OLDEST_TORCH:
+        found, package = f"has {version}", f"'torch>={oldest}'"
+    else:
+        return
+    answer = f"type `{python} -m pip install {package}`" + (f", or {instead}" if instead else "")
+    raise UserError(f"{purpose} needs PyTorch {oldest} or newer, and {python} {found}: {answer}")
+
+
+def python_of(job: Job) -> str | None:
+    """The Python that a job starts with; None of programs that are something else, and may start any."""
+    if job.kind != "command":
+        return sys.executable
+    program = shutil.which(job.target)
+    if program is None or _PYTHON.fullmatch(Path(program).name):
+        return program
+    try:
+        head = read_up_to(Path(program), _HEAD).partition(b"\n")[0]
+    except OSError:
+        return None
+    words = os.fsdecode(head).removeprefix("#!").split() if head.startswith(b"#!") else []
+    found = next((word for word in words if _PYTHON.fullmatch(Path(word).name)), None)
+    return None if found is None else shutil.which(found)
 
 
 def may_train_on_several(job: Job) -> bool:

@@ -64,8 +64,7 @@ def request(
         ray = version("ray")  # which every machine then gets: Ray refuses to work with unlike ones
     except PackageNotFoundError:
         raise UserError(
-            "Ray is not installed here, and all machines get the version that is; install it with: "
-            "pip install 'stash-ddl[spot]'"
+            "Ray is not installed here, and all machines get the version that is; install it with: pip install ray"
         ) from None
     inside = _inside(path, folder.work, EXAMPLE)
     return FleetRequest(**common, job=f"{inside}:{name}", ray=ray)

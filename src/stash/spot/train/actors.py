@@ -11,7 +11,6 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from stash.core.errors import JobError, StashError, UserError, one_line
+from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
 from stash.lab.testbed.accelerator import go_first
 from stash.lab.testbed.topology import MARK
@@ -73,12 +73,7 @@ def run_secret() -> bytes:
 def require_ray() -> Any:
     """Ray; raises UserError if it is not installed."""
     os.environ.update({name: os.environ.get(name, value) for name, value in QUIET.items()})
-    try:
-        return import_module("ray")
-    except ImportError as error:
-        raise UserError(
-            f"asynchronous training needs Ray ({one_line(error)}); install it with: pip install 'stash-ddl[spot]'"
-        ) from error
+    return require_package("ray", "asynchronous training")
 
 
 class ServerActor:

@@ -11,7 +11,7 @@ import base64
 from functools import cache
 from pathlib import Path
 
-from stash.core.errors import UserError
+from stash.core.imports import require_package
 from stash.ui.charts.chart import Chart
 from stash.ui.charts.svg import svg
 
@@ -27,11 +27,9 @@ def content(chart: Chart, ending: str, width_mm: float) -> str | bytes:
     width = round(width_mm * _PIXELS_PER_MM)
     if ending == "svg":
         return svg(chart, width, paper=True, font=_font())
-    try:
-        import vl_convert
-    except ImportError:
-        install = "type `pip install 'stash-ddl[figures]'`, or --format svg, which needs nothing"
-        raise UserError(f"{ending.upper()} needs vl-convert: {install}") from None
+    vl_convert = require_package(
+        "vl_convert", ending.upper(), "vl-convert-python", "--format svg, which needs nothing"
+    )
     vl_convert.register_font_directory(str(_FONTS))
     # A unit of vl-convert is a point.
     drawing = svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)

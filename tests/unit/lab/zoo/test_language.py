@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 from torch.utils.data import default_collate
@@ -28,7 +29,8 @@ def test_a_narrow_transformer_learns_from_a_tiny_batch(name: str, monkeypatch: p
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-def test_missing_transformers_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stash.lab.zoo.models.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install transformers"):
-        workload("gpt2_small").build()
+def test_missing_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for asked_for in (workload("gpt2_small").build, workload("gpt2_small").require_packages):
+        with pytest.raises(UserError, match="type `pip install transformers`"):
+            asked_for()

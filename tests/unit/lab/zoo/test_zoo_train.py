@@ -39,6 +39,7 @@ def test_two_processes_train_one_model(images: Path) -> None:
         text=True,
         check=False,
         timeout=120,
+        cwd=images,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("step 2") == 1

@@ -54,7 +54,12 @@ def start(beats, train=train):
 def test_word_is_left_by_the_process_that_failed(tmp_path: Path, program: str, left: int) -> None:
     environment = {**os.environ, VARIABLE: str(Orders(str(tmp_path), ("solo",), 1.0).write()), "RANK": "3"}
     done = subprocess.run(
-        [sys.executable, "-c", FAILS + program], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", FAILS + program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     crashes = RunFolder(tmp_path).crashes()
     assert [path.name.split(".")[2] for path in crashes] == ["3"] * left, done.stderr

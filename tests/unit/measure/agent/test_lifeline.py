@@ -37,7 +37,9 @@ def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path: Pa
     orders = orders_of_a_run(tmp_path)
     owner = claim(tmp_path)
     environment = {**os.environ, VARIABLE: str(orders.write())}
-    rank = subprocess.Popen([sys.executable, "-c", RANK], env=environment, stdout=subprocess.PIPE, text=True)
+    rank = subprocess.Popen(
+        [sys.executable, "-c", RANK], env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     try:
         assert rank.stdout is not None
         worker = psutil.Process(int(rank.stdout.readline()))

@@ -160,7 +160,7 @@ def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
     written, left = str(given.write()), tmp_path / "attached"
     left.write_text(written)
     environment = {**os.environ, the_orders.VARIABLE: written if begins == "start" else ""}
-    subprocess.run([sys.executable, "-c", FORKS, begins, left], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", FORKS, begins, left], env=environment, check=True, cwd=tmp_path)
     (ring,) = map(RingReader, tmp_path.glob("ring.*"))
     assert [step.number for step in ring.new()] == numbers  # the first step begins what is counted
     assert ring.now()[1]

@@ -105,7 +105,7 @@ def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
     run, before, log = tmp_path / "stash-run", file.stat(), tmp_path / "log"
     with log.open("w") as errors:
         words = (sys.executable, "-c", LAUNCHER, str(run), JOB, str(file))
-        launcher = subprocess.Popen(words, start_new_session=True, stderr=errors)
+        launcher = subprocess.Popen(words, start_new_session=True, stderr=errors, cwd=tmp_path)
     wait_for(lambda: file.exists() and file.read_text() == "of the job")
     kill(launcher.pid)
     launcher.wait()

@@ -22,7 +22,9 @@ time.sleep(600)
 
 
 def test_an_owner_is_seen_until_it_dies_however_it_does(tmp_path: Path) -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "claimed\n"

@@ -88,7 +88,7 @@ def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, 
 def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path: Path) -> None:
     words = (sys.executable, "-c", HOLDER, str(tmp_path / "stash-lives"))
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables) as holder:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables, cwd=tmp_path) as holder:
         assert holder.stdout is not None
         folder = Path(holder.stdout.readline().strip())
         assert put_back.left() == []

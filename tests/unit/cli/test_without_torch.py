@@ -1,0 +1,126 @@
+"""What reads needs no PyTorch, nor any other package that a plain install lacks; what trains says what is missing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_golden_commands as goldens
+from commands import run
+from golden_numbers import copy_close_numbers
+
+ROOT = Path(__file__).resolve().parents[3]
+LACKING = ("torch", "torchvision", "PIL", "cloudpickle", "transformers", "ray")
+READERS = (
+    "show w.watch.jsonl",
+    "show f.fix.json",
+    "report w.watch.jsonl -o out.html",
+    "report f.fix.json -o out.html",
+    "report rent.plan.json -o out.html",
+    "lab zoo",
+    "schedule --help",
+    "spot --help",
+    "market --help",
+    "watch --help",
+    "fix --help",
+    "profile --help",
+)
+
+
+class PlainInstall:
+    """A finder that finds none of those packages."""
+
+    def __init__(self, finder: Any) -> None:
+        self.finder = finder
+
+    def find_spec(self, name: str, *more: Any) -> ModuleSpec | None:
+        lacking = name.partition(".")[0] in LACKING or not hasattr(self.finder, "find_spec")
+        return None if lacking else self.finder.find_spec(name, *more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The artefacts of the golden commands, and Stash loaded again without those packages."""
+    names = {name for name in sys.modules if name.partition(".")[0] in (*LACKING, "stash")}
+    for name in names:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [PlainInstall(finder) for finder in sys.meta_path])
+    with goldens.laid_out(tmp_path) as place:
+        yield place
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stash"]:
+        del sys.modules[name]
+
+
+def test_every_reader_says_the_same_without_torch(folder: Path) -> None:
+    for name, words in goldens.COMMANDS.items():
+        golden = (goldens.GOLDEN / f"{name}.txt").read_text()
+        text = goldens.transcript(words, folder)
+        assert copy_close_numbers(text, golden) == golden, words
+    for kind in ("watch.jsonl", "fix.json"):  # which the golden lists do not have
+        shutil.copy(ROOT / f"tests/golden/schema-1.{kind}", folder / f"{kind[0]}.{kind}")
+    for words in READERS:
+        assert "exit code 0\n" in goldens.transcript(words, folder), words
+
+
+@pytest.mark.parametrize(
+    ("words", "package"),
+    [
+        ("lab dataset make images data --count 3", "pillow"),
+        ("profile --workload resnet18", "torchvision"),
+        ("profile --workload gpt2_small", "transformers"),
+    ],
+)
+def test_what_is_missing_is_named_by_its_package(folder: Path, words: str, package: str) -> None:
+    text = goldens.transcript(words, folder)
+    assert "exit code 2\n" in text
+    assert f"needs {package}, which is not installed: type `pip install {package}" in text
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """A Python that has nothing but its own library."""
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize("verb", ["profile", "fix", "watch"])
+def test_the_job_s_python_is_asked_for_torch_before_anything_starts(
+    bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    launcher = tmp_path / "bin" / "launch"
+    launcher.write_text(f"#!{bare_python}\n")
+    launcher.chmod(0o755)
+    for program in (bare_python, launcher):
+        assert run(monkeypatch, verb, "--", str(program), "train.py") == 2
+        sentence = f"train.py needs PyTorch 2.4 or newer, and {bare_python} has none: type `{bare_python} -m pip"
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.glob("*.json*"))
+
+
+def test_an_old_torch_is_named_and_an_unknown_one_is_left_to_the_job(tmp_path: Path) -> None:
+    from stash.core.errors import UserError
+    from stash.measure.launcher.job import require_torch
+
+    python = tmp_path / "python"
+    for version in ("2.3.1", "1.13.0+cu117"):
+        python.write_text(f"#!/bin/sh\necho found {version}\n")
+        python.chmod(0o755)
+        with pytest.raises(UserError, match=rf"has {version.replace('+', '.')}: type .* install 'torch>=2\.4'`"):
+            require_torch("train.py", str(python))
+    for answer in ("echo found 2.4.0a0+nv", "echo found 10.0", "exit 1", "echo hello"):
+        python.write_text(f"#!/bin/sh\n{answer}\n")
+        require_torch("train.py", str(python))
+    require_torch("train.py", str(tmp_path / "nothing"))
