@@ -77,19 +77,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Put back the files that a profile had replaced when it was killed."),
     )
 }  # fmt: skip
-WAS: Mapping[str, tuple[str, ...]] = {
-    "figures": ("report", "--format", "pdf"),
-    "check-plan": ("check",),
-    "features": ("whatif", "--by-features"),
-    "testbed": ("lab", "testbed"),
-    "dataset": ("lab", "dataset"),
-    "zoo": ("lab", "zoo"),
-}
-"""Commands of an earlier release, and what they are called now."""
 
 
 class _Commands(LazyGroup):
-    table, was = COMMANDS, WAS
+    table = COMMANDS
 
 
 app = App(

@@ -51,7 +51,7 @@ def options_of(model: type) -> dict[str, str]:
     return {
         one.name(name).lstrip("-").replace("-", "_"): f"{one.metavar or 'true'}: {one.help}"
         for name, one in declarations(model).items()
-        if name not in _NOT_ASKED and not one.instead
+        if name not in _NOT_ASKED
     }
 
 

@@ -241,7 +241,7 @@ class _LinksOptions(Options):
     no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
     instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
     no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
-    expect: str | None = option("NAME", "Compare with this type; else with its own.", was=("--against",))
+    expect: str | None = option("NAME", "Compare with this type; else with its own.")
     output: Path | None = _output_option("Where the probe goes; else named after the machine.")
     store: str | None = store_option()
     json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")

@@ -33,7 +33,6 @@ class CompareOptions(Options):
     )  # fmt: skip
     force: bool = flag(
         "Compare even different jobs (another workload, batch, precision, number of ranks, or rungs).",
-        was=("--anyway",),
     )  # fmt: skip
     json: bool = json_flag(
         "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from bench.docs import options as reference
-from stash.cli.main import COMMANDS, WAS, app
+from stash.cli.main import COMMANDS, app
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions, cluster
@@ -55,7 +55,7 @@ def options() -> Iterator[tuple[str, str, Option]]:
     """Of every option that takes a value: its field, how it is called, its declaration."""
     for model in models():
         for name, declared in declarations(model).items():
-            if declared.kind == "option" and not declared.instead:
+            if declared.kind == "option":
                 yield name, declared.name(name), declared
 
 
@@ -64,10 +64,9 @@ class TripOptions(Options):
     """Options of a command that is there for the tests."""
 
     to: str = argument("TO", "Where.")
-    duration: float = option("TIME", "How long.", parsers.duration, default="2h", was=("--lasting",))
+    duration: float = option("TIME", "How long.", parsers.duration, default="2h")
     stops: tuple[int, ...] = option("N", "Places on the way.", parsers.whole(1), "--stop", "-s", many=True)
-    force: bool = flag("Go anyway.", was=("--anyway",))
-    train: bool | None = option("yes|no", "", parsers.on_or_off, instead="nothing: there are only trains")
+    force: bool = flag("Go anyway.")
 
     def check(self) -> None:
         if self.force and self.stops:
@@ -80,23 +79,7 @@ trips = App()
 @trips.command()
 def trip(options: TripOptions) -> None:
     """Go there."""
-    print(options.to, options.duration, options.stops, options.force, options.train)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriveOptions(Options):
-    """Options of which one must be given, by a new or an old name."""
-
-    car: str = option("NAME", "Which car.", default=..., was=("--vehicle",))
-
-
-drives = App()
-
-
-@drives.command()
-def drive(options: DriveOptions) -> None:
-    """Drive there."""
-    print(options.car)
+    print(options.to, options.duration, options.stops, options.force)
 
 
 def gone(*words: str, app: App = trips) -> tuple[str, str]:
@@ -109,33 +92,11 @@ def gone(*words: str, app: App = trips) -> tuple[str, str]:
 
 
 def test_a_command_is_made_of_its_model() -> None:
-    assert gone("rome") == ("rome 7200.0 () False None", "")
-    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False None"
+    assert gone("rome") == ("rome 7200.0 () False", "")
+    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False"
     assert gone("rome", "--duration", "90")[1] == "--duration 90: 90 what? type 90h, 90m or 90s"
     assert gone("rome", "--stop", "none")[1] == "--stop none: it is a whole number from 1 on"
     assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
-
-
-def test_an_old_name_is_understood_with_a_note_and_not_in_the_help() -> None:
-    note = "note: --lasting is called --duration now; the next release will not know --lasting"
-    assert gone("rome", "--lasting", "1h") == ("rome 3600.0 () False None", note)
-    assert gone("rome", "--anyway")[0] == "rome 7200.0 () True None"
-    assert gone("rome", "--train", "yes") == (
-        "rome 7200.0 () False True", "note: --train is going; type nothing: there are only trains"
-    )  # fmt: skip
-    assert gone("rome", "--lasting", "1h", "--duration", "2h")[1] == (
-        "--lasting is the old name of --duration; give one of them"
-    )
-    shown = CliRunner().invoke(trips, ["--help"]).output
-    assert "--duration" in shown
-    assert not {"--lasting", "--anyway", "--train"} & set(shown.split())
-
-
-def test_what_must_be_given_may_be_given_by_its_old_name() -> None:
-    assert gone("--car", "red", app=drives) == ("red", "")
-    note = "note: --vehicle is called --car now; the next release will not know --vehicle"
-    assert gone("--vehicle", "red", app=drives) == ("red", note)
-    assert gone(app=drives)[1] == "--car NAME is missing"
 
 
 def test_python_makes_the_same_model_with_the_same_errors() -> None:
@@ -197,15 +158,9 @@ def test_a_name_has_one_meaning() -> None:
     for model in models():
         if not model.__name__.startswith("_"):
             for name, declared in declarations(model).items():
-                if declared.kind != "argument" and not declared.instead:
+                if declared.kind != "argument":
                     meanings[declared.name(name)].add(declared.metavar)
     assert {name for name, found in meanings.items() if len(found) > 1} == set(SHARED_NAMES)
-    retired = {old for model in models() for each in declarations(model).values() for old in each.was}
-    assert len(retired) > 10
-    assert retired & set(meanings) == {
-        "--against", "--bucket", "--budget", "--explain", "--interconnect", "--memory",
-        "--min-memory", "--precision", "--slower", "--workers",
-    }  # fmt: skip
 
 
 def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference() -> None:
@@ -232,27 +187,11 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
                 assert f"`{' '.join(words)}`" in table[name][1], (words, name)
 
 
-def test_help_shows_few_commands_and_no_old_names() -> None:
+def test_help_shows_few_commands() -> None:
     shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).output
     named = re.findall(r"^│ ([a-z-]+) ", shown, re.MULTILINE)
     assert set(COMMANDS) <= set(named)
     assert len(COMMANDS) <= 24
-    assert set(WAS) & set(named) == set()
-
-
-@pytest.mark.parametrize("old", WAS)
-def test_an_old_command_says_its_new_name_and_is_that_command(
-    old: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(monkeypatch, *WAS[old], "--help") == 0
-    new = capsys.readouterr()
-    assert commands.run(monkeypatch, old, "--help") == 0
-    assert capsys.readouterr() == (
-        new.out,
-        f"note: `stash {old}` is called `stash {' '.join(WAS[old])}` now; the next release will not know "
-        f"`stash {old}`\n",
-    )
-    assert new.err == ""
 
 
 def test_the_list_of_commands_says_what_their_help_says() -> None:

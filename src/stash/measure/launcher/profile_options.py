@@ -30,6 +30,5 @@ class ProfileOptions(Options):
     data_root: str | None = option("PATH", "Where the job's data lie, if it reads them from C code.", panel=_HOW)
     start_timeout: float = option(
         "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW,
-        was=("--patience",),
     )  # fmt: skip
     keep_logging: bool = flag("Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=_HOW)
