@@ -64,16 +64,16 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
 
-    async def profile(self, command: list[str], seconds: float = 60, output: str | None = None) -> str:
-        """Profile a training command on this machine for at most so many seconds, and explain the result. The command
+    async def profile(self, command: list[str], budget: float = 60, output: str | None = None) -> str:
+        """Profile a training command on this machine for at most budget seconds, and explain the result. The command
         is ["train.py", "--lr", "0.1"], ["-m", "my.training"], or another launcher's words; output is a new file."""
         refuse_to_rent(command)
-        if not 0 < seconds <= _MAX_SECONDS:
-            raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+        if not 0 < budget <= _MAX_SECONDS:
+            raise UserError(f"budget={budget:g}: it is more than 0 and at most {_MAX_SECONDS}")
         if output is not None and os.path.lexists(output):
             raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
         target = output_file(None if output is None else Path(output), Path(command[0]).stem or "job", SUFFIX)
-        words = [sys.executable, "-m", "stash", "profile", f"--budget={seconds:g}", f"--output={target}"]
+        words = [sys.executable, "-m", "stash", "profile", f"--budget={budget:g}", f"--output={target}"]
         words += command if Path(command[0]).suffix == ".py" or command[0] == "-m" else ["--", *command]
         with tempfile.TemporaryFile() as log:
             process = await anyio.open_process(words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)

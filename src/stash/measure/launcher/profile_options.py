@@ -15,7 +15,7 @@ _HOW = "How to measure"
 class ProfileOptions(Options):
     """What the user wants of the measurement."""
 
-    precision: float | None = option(
+    noise: float | None = option(
         "PCT", "Measure until noise leaves every stall ± this % of a step; else until the verdict holds.",
         parsers.percent, panel=_HOW,
     )  # fmt: skip
