@@ -79,7 +79,7 @@ class FixOptions(RankOptions):
         panel=_HOW,
     )  # fmt: skip
     start_timeout: float = option(
-        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
+        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW
     )
     apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
     output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")

@@ -234,7 +234,7 @@ class _LinksOptions(Options):
     path: Path | None = argument("PATH", "A folder of data: its disk is measured.", Path, default=None)
     data: Path | None = option("PATH", "The same, as an option.", Path, panel=_LINKS)
     kind: str | None = option("KIND", "Samples to prepare: images, text, audio or clicks.", panel=_LINKS)
-    budget: float = option("SECONDS", "How long to measure at most.", parsers.seconds, default="45", panel=_LINKS)
+    budget: float = option("TIME", "How long to measure at most.", parsers.duration, default="45", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C", f"Only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     if target is not None:
         write_output(target, openmetrics(runs), public=options.public)
+        print(printable_line(f"Saved {target}."), file=sys.stderr)
         return
     if to == "openmetrics":
         print(openmetrics(runs), end="")

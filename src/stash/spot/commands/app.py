@@ -117,7 +117,7 @@ class LearnOptions(Options):
         "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
         parsers.whole_numbers(),
     )  # fmt: skip
-    budget: float = option("SECONDS", "What all replays may take.", parsers.seconds, default="600")
+    budget: float = option("TIME", "What all replays may take.", parsers.duration, default="600")
     updates: int | None = option("N", "Of each replay; else as many as the budget allows.", _updates)
     staleness: int | None = option(
         "S", "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number.",

@@ -79,7 +79,7 @@ class RunOptions(Options):
         "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable.",
         panel=_REHEARSED, many=True,
     )  # fmt: skip
-    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.seconds, panel=_REHEARSED)
+    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.duration, panel=_REHEARSED)
     loss: float | None = option(
         "LOSS", "Stop when the running mean of the loss is there.", parsers.number, panel=_REHEARSED
     )
