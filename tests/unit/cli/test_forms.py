@@ -38,8 +38,8 @@ def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
     command: str, words: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commands.run(monkeypatch, command, *words, "train.py") == 2
-    said = f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
-    assert said in capsys.readouterr().err
+    sentence = f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
+    assert sentence in capsys.readouterr().err
 
 
 def test_every_command_refuses_an_unknown_option_in_one_sentence(
