@@ -101,7 +101,7 @@ def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40)
 def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
     """What Stash finds of the same job."""
     out = ground.folder / "gpu.stash.json"
-    options = ["--budget", str(ground.budget), "--precision", "1", "-o", str(out)]
+    options = ["--budget", str(ground.budget), "--noise", "1", "-o", str(out)]
     options += ["--rungs", rungs] if rungs else []
     shared = ranks > ground.devices  # Stash starts no more ranks than there are GPUs: then the launcher is ours
     start = [*(("--", *_TORCHRUN) if shared else ()), f"--nproc-per-node={ranks}"]
@@ -346,7 +346,7 @@ def _of_zoo(ground: Ground, kind: str, words: list[str], steps: int = 60) -> lis
         run([*_STASH, "lab", "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
     job = ["stash.lab.zoo.train", *words, "--data", str(data)]
     before = _untouched(ground, job, steps)
-    profile = ["--rungs", "solo,warm", "--budget", str(ground.budget), "--precision", "1", "-o", str(out)]
+    profile = ["--rungs", "solo,warm", "--budget", str(ground.budget), "--noise", "1", "-o", str(out)]
     run([*_STASH, "profile", "--nproc-per-node", "1", *profile, "-m", *job])
     found, name = attribute(load(out)), words[1]
     stalls = [Row(f"{name}: {each.name}", "ms", None, 1e3 * each.seconds) for each in found.stalls]

@@ -198,7 +198,7 @@ def _tried(ground: Ground, job: Job) -> Found:
     for name in ("typed.py", "train.py"):
         (folder / name).write_text(job.script(ground.device))
     within = f"{max(60.0, _BUDGETS * ground.budget):.0f}s"
-    words = ["--within", within, *job.words, "--apply", "-o", "train.fix.json", "--nproc-per-node", "1", "train.py"]
+    words = ["--budget", within, *job.words, "--apply", "-o", "train.fix.json", "--nproc-per-node", "1", "train.py"]
     run([sys.executable, "-m", "stash", "fix", *words], folder=folder)
     record = json.loads((folder / "train.fix.json").read_text())
     kept = [each for each in record["tried"] if each["standing"] == "kept"]

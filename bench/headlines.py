@@ -192,7 +192,7 @@ def measure(case: Case) -> Measured:
             where, rungs = (meet, "solo,cluster") if cluster.nodes > 1 else ([], "solo,node")
             return [
                 *(sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(cluster.devices), *where),
-                *("--rungs", rungs, "--precision", PRECISION, "--budget", BUDGET),
+                *("--rungs", rungs, "--noise", PRECISION, "--budget", BUDGET),
                 *("-o", f"{folder}/{node}.stash.json", *job),
             ]
 

@@ -38,7 +38,7 @@ Steps = Callable[[], list[float]]
 def tiny_under_stash() -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "tiny.stash.json"
-        options = ["--rungs", "warm", "--budget", "4", "--precision", "0.05", "-o", str(out)]
+        options = ["--rungs", "warm", "--budget", "4", "--noise", "0.05", "-o", str(out)]
         subprocess.run(
             [sys.executable, "-m", "stash", "profile", *options, "-m", "tiny"],
             cwd=TIMED.parent,
@@ -68,7 +68,7 @@ def alternating(ours: Steps, theirs: Steps) -> list[tuple[list[float], list[floa
 
 
 def steps_under_stash(task: Task) -> list[float]:
-    profile = profiled(task, 12.0, "--rungs", "warm", "--precision", "0.05")
+    profile = profiled(task, 12.0, "--rungs", "warm", "--noise", "0.05")
     return [s for block in profile.blocks if block.rank == 0 for s in block.step_seconds]
 
 

@@ -62,7 +62,7 @@ def allowed(seconds: np.ndarray) -> float:
 
 def measure(task: Task) -> list[str]:
     make_data(task)
-    profile = profiled(task, BUDGET, "--precision", str(PRECISION))
+    profile = profiled(task, BUDGET, "--noise", str(PRECISION))
     breakdown = attribute(profile)
     halves = [(s.high - s.low) / 2 for s in breakdown.stalls if s.high is not None and s.low is not None]
     reached = max(halves) / breakdown.step_seconds

@@ -43,7 +43,7 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(job.script)
-        record, fixed = _fixed(job, folder, (*STASH, "fix", "--within", within))
+        record, fixed = _fixed(job, folder, (*STASH, "fix", "--budget", within))
         took = time.monotonic() - began
         arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
         arms |= {} if fixed is None else {"fixed": fixed}

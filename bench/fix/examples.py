@@ -76,7 +76,7 @@ def run(example: Example, clone: str, where: Environment, work: Path, within: st
         made_up(work / arm)
         (folder / "results").mkdir(exist_ok=True)
     variables = {**where.variables(), "NO_COLOR": "1"}
-    command = (where.python, "-m", "stash", "fix", "--within", within, "main.py", *example.options)
+    command = (where.python, "-m", "stash", "fix", "--budget", within, "main.py", *example.options)
     found = fixed(command, folders["fixed"], variables)
     if not found.by_itself:
         return [example.folder, *found.cells, ""]

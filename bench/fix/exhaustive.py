@@ -62,7 +62,7 @@ def main() -> None:
     from stash.cli.main import app
 
     change_search.Search = Exhaustive  # type: ignore[misc]
-    app(["fix", "--within", "3h", *sys.argv[1:]])
+    app(["fix", "--budget", "3h", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def run(place: Place, within: str, rounds: int) -> list[str]:
     work = place.work
     (work / "out").mkdir(parents=True, exist_ok=True)
     planted(work / "scripts")
-    command = (place.where.python, "-m", "stash", "fix", "--within", within, *place.words("scripts"))
+    command = (place.where.python, "-m", "stash", "fix", "--budget", within, *place.words("scripts"))
     found = fixed(command, work, place.variables)
     if not found.by_itself:
         return [place.project.key, *found.cells, ""]

@@ -35,7 +35,7 @@ class Wish:
 
     @property
     def words(self) -> tuple[str, ...]:
-        wanted = () if self.precision is None else ("--precision", str(self.precision))
+        wanted = () if self.precision is None else ("--noise", str(self.precision))
         return ("--budget", f"{self.budget:g}", *wanted)
 
 

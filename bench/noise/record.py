@@ -142,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.noise.record", description=__doc__)
     parser.add_argument("--only", default="", help="jobs and disturbances whose `JOB + DISTURBANCE` contains this")
     parser.add_argument("--budget", type=float, default=30, help="seconds of measuring for each profile")
-    parser.add_argument("--precision", type=float, help="per cent; a small one measures for the whole budget")
+    parser.add_argument("--noise", type=float, help="per cent; a small one measures for the whole budget")
     parser.add_argument("--minutes", type=float, default=600, help="begin no profile after this time")
     parser.add_argument("--fresh", type=float, default=FRESH / 60, help="minutes for which a reference is of use")
     parser.add_argument("--out", type=Path, required=True, help="folder of the recordings")

@@ -64,7 +64,7 @@ def profile(
         if bed is not None and case.nodes > 1:
             meeting += ["--rdzv-endpoint", f"{bed.address(0)}:29577"]
         own = output if node == 0 else folder / f"other-{node}.stash.json"
-        wanted = () if precision is None else ("--precision", str(precision))
+        wanted = () if precision is None else ("--noise", str(precision))
         return [
             *(*before, sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(case.devices), *meeting),
             *("--budget", str(budget), *wanted, "-o", str(own), *job),

@@ -27,7 +27,7 @@ from tests.faults.case import Case, Room
 SCRIPTS = Path(__file__).parent / "scripts"
 _FOLDERS = "|".join(path.name for path in Path(stash.__file__).parent.iterdir() if path.is_dir())
 OWN_TRACE = re.compile(rf'File "[^"]*/stash/(?:{_FOLDERS})/')
-USUAL = {"budget": "2", "precision": "50"}
+USUAL = {"budget": "2", "noise": "50"}
 """Options of every case, unless it gives its own."""
 TORCHS_OWN = ("torchinductor_*",)
 """What PyTorch keeps in the temporary folder from run to run, with or without Stash."""

@@ -36,7 +36,7 @@ _MAX_SECONDS = 60.0
 """After which a file counts as not restored, and a request as not followed."""
 _SPREAD_OF_KILLS, _SPREAD_OF_REQUESTS = 1.5, 6.0
 """Seconds after the job's first write, and after the start, over which moments are spread."""
-FOREVER = ("--budget", "300", "--precision", "0.05", "--nproc-per-node", "2")
+FOREVER = ("--budget", "300", "--noise", "0.05", "--nproc-per-node", "2")
 
 
 @dataclass(frozen=True)

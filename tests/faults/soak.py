@@ -81,13 +81,13 @@ def in_a_row(profiles: int) -> None:
         session.measure(
             job.script(str(TRAIN), ()),
             Cluster(engine="local"),
-            ProfileOptions(precision=50.0, budget=1.0, rungs=NAMES),
+            ProfileOptions(noise=50.0, budget=1.0, rungs=NAMES),
         )
 
 
 def at_once(profiles: int, folder: Path) -> None:
     """In processes of their own; raises CalledProcessError if one fails."""
-    words = [sys.executable, "-m", "stash", "profile", "--budget", "1", "--precision", "50", "--nproc-per-node", "1"]
+    words = [sys.executable, "-m", "stash", "profile", "--budget", "1", "--noise", "50", "--nproc-per-node", "1"]
     runs = [
         subprocess.Popen([*words, "-o", str(folder / f"{each}.stash.json"), str(TRAIN)], stdout=subprocess.DEVNULL)
         for each in range(profiles)

@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         *arguments: object,
         output: Path | None = None,
         budget: float = 1,
-        precision: float = 50,
+        noise: float = 50,
         folder: Path = SCRIPTS,
         program: tuple[object, ...] | None = None,
         as_typed: bool = False,
@@ -48,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         **variables: str,
     ) -> Started:
         output = output or tmp_path / f"run-{len(started)}.stash.json"
-        usual = ("--budget", budget, "--precision", precision, "-o", output)
+        usual = ("--budget", budget, "--noise", noise, "-o", output)
         usual += () if as_typed else two_ranks(list(map(str, arguments)), folder)
         words = tuple(map(str, program if program is not None else (*usual, *arguments)))
         log = tmp_path / f"stderr-{len(started)}.log"

@@ -240,7 +240,7 @@ def test_hung_rank_is_named(run_profile: RunProfile, script: WriteScript) -> Non
             if number == 400 and rank == 1:
                 time.sleep(1000)
     """)
-    outcome = run_profile(path, precision=0.05, budget=20)
+    outcome = run_profile(path, noise=0.05, budget=20)
     # THEN the run ends by itself and says how far it got; the rank that waits for the other is not blamed
     refused(outcome, 1, "no rank of train.py ended a step", "(401 steps")
     assert "rank 0" not in outcome.error

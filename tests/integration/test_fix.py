@@ -55,7 +55,7 @@ def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp
     # GIVEN a script whose samples arrive one after the other, 40 ms a step
     (tmp_path / "train.py").write_text(SCRIPT)
     # WHEN it is fixed, with the patch applied
-    done = fix(tmp_path, "--try", "workers", "--within", "5m", "--apply", "train.py")
+    done = fix(tmp_path, "--try", "workers", "--budget", "5m", "--apply", "train.py")
     assert done.returncode == 0, done.stderr
     # THEN workers are kept, the same training is proven bit for bit, and one line has changed
     record = FILE.load(tmp_path / "train.fix.json")
@@ -87,7 +87,7 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
     )
     (tmp_path / "train.py").write_text(refusing)
     # WHEN it is fixed
-    done = fix(tmp_path, "--within", "1m", "train.py")
+    done = fix(tmp_path, "--budget", "1m", "train.py")
     # THEN one sentence says so, nothing is written
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: train.py cannot be started again, so nothing was tried: ")
@@ -102,7 +102,7 @@ def test_a_script_that_takes_long_to_start_is_tried_within_the_time(tmp_path: Pa
     (tmp_path / "train.py").write_text("import time\ntime.sleep(8)\n" + SCRIPT)
     # WHEN it is fixed within less than a search takes
     began = time.monotonic()
-    done = fix(tmp_path, "--within", f"{within}s", "train.py")
+    done = fix(tmp_path, "--budget", f"{within}s", "train.py")
     # THEN that is kept to, but for the time in which the last launch ends, and said
     assert time.monotonic() - began < within + 15
     if done.returncode == 0:
@@ -113,14 +113,14 @@ def test_a_script_that_takes_long_to_start_is_tried_within_the_time(tmp_path: Pa
         assert "; a launch takes " in words
     else:
         assert done.returncode == 2, done.stderr
-        assert done.stderr.splitlines()[-1].startswith("error: --within is over before train.py can be tried")
+        assert done.stderr.splitlines()[-1].startswith("error: --budget is over before train.py can be tried")
         assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_of_a_script_that_starts_slowly_a_large_saving_is_proven_by_turns_of_one_launch(tmp_path: Path):
     # GIVEN a script that starts in 20 s, whose step waits for its loader, and time for six starts
     (tmp_path / "train.py").write_text("import time\ntime.sleep(20)\n" + SCRIPT)
-    done = fix(tmp_path, "--within", "165s", "--try", "workers", "train.py")
+    done = fix(tmp_path, "--budget", "165s", "--try", "workers", "train.py")
     assert done.returncode == 0, done.stderr
     record = FILE.load(tmp_path / "train.fix.json")
     # THEN more workers are kept, of which one launch showed what they train and another one what they save
@@ -144,7 +144,7 @@ def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_p
     work.mkdir()
     (work / "train.py").write_text(resuming)
     # WHEN changes are tried, the profile and every trial in a start of its own, in a folder among temporary ones
-    done = fix(work, "--try", "workers", "--within", "90s", "train.py", TMPDIR=str(tmp_path))
+    done = fix(work, "--try", "workers", "--budget", "90s", "train.py", TMPDIR=str(tmp_path))
     # THEN none found the checkpoint of another, and none is left
     assert done.returncode == 0, done.stderr
     record = FILE.load(work / "train.fix.json")
@@ -155,7 +155,7 @@ def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_p
 
 def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = (sys.executable, "-m", "stash", "fix", "--try", "workers,fused", "--within", "5m", "--json", "train.py")
+    command = (sys.executable, "-m", "stash", "fix", "--try", "workers,fused", "--budget", "5m", "--json", "train.py")
     log = (tmp_path / "log").open("w+")
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True)
     deadline = time.monotonic() + 200

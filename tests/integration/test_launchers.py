@@ -74,7 +74,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
     output = tmp_path / "inside.stash.json"
     torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2, "--no-python")
-    command = (BIN / "stash", "profile", "--budget", 1, "--precision", 50, "-o", output, "plain_ddp.py", data)
+    command = (BIN / "stash", "profile", "--budget", 1, "--noise", 50, "-o", output, "plain_ddp.py", data)
     outcome = run_profile(program=(*torchrun, *command), output=output)
     # THEN one profile of both ranks is written
     profile = measured(outcome)

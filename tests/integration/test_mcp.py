@@ -211,7 +211,7 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("profile", {"command": ["uv", "run", "modal", "run", "train.py"]}, "costs_money"),
         ("profile", {"command": []}, "usage"),
         ("profile", {"command": ["nothing.py"]}, "usage"),
-        ("profile", {"command": ["train.py"], "seconds": 1e9}, "usage"),
+        ("profile", {"command": ["train.py"], "budget": 1e9}, "usage"),
     ]
     os.mkfifo(folder / "pipe.stash.json")
     before = set(folder.iterdir())
@@ -301,9 +301,9 @@ def test_a_command_is_profiled_and_its_file_explained(folder: Path) -> None:
     (failed, text), (again, same), (broken, why) = ask(
         folder,
         [
-            ("profile", {"command": ["train.py"], "seconds": 2}),
+            ("profile", {"command": ["train.py"], "budget": 2}),
             ("explain", {"run": "train.stash.json"}),
-            ("profile", {"command": ["fails.py"], "seconds": 2}),
+            ("profile", {"command": ["fails.py"], "budget": 2}),
         ],
     )
     assert not failed, text

@@ -27,10 +27,10 @@ LOOP = "for epoch in range(1000):\n    for x, y in loader:\n        step(x, y)\n
 CELLS = (
     "%load_ext stash",
     MODEL,
-    f"%%stash --budget 10 --precision 50\n{LOOP}",
+    f"%%stash --budget 10 --noise 50\n{LOOP}",
     "found = _; found",
     f"def train():\n{LOOP.replace('    ', '      ').replace('for epoch', '    for epoch')}\n"
-    "profile = stash.profile(train, budget=10, precision=0.5)\nprint(profile)",
+    "profile = stash.profile(train, budget=10, noise=0.5)\nprint(profile)",
     "%%stash --budgte 2\npass",
     "waiting = (x for x in loader)",
     "%%stash\nfor x, y in waiting: step(x, y)",
@@ -71,6 +71,6 @@ def test_a_function_of_the_notebook_is_profiled_as_well(cells: list[list[Any]]) 
 
 def test_a_mistake_is_one_sentence(cells: list[list[Any]]) -> None:
     (typed,), (held,) = cells[5], cells[7]
-    assert typed.text.startswith("error: %%stash knows no --budgte; it knows --precision, --budget, ")
+    assert typed.text.startswith("error: %%stash knows no --budgte; it knows --noise, --budget, ")
     assert held.text.startswith("error: loop cannot be given to a process of its own (")
     assert "generator" in held.text

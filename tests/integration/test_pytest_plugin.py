@@ -47,10 +47,10 @@ def train(seconds):
             optimizer.step()
 
 def test_it_is_quick(stash_budget):
-    assert stash_budget(train, 0.0, seconds=20, step="5s", prep="1s").workload.name == "train"
+    assert stash_budget(train, 0.0, budget=20, step="5s", prep="1s").workload.name == "train"
 
 def test_its_loader_is_not_slow(stash_budget):
-    stash_budget(train, 0.01, seconds=20, prep="1ms")
+    stash_budget(train, 0.01, budget=20, prep="1ms")
 """
 
 
@@ -91,7 +91,7 @@ def test_limits_are_decided_as_stash_check_does(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(pytest.fail.Exception, match=r"fails: step is 176 ± 2 ms"):
         called(monkeypatch, step="100ms", prep="90%")
-    with pytest.raises(pytest.skip.Exception, match=r"cannot tell: .*more seconds tell"):
+    with pytest.raises(pytest.skip.Exception, match=r"cannot tell: .*a larger budget tells"):
         called(monkeypatch, step="176ms")
 
 

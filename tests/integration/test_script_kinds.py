@@ -144,7 +144,7 @@ def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: 
 
 @pytest.mark.slow
 def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a hand-written loader in stash.watch(…), no optimizer at all, and two backward passes for each update
+    # GIVEN a hand-written loader in stash.loader(…), no optimizer at all, and two backward passes for each update
     profile = ladder_of(run_profile("by_hand.py", data))
     # THEN a step is an update, said to be judged by the backward passes, and ranks could step alone
     assert not profile.settings.isolated
@@ -167,8 +167,8 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
     assert {rank.local_rank for rank in profile.ranks} == {0, 1}
     assert not marker.exists()
     # AND the data rungs are skipped with what to do about it
-    assert "stash.watch" in skipped(profile)["warm"]
-    assert "stash.watch" in skipped(profile)["cold"]
+    assert "stash.loader" in skipped(profile)["warm"]
+    assert "stash.loader" in skipped(profile)["cold"]
     assert profile.workload.loaders == ()
     assert profile.workload.batch is None
     # AND each parameter's all_reduce is seen, and gradients are known
@@ -213,7 +213,7 @@ def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
-    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, precision=0.05, budget=PATIENCE)
+    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, noise=0.05, budget=PATIENCE)
     # WHEN it was measured until after it had to be started again
     run.wait_for("round 1 done")
     before = {rank.pid for rank in run.ranks().values()}

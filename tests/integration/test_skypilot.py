@@ -62,7 +62,7 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
     [
         ({"num_node": 2}, "--yes", "'num_node' was unexpected"),
         ({"resources": {"infras": "aws"}}, "--yes", "'infras' was unexpected"),
-        ({}, "--no-such", "No such option"),
+        ({}, "--no-such", "no such option"),
     ],
 )
 def test_a_slip_would_be_seen(tmp_path: Path, change: dict[str, object], option: str, why: str) -> None:

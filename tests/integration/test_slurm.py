@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(obstacle()), reason=obst
 STUDY = """
 workloads: [{{name: net, command: [{script}, {data}]}}]
 targets: [{{engine: slurm, devices: 1, {where}}}]
-settings: {{budget: "{budget}s", precision: {precision}, probe: {probe}, start: 4m, rungs: [solo, crowd, cluster]}}
+settings: {{budget: "{budget}s", noise: {precision}, probe: {probe}, start: 4m, rungs: [solo, crowd, cluster]}}
 """
 
 

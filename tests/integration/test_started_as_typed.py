@@ -31,7 +31,7 @@ RATIO = 8
 LAUNCH = ("launch", "--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no",
           "--dynamo_backend", "no")  # fmt: skip
 CALL = "from reports import train; train(0, {folder!r})"
-PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, precision=0.5, budget=1)"
+PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, noise=0.5, budget=1)"
 
 Reports = list[dict[str, Any]]
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 STUDY = """
 workloads: [{{name: net, command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml]}}]
 targets: [{{engine: hosts, file: hosts.txt, devices: 1, nodes: 2, run: "{run}"}}]
-settings: {{budget: {budget}, precision: 5, rungs: [solo, crowd, cluster]}}
+settings: {{budget: {budget}, noise: 5, rungs: [solo, crowd, cluster]}}
 """
 SHELL = "env GLOO_SOCKET_IFNAME=lo REACHED={host} sh -c"
 

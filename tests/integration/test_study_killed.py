@@ -23,7 +23,7 @@ STUDY = """
 workloads: [{name: net, command: [-m, stash.lab.testbed.train_emulated, --model, model.yaml, --batch, "{batch}"]}]
 batches: [8, 16, 32]
 targets: [{engine: local, devices: 2}]
-settings: {budget: 3s, precision: 50, rungs: [solo, crowd]}
+settings: {budget: 3s, noise: 50, rungs: [solo, crowd]}
 """
 
 

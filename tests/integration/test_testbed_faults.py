@@ -30,7 +30,7 @@ def begin(
         return [
             sys.executable, "-m", "stash", "profile", "--nnodes", str(bed.nodes), "--node-rank", str(node),
             "--rdzv-endpoint", f"{bed.address(0)}:29577", "--nproc-per-node", str(devices),
-            "--budget", str(budget), "--precision", "0.05", "--rungs", "solo,crowd,node,cluster",
+            "--budget", str(budget), "--noise", "0.05", "--rungs", "solo,crowd,node,cluster",
             "-o", str(folder / f"node{node}.stash.json"),
             "-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"),
         ]  # fmt: skip

@@ -41,7 +41,7 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
     # GIVEN a script that saves in every way, over the files of a good run, after every epoch
     before = checksums(theirs)
     # WHEN it is profiled for some epochs
-    run = start("saves.py", "--out", theirs, folder=ZOO, budget=PATIENCE, precision=0.1)
+    run = start("saves.py", "--out", theirs, folder=ZOO, budget=PATIENCE, noise=0.1)
     run.wait_for("round 1 done")
     saved = len(list(theirs.glob("epoch-*.pt")))
     run.wait_until(lambda: len(list(theirs.glob("epoch-*.pt"))) > saved)
@@ -74,7 +74,7 @@ def test_one_launch_runs_the_ladder_through_many_short_epochs(
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled
-    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=budget, precision=0.1))
+    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=budget, noise=0.1))
     # THEN they are one training, of one loader, started once
     assert profile.settings.launches == 1
     assert len(profile.workload.loaders) == 1

@@ -50,7 +50,7 @@ def test_of_independent_trainers_one_is_measured_and_none_goes_on(
 
 def test_under_nohup_a_closed_terminal_changes_nothing(start: Start, tmp_path: Path) -> None:
     output = tmp_path / "run.stash.json"
-    words = ("--budget", 1, "--precision", 50, "-o", output, "phases.py", tmp_path / "stepped", 0.001)
+    words = ("--budget", 1, "--noise", 50, "-o", output, "phases.py", tmp_path / "stepped", 0.001)
     run = start(program=("nohup", *PROFILE, *words), output=output, folder=ZOO)
     run.wait_until((tmp_path / "stepped").exists)
     run.popen.send_signal(signal.SIGHUP)
@@ -66,7 +66,7 @@ def test_the_temporary_folder_is_left_as_it_was(start: Start, tmp_path: Path, tm
 
     # GIVEN a Stash that was killed, and could remove nothing
     training = ("phases.py", tmp_path / "stepped", 0.001)
-    run = start(*training, folder=ZOO, budget=2 * PATIENCE, precision=0.05, TMPDIR=str(temporary))
+    run = start(*training, folder=ZOO, budget=2 * PATIENCE, noise=0.05, TMPDIR=str(temporary))
     run.wait_for("round 1 done")
     run.popen.kill()
     run.popen.wait()

@@ -142,7 +142,7 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
 
     def run(command: list[str], text: str | None = None, folder: Path = Path()) -> str:
         if "fix" in command:
-            assert command[command.index("--within") + 2] == "--allow"
+            assert command[command.index("--budget") + 2] == "--allow"
             (folder / "train.fix.json").write_text(json.dumps(record))
             return ""
         return f"seconds a step {seconds[command[1]]}"

@@ -78,19 +78,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Put back the files that a profile had replaced when it was killed."),
     )
 }  # fmt: skip
-WAS: Mapping[str, tuple[str, ...]] = {
-    "figures": ("report", "--format", "pdf"),
-    "check-plan": ("check",),
-    "features": ("whatif", "--by-features"),
-    "testbed": ("lab", "testbed"),
-    "dataset": ("lab", "dataset"),
-    "zoo": ("lab", "zoo"),
-}
-"""Commands of an earlier release, and what they are called now."""
 
 
 class _Commands(LazyGroup):
-    table, was = COMMANDS, WAS
+    table = COMMANDS
 
 
 app = App(
@@ -111,9 +102,9 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _at_once(name: str, does: Callable[..., None], help: str) -> Any:
+def _at_once(*names: str, does: Callable[..., None], help: str) -> Any:
     """An option that does something else in place of a command."""
-    return typer.Option(name, metavar="", callback=does, is_eager=True, expose_value=False, help=help)
+    return typer.Option(*names, metavar="", callback=does, is_eager=True, expose_value=False, help=help)
 
 
 _TAB = "Let the Tab key of this shell (bash, zsh, fish) complete commands and options."
@@ -122,10 +113,10 @@ _TAB = "Let the Tab key of this shell (bash, zsh, fish) complete commands and op
 @app.callback()
 def stash(
     ctx: typer.Context,
-    version: Annotated[bool, _at_once("--version", _version, "Print the version.")] = False,
-    install_completion: Annotated[bool, _at_once("--install-completion", completion.install, _TAB)] = False,
+    version: Annotated[bool, _at_once("--version", "-V", does=_version, help="Print the version.")] = False,
+    install_completion: Annotated[bool, _at_once("--install-completion", does=completion.install, help=_TAB)] = False,
     show_completion: Annotated[
-        bool, _at_once("--show-completion", completion.show, "Print the script that does.")
+        bool, _at_once("--show-completion", does=completion.show, help="Print the script that does.")
     ] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
@@ -170,8 +161,16 @@ def _run() -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except _ClickException as error:
-        error.message = printable_line(error.message)
+        text = printable_line(_sentence(error))
         if getattr(error, "as_json", False):
-            print(strict_json(error_document(UserError.code, error.format_message())))
-        error.show()
+            print(strict_json(error_document(UserError.code, text)))
+        print(f"error: {text}", file=sys.stderr)
         return 2
+
+
+def _sentence(error: Any) -> str:
+    """What the parser refused, in the voice of all errors: what happened, and what to type."""
+    words = error.ctx.command_path.split() if getattr(error, "ctx", None) is not None else []
+    command = " ".join(["stash", *words[words.index("stash") + 1 if "stash" in words else 1 :]])
+    text = error.format_message().rstrip(".")
+    return f"{command}: {text[:1].lower()}{text[1:]}; type `{command} --help` for what there is"

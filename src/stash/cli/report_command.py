@@ -77,7 +77,6 @@ class ReportOptions(Options):
         _width,
     )
     open: bool = flag("Open the report in a browser.")
-    markdown: bool = flag("", instead="--format md")
     probe: Path | None = option(
         "FILE", "A *.host.json file of the machines that were profiled, whose links the report then shows.", Path
     )
@@ -85,8 +84,6 @@ class ReportOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        if self.markdown and self.format is not None:
-            raise UserError("--markdown is the old name of --format md; give one of them")
         ending = "" if self.output is None else self.output.suffix.lower()
         if ending in PICTURES:
             raise UserError(
@@ -114,7 +111,7 @@ class ReportOptions(Options):
         """Asked for by name, or by how the file ends."""
         if self.format is not None:
             return self.format
-        return ("md",) if self.markdown or (self.output is not None and self.output.suffix == ".md") else ("html",)
+        return ("md",) if self.output is not None and self.output.suffix == ".md" else ("html",)
 
     @property
     def drawn(self) -> tuple[str, ...]:

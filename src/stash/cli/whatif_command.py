@@ -63,6 +63,11 @@ class WhatIfOptions(Alteration):
                 "no profile is given" if not self.runs else f"{self.runs[1]}: a step is predicted from one profile"
             )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`, or --by-features for a line by several")
+        if not self.sweep and not self.given(*(each.name for each in fields(Alteration) if each.metadata)):
+            raise UserError(
+                "nothing is changed, so there is nothing to predict; say what, like --nodes 8, --gpu A100-SXM4-80GB, "
+                "--network 100gbit, --workers 8, --batch 64 or --dtype amp"
+            )
         if self.mesh == ALL and self.sweep:
             raise UserError("--mesh all and --sweep are both lists of forecasts; leave one of them out")
         if self.output is not None and not self.sweep and self.mesh != ALL:

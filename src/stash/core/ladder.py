@@ -152,7 +152,7 @@ def why_not(name: str, situation: Situation) -> str | None:
     if _BY_NAME[name].reads_data and not situation.loader:
         return (
             "no data loader was seen, so what makes batches is part of compute; wrap yours: "
-            "`for batch in stash.watch(loader):`"
+            "`for batch in stash.loader(loader):`"
         )
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from stash.core.errors import UnitError
@@ -45,8 +46,8 @@ def bounded(value: float) -> float:
     return value
 
 
-duration = _above_zero(parse_seconds)
-"""Seconds in ``"6h"`` or ``"250 ms"``."""
+duration = _above_zero(partial(parse_seconds, named="s"))
+"""Seconds in ``"60"``, ``"6h"``, ``"1h30m"`` or ``"250 ms"``: a bare number is seconds, of every option."""
 rate = _above_zero(parse_rate)
 """Bytes per second in ``"10gbit"`` or ``"500MB/s"``."""
 dollars = _above_zero(parse_dollars)
@@ -55,21 +56,8 @@ price = _above_zero(parse_price)
 """Dollars per hour in ``"$3.06/h"``."""
 count = _above_zero(parse_count)
 """A number of things in ``"1281167"``, ``"50M"``."""
-duration_or_zero = parse_seconds
-"""Seconds in ``"6h"``, or in ``"0"``."""
-
-
-def seconds(text: str) -> float:
-    """Seconds in ``"60"`` or ``"2min"``: only of options that are given in SECONDS a bare number says its unit."""
-    try:
-        value = parse_seconds(text, named="s")
-    except UnitError as error:
-        if text.strip()[-1:].isalpha() and text.strip()[:1].isdigit():
-            raise
-        raise UnitError("it must be a number of seconds above 0, like 60 or 2min") from error
-    if value <= 0:
-        raise UnitError("it must be a number of seconds above 0, like 60 or 2min")
-    return value
+duration_or_zero = partial(parse_seconds, named="s")
+"""The same, or ``"0"``."""
 
 
 def hours(text: str) -> float:
@@ -190,7 +178,7 @@ def percent(text: str) -> float:
 def durations(text: str) -> tuple[float, float]:
     """A time, or the two between which it lies, like ``"3m..8m"``."""
     first, dots, last = text.partition("..")
-    low, high = parse_seconds(first), parse_seconds(last if dots else first)
+    low, high = duration_or_zero(first), duration_or_zero(last if dots else first)
     if low > high:
         raise UnitError("the shorter time comes first, like 3m..8m")
     return low, high

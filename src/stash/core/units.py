@@ -91,6 +91,9 @@ _SECONDS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0,
     "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
+_PARTS = re.compile(r"(?=(?:[0-9]+[a-z]+){2})(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m(?:in)?)?(?:([0-9]+)s)?")
+"""Several units, the largest first, like ``1h30m``."""
+_PART_SECONDS = (86400.0, 3600.0, 60.0, 1.0)
 _CURRENCIES = ("$", "usd", "dollars", "dollar")
 _MAX_CHARACTERS = 100
 """Characters of a quantity."""
@@ -129,11 +132,13 @@ def parse_rate(text: str) -> float:
 
 
 def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str = "") -> float:
-    """Seconds in a duration such as ``"250 ms"`` or ``"2min"``; raises UnitError.
+    """Seconds in a duration such as ``"250 ms"``, ``"2min"`` or ``"1h30m"``; raises UnitError.
 
     A number without a unit is refused, unless it is 0 or the name of what it is given for says the unit (``named``):
     24 may be meant as hours as well as seconds. The message offers the ``likely`` units.
     """
+    if parts := _PARTS.fullmatch(text[:_MAX_CHARACTERS].strip().lower()):
+        return sum(float(amount or 0) * scale for amount, scale in zip(parts.groups(), _PART_SECONDS, strict=True))
     value, unit = _split(text, "duration", '"250ms" or "60s"')
     unit = unit or named
     if not unit and value:

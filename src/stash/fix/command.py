@@ -67,7 +67,7 @@ class FixOptions(RankOptions):
     try_only: tuple[str, ...] | None = option(
         "A,B,C", "Only these changes, like workers,bucket,pin; else all that may pay.", _wanted, "--try", panel=_HOW
     )
-    within: float = option(
+    budget: float = option(
         "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
@@ -79,7 +79,7 @@ class FixOptions(RankOptions):
         panel=_HOW,
     )  # fmt: skip
     start_timeout: float = option(
-        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW
+        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW
     )
     apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
     output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
@@ -97,7 +97,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     [bold]Examples[/bold]
 
       stash fix train.py --lr 0.1
-      stash fix --try workers,bucket --within 10m train.py
+      stash fix --try workers,bucket --budget 10m train.py
       stash fix --apply train.py
     """
     require_linux("stash fix")
@@ -112,12 +112,12 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     began = time.monotonic()
-    budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.within)
+    budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
-    session.launches.passing, session.launches.until = True, began + options.within
+    session.launches.passing, session.launches.until = True, began + options.budget
     session.request()
     with interrupted_by(*REQUESTS):
-        result = _profiled(session, began + options.within)
+        result = _profiled(session, began + options.budget)
         found, patch = _tried(session, result, options, began)
         keep_copy(found, copies, _finish(found, patch, target, options))
     if found.interrupted:
@@ -158,7 +158,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
     seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
-    profiled, until = time.monotonic() - began, began + options.within
+    profiled, until = time.monotonic() - began, began + options.budget
     if time.monotonic() + (profiled - session.measurement.spent()) + seconds > until:
         raise _late(session)
     others = case.breakdown.disturbed
@@ -166,7 +166,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
-            return trials.run(*merged(changes), seconds if steps is None else options.within, steps)
+            return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
 
         _say("the script as typed, with seeds of its own")
         try:
@@ -203,8 +203,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
 def _late(session: ProfileSession) -> UserError:
     """What to say where the time does not suffice to start the script as typed once more."""
     return UserError(
-        f"--within is over before {session.job.title} can be tried: it was profiled, and is started five times and "
-        "more after that; give at least ten times what it takes to start, like --within 10m"
+        f"--budget is over before {session.job.title} can be tried: it was profiled, and is started five times and "
+        "more after that; give at least ten times what it takes to start, like --budget 10m"
     )
 
 

@@ -74,9 +74,9 @@ def _verdict(fix: Fix) -> str:
     nothing = "Nothing that was tried makes this script faster, as far as could be shown"
     sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and proven(each.saves)]
     if sure:
-        return f"{nothing}, but {listed(sure)} looked faster at first: give more time with --within."
+        return f"{nothing}, but {listed(sure)} looked faster at first: give more time with --budget."
     if any(each.standing == "left out" and each.why.startswith("no time") for each in fix.tried):
-        return f"{nothing}, and not all was tried: give more time with --within."
+        return f"{nothing}, and not all was tried: give more time with --budget."
     return f"{nothing}: leave it as it is."
 
 
@@ -149,7 +149,7 @@ def _warnings(fix: Fix) -> Iterator[str]:
     if late and took:
         needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
         yield (
-            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: give more, like --within "
+            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: give more, like --budget "
             f"{math.ceil(needed / 60)}m"
         )
     yield from fix.notes

@@ -32,7 +32,7 @@ Arm = tuple[str, ...]
 TYPED: Arm = ()
 
 
-NO_TIME, NO_PROOF = "no time for it: give more with --within", "no time to prove it: give more with --within"
+NO_TIME, NO_PROOF = "no time for it: give more with --budget", "no time to prove it: give more with --budget"
 
 
 class OutOfTimeError(Exception):

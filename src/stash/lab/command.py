@@ -60,7 +60,7 @@ class TestbedOptions(Options):
     nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
     devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
     network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
-    loopback: float | None = option("RATE", "Between a host's ranks.", parsers.rate, was=("--interconnect",))
+    loopback: float | None = option("RATE", "Between a host's ranks.", parsers.rate)
     disk: float | None = option("RATE", 'Reads from disk, like "100MB/s".', parsers.rate)
     disk_path: Path = option("PATH", "A folder on that disk.", Path, default=".")
     cpus: float | None = option("N", "Each host's share of the cores.", parsers.number)
@@ -148,15 +148,11 @@ class TestbedModelOptions(Options):
         "fp32, or fp16 (autocast, tensor cores).",
         parsers.one_of(_DTYPES),
         default="fp32",
-        was=("--precision",),
     )
     tflops: float | None = option("N", "The GPU's peak, 10^12 operations a second.", parsers.number)
-    memory_bandwidth: float | None = option(
-        "RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate, was=("--memory",)
-    )
+    memory_bandwidth: float | None = option("RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate)
     utilization: float = option(
         "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
-        was=("--efficiency",),
     )  # fmt: skip
     speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
     batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))

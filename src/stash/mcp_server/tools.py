@@ -34,7 +34,6 @@ from stash.core.output_files import output_file
 from stash.core.printable import last_of, shortened
 from stash.core.records.base import SUFFIX
 from stash.core.units import nearest
-from stash.fix.command import FixOptions
 from stash.mcp_server.brief import COMPARISON, DECISIONS, LISTING, PLAN, WHATIF, Handles, keys_of
 from stash.monitor.records import SUFFIX as WATCH_SUFFIX
 from stash.plan.plan_options import PlanOptions
@@ -48,7 +47,6 @@ _RENTS = {
 """Programs that start machines, or jobs elsewhere."""
 _NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain_type"}
 _MAX_SECONDS = 600
-_FIX_TIME = next(name for name in ("budget", "within") if name in declarations(FixOptions))
 _PATIENCE = 30.0
 """Seconds that a command has to end by itself once it is interrupted."""
 
@@ -61,7 +59,7 @@ def options_of(model: type) -> dict[str, Option]:
     return {
         one.name(name).lstrip("-").replace("-", "_"): one
         for name, one in declarations(model).items()
-        if name not in _NOT_ASKED and not one.instead
+        if name not in _NOT_ASKED
     }
 
 
@@ -120,25 +118,25 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
 
-    async def profile(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
+    async def profile(self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None) -> str:
         """Profile a training command on this machine for some seconds, and explain the result. It runs the
         command."""
-        target = _new_file(command, seconds, output, SUFFIX)
-        await _run(["profile", f"--budget={seconds:g}", f"--output={target}", *_job(command)])
+        target = _new_file(command, budget, output, SUFFIX)
+        await _run(["profile", f"--budget={budget:g}", f"--output={target}", *_job(command)])
         return self._explained(target)
 
-    async def fix(self, command: TrainingWords, seconds: TimeLimit = 300, output: Output = None) -> str:
+    async def fix(self, command: TrainingWords, budget: TimeLimit = 300, output: Output = None) -> str:
         """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
         command many times; the script itself stays as it is."""
-        target = _new_file(command, seconds, output, FIX.suffix)
-        await _run(["fix", f"--{_FIX_TIME}={seconds:g}s", f"--output={target}", *_job(command)])
+        target = _new_file(command, budget, output, FIX.suffix)
+        await _run(["fix", f"--budget={budget:g}", f"--output={target}", *_job(command)])
         return self._explained(target)
 
-    async def watch(self, command: TrainingWords, seconds: TimeLimit = 60, output: Output = None) -> str:
+    async def watch(self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None) -> str:
         """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
         there were. It runs the command. The record of a run that is watched already is a file for explain."""
-        target = _new_file(command, seconds, output, WATCH_SUFFIX)
-        await _run(["watch", f"--output={target}", *_job(command)], stop_after=seconds)
+        target = _new_file(command, budget, output, WATCH_SUFFIX)
+        await _run(["watch", f"--output={target}", *_job(command)], stop_after=budget)
         return self._explained(target)
 
     def list_artefacts(
@@ -309,8 +307,8 @@ def _local_file(parameter: str, name: str) -> str:
 def _new_file(command: Sequence[str], seconds: float, output: str | None, suffix: str) -> Path:
     """Where what a command is run for is saved; raises UserError if it may not be run, or is there already."""
     refuse_to_rent(command)
-    if not 0 < seconds <= _MAX_SECONDS:
-        raise UserError(f"seconds={seconds:g}: it is more than 0 and at most {_MAX_SECONDS}")
+    if not 0 < budget <= _MAX_SECONDS:
+        raise UserError(f"budget={budget:g}: it is more than 0 and at most {_MAX_SECONDS}")
     if output is not None and os.path.lexists(_local_name("output", output)):
         raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
     return output_file(None if output is None else Path(output), Path(command[0]).stem or "job", suffix)

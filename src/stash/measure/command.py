@@ -237,14 +237,14 @@ class _LinksOptions(Options):
 
     path: Path | None = argument("PATH", "A folder of data: its disk is measured.", Path, default=None)
     data: Path | None = option("PATH", "The same, as an option.", Path, panel=_LINKS)
-    budget: float = option("SECONDS", "How long to measure at most.", parsers.seconds, default="45", panel=_LINKS)
+    budget: float = option("TIME", "How long to measure at most.", parsers.duration, default="45", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C", f"Only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
     )
     no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
     instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
     no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
-    expect: str | None = option("NAME", "Compare with this type; else with its own.", was=("--against",))
+    expect: str | None = option("NAME", "Compare with this type; else with its own.")
     output: Path | None = _output_option("Where the probe goes; else named after the machine.")
     store: str | None = store_option()
     json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")

@@ -24,7 +24,7 @@ def profile(
     train: Callable[..., Any] | str,
     *args: Any,
     nproc_per_node: int | None = None,
-    precision: float | None = None,
+    noise: float | None = None,
     budget: float = 60.0,
     rungs: str | None = None,
     isolate: bool = False,
@@ -40,16 +40,16 @@ def profile(
     loop, with the ``variables`` that it names (``globals()``), of which the process gets copies. It runs in one new
     process, or in ``nproc_per_node`` ranks; one that cannot start without ranks (it forms its process group from the
     environment, ``init_process_group()``) gets one per GPU, or 2 on CPUs. So it works from a notebook, and what it
-    returns is lost. Measuring ends when the verdict holds, or when noise leaves every stall ± ``precision``, a
-    fraction of the step (0.01 is the command's ``--precision 1``); in any case after ``budget`` seconds. Live
+    returns is lost. Measuring ends when the verdict holds, or when noise leaves every stall ± ``noise``, a
+    fraction of the step (0.01 is the command's ``--noise 1``); in any case after ``budget`` seconds. Live
     ``progress`` is shown in notebooks and on terminals unless it is given as True or False. Raises JobError with the
     function's own traceback when nothing could be measured, UserError for arguments that do not fit.
     """
     require_linux("stash.profile")
-    if precision is not None and not 0 < precision < 1:
+    if noise is not None and not 0 < noise < 1:
         raise UserError(
-            f"precision={precision:g}: it is a fraction of the step, more than 0 and less than 1; "
-            "write 0.02 for the ±2 % that the command calls --precision 2"
+            f"noise={noise:g}: it is a fraction of the step, more than 0 and less than 1; "
+            "write 0.02 for the ±2 % that the command calls --noise 2"
         )
     if not budget > 0:
         raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
@@ -58,7 +58,7 @@ def profile(
             raise UserError("the text of a loop takes no arguments; give what it names as variables={...}")
         train = loop_text(train, variables or {})
     wishes = ProfileOptions(
-        precision=precision, budget=budget, rungs=parse_rungs(rungs) if rungs else NAMES, isolate=isolate,
+        noise=noise, budget=budget, rungs=parse_rungs(rungs) if rungs else NAMES, isolate=isolate,
         data_root=data_root, keep_logging=keep_logging,
     )  # fmt: skip
     shown = (_in_notebook() or sys.stderr.isatty()) if progress is None else progress
@@ -81,7 +81,7 @@ def load_ipython_extension(shell: Any) -> None:
     """``%load_ext stash``."""
 
     def stash(line: str, cell: str) -> Profile | None:
-        """%%stash [--budget SECONDS] [--precision PCT] [--nproc-per-node N] …: profile the loop in this cell."""
+        """%%stash [--budget SECONDS] [--noise PCT] [--nproc-per-node N] …: profile the loop in this cell."""
         try:
             nproc, wishes = _read(line)
             loop = loop_text(shell.transform_cell(cell), shell.user_ns)

@@ -97,7 +97,7 @@ class Progress:
         if moment.breakdown is None:
             self._print_above(_first_answer(moment.profile))
             return
-        now = standing(moment.breakdown, self._wishes.precision)
+        now = standing(moment.breakdown, self._wishes.noise)
         if now.rounds <= self._standing.rounds:
             return
         self._standing = now

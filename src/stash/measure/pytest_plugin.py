@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
     """Call it with a training function, its arguments, and limits: ``stash_budget(train, step="250ms", prep="9ms")``.
 
-    The function is profiled as by ``stash.profile``, for at most ``seconds``, in ``nproc_per_node`` processes. Limits
-    are those of ``stash check --max``: the step or a stall, in time, or a stall as a share of the step (``"15%"``);
-    ``samples_per_second`` is one from below. A limit that is broken by the whole 95 % interval fails the test, one
-    inside the interval skips it. Returns the profile; JUnit XML has its figures as properties.
+    The function is profiled as by ``stash.profile``, for at most ``budget`` seconds, in ``nproc_per_node`` processes.
+    Limits are those of ``stash check --max``: the step or a stall, in time, or a stall as a share of the step
+    (``"15%"``); ``samples_per_second`` is one from below. A limit that is broken by the whole 95 % interval fails the
+    test, one inside the interval skips it. Returns the profile; JUnit XML has its figures as properties.
     """
 
     def within(
-        train: Callable[..., Any], *args: Any, seconds: float = 60.0, nproc_per_node: int | None = None,
+        train: Callable[..., Any], *args: Any, budget: float = 60.0, nproc_per_node: int | None = None,
         samples_per_second: float | None = None, **limits: str,
     ) -> Profile:  # fmt: skip
         from stash.analysis.attribution import attribute
@@ -39,7 +39,7 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
             wanted.append(parse("--min", f"samples/s={samples_per_second:g}"))
         if not wanted:
             raise UserError('stash_budget needs a limit, like step="250ms" or prep="20ms"')
-        found = profile(train, *args, budget=seconds, nproc_per_node=nproc_per_node, progress=False)
+        found = profile(train, *args, budget=budget, nproc_per_node=nproc_per_node, progress=False)
         breakdown = attribute(found, "the profile")
         figures = [("step", breakdown.step_seconds), *((stall.name, stall.seconds) for stall in breakdown.stalls)]
         request.node.user_properties += [(f"stash.{name}_seconds", seconds) for name, seconds in figures]
@@ -57,4 +57,4 @@ def _judge(decisions: list[Decision]) -> None:
     if overall(decisions) == FAILS:
         pytest.fail(text, pytrace=False)
     if overall(decisions) == CANNOT_TELL:
-        pytest.skip(f"{text}; more seconds tell")
+        pytest.skip(f"{text}; a larger budget tells")

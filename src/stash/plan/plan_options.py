@@ -39,7 +39,6 @@ _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
 _PER_GB = re.compile(r"\s*(/|per)\s*gb([\s-]*(/|per|and|a)?[\s-]*(mo|month))?\s*$", re.IGNORECASE)
 """What may follow the dollars: ``/GB``, ``per GB-month``."""
 _WAYS = ("epochs", "steps", "tokens")
-_SPOT: Mapping[str, bool] = {"never": False, "allow": True}
 
 
 def _deadline(text: str) -> float | datetime:
@@ -93,9 +92,7 @@ class PlanOptions(Options):
     deadline: float | datetime | None = option(
         "TIME", "By when: like 24h or 3d from now, or a date like 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
-    max_dollars: float | None = option(
-        "DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL, was=("--budget", "--max-cost")
-    )
+    max_dollars: float | None = option("DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL)
     confidence: float = option(
         "P", "How probable it has to be that deadline and cost are kept.", parsers.probability, default="0.9",
         panel=_GOAL,
@@ -106,9 +103,7 @@ class PlanOptions(Options):
     gpu: tuple[str, ...] | None = option(
         "NAMES", "Models or variants, like V100,A100-80GB.", parsers.names, panel=_MAY
     )
-    min_gpu_memory: float | None = option(
-        "SIZE", "Of a GPU, like 40GB.", parsers.size_above_zero, panel=_MAY, was=("--min-memory",)
-    )
+    min_gpu_memory: float | None = option("SIZE", "Of a GPU, like 40GB.", parsers.size_above_zero, panel=_MAY)
     max_nodes: int | None = option("N", "Machines; else 16.", parsers.whole(1), panel=_MAY)
     max_price: float | None = option("DOLLARS/H", "Of all machines together.", parsers.price, panel=_MAY)
     quota: tuple[tuple[str, int], ...] = option(
@@ -116,7 +111,6 @@ class PlanOptions(Options):
         panel=_MAY, many=True,
     )  # fmt: skip
     allow_spot: bool = flag("Also machines that may be taken away.", panel=_MAY)
-    spot: bool | None = option("never|allow", "", parsers.one_of(_SPOT), instead="--allow-spot, or nothing")
     exclude: tuple[str, ...] | None = option("NAMES", "Instance types, or clouds.", parsers.names, panel=_MAY)
     max_age: int | None = option("DAYS", "Of a price, before a warning.", _days, panel=_MAY)
     instances: Path | None = option(
@@ -147,7 +141,7 @@ class PlanOptions(Options):
     pareto: bool = flag("The whole front of cost against time.", panel=_SHOWN)
     explain_type: str | None = option(
         "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
-        panel=_SHOWN, was=("--explain",),
+        panel=_SHOWN,
     )  # fmt: skip
     markdown: bool = flag("Print a note to paste into a ticket.", panel=_SHOWN)
     json: bool = json_flag("Print the plan as JSON; its keys are a contract (docs/format.md).", _SHOWN)
@@ -328,7 +322,7 @@ def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
         most_dollars_per_hour=asked.max_price,
         least_gpu_memory_bytes=asked.min_gpu_memory,
         quotas=dict(asked.quota),
-        spot="allow" if asked.allow_spot or asked.spot else "never",
+        spot="allow" if asked.allow_spot else "never",
         oldest_price_days=asked.max_age,
         transport=asked.transport,
     )

@@ -137,7 +137,6 @@ class Alteration(Options):
     """Bytes at most."""
     dtype: Dtype | None = option(
         "HOW", "What it is trained in: fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
-        was=("--precision-of-training",),
     )  # fmt: skip
     algorithm: Algorithm | None = option(
         "NAME", "Of all-reduces: ring, tree or hierarchical.", parsers.one_of(_ALGORITHMS), panel=_JOB
@@ -159,7 +158,6 @@ class Alteration(Options):
     )  # fmt: skip
     duration: float | None = option(
         "TIME", "Of the training: how much of it a disk's burst lasts.", parsers.duration, panel=_JOB,
-        was=("--lasting",),
     )  # fmt: skip
     network_times: float | None = None
     """Times as fast as the profiled one, as collectives see it."""
@@ -225,12 +223,8 @@ def document_name(option: str) -> str:
     return {"dtype": "precision-of-training", "duration": "lasting"}.get(option, option)
 
 
-_FIELDS = {
-    name.removeprefix("--"): field
-    for field, declared in declarations(Alteration).items()
-    for name in (declared.name(field), *declared.was)
-}
-"""Fields by the names of their options, the old ones too."""
+_FIELDS = {declared.name(field).removeprefix("--"): field for field, declared in declarations(Alteration).items()}
+"""Fields by the names of their options."""
 
 
 def field_of(option: str) -> str:

@@ -58,7 +58,7 @@ class Loading:
 def lacks(profile: Profile, breakdown: Breakdown) -> str | None:
     """Why nothing can be told of this profile's pipeline, and what to do; ``None`` if something can."""
     if not profile.workload.loaders:
-        return "no data loader was seen; wrap yours, `for batch in stash.watch(loader):`, and profile again"
+        return "no data loader was seen; wrap yours, `for batch in stash.loader(loader):`, and profile again"
     if breakdown.stall("prep") is None:
         return "the rung warm was not measured; profile again without --rungs"
     if breakdown.samples_per_step is None:

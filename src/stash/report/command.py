@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +33,7 @@ class CompareOptions(Options):
         "records of `stash fix`.",
         many=True,
     )  # fmt: skip
-    force: bool = flag(
-        "Compare even different workloads, and steps of unlike size where samples are not counted.",
-        was=("--anyway",),
-    )  # fmt: skip
+    force: bool = flag("Compare even different workloads, and steps of unlike size where samples are not counted.")
     json: bool = json_flag(
         "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
     )
@@ -192,6 +190,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     if target is not None:
         write_output(target, openmetrics(runs), public=options.public)
+        print(printable_line(f"Saved {target}."), file=sys.stderr)
         return
     if to == "openmetrics":
         print(openmetrics(runs), end="")

@@ -267,7 +267,7 @@ def sample(name: str, labels: dict[str, str], value: float) -> str:
 
 
 def _label(name: str) -> str:
-    return "".join(each if each.isalnum() else "_" for each in name)
+    return "".join(each if each.isalnum() else "_" for each in name.lower())
 
 
 def _quoted(text: str) -> str:

@@ -200,7 +200,7 @@ def command(profile: Profile) -> str:
 def _options(profile: Profile) -> Iterator[str]:
     settings = profile.settings
     if not settings.until_decided:
-        yield f"--precision {100 * settings.precision:g}"
+        yield f"--noise {100 * settings.precision:g}"
     yield f"--budget {settings.budget_seconds:g}"
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"

@@ -155,6 +155,7 @@ def query(options: QueryOptions) -> None:
     with queried(opened, options.sql, progress("read"), options.timeout) as answer:
         if target is not None:
             write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
+            print(printable_line(f"Saved {target}."), file=sys.stderr)
         elif how == "table":
             _print_table(answer)
         else:

@@ -43,7 +43,7 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
 def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS, devices: bool = True) -> ProgramWords:
     """``stash profile`` with the study's settings, up to the job; ``devices``: also how many ranks a node has."""
     how = cell.settings
-    words = [*stash, "profile", "-o", str(output), "--precision", f"{how.precision:g}", "--budget", f"{how.budget:g}"]
+    words = [*stash, "profile", "-o", str(output), "--noise", f"{how.noise:g}", "--budget", f"{how.budget:g}"]
     words += ["--start-timeout", f"{how.patience:g}"]
     if tuple(how.rungs) != NAMES:
         words += ["--rungs", ",".join(how.rungs)]
@@ -119,7 +119,7 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     batch = () if cell.batch is None else ("--batch", str(cell.batch))
     made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}-{__version__}"
     model = folder.models / f"{made}.yaml".replace(" ", "-").replace("/", "-")
-    make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--precision", bed.precision, *batch)
+    make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--dtype", bed.precision, *batch)
     make += ("--speed", f"{bed.samples_per_second:.6g}")
     parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}
     quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}

@@ -26,7 +26,7 @@ _HEAD = """\
 # The paper's study of model features, as `stash characterize --features` writes it. It is a study as any other:
 # change what you like, for example `targets:` to your partition or cloud (docs/format.md).
 """
-_SETTINGS = "settings: {budget: 30s, precision: 5}\n"
+_SETTINGS = "settings: {budget: 30s, noise: 5}\n"
 
 
 def study_text(workloads: Sequence[str], place: str) -> str:

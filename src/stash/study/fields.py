@@ -220,7 +220,7 @@ def _probe(given: Any) -> Any:
 class StudySettings(StudyField):
     """How each cell is measured: the options of ``stash profile``."""
 
-    precision: Annotated[float, Field(ge=0.05, le=100)] = 2.0
+    noise: Annotated[float, Field(ge=0.05, le=100)] = 2.0
     """Per cent of a step."""
     budget: StudySeconds = 60.0
     rungs: Annotated[tuple[str, ...], BeforeValidator(_rungs)] = NAMES

@@ -24,7 +24,6 @@ class CharacterizeOptions(Options):
         "DOLLARS",
         "A hard stop; counts what is running, and earlier runs of the study.",
         parsers.dollars,
-        was=("--max-cost",),
     )
     max_hours: float | None = option("HOURS", "A hard stop of this run.", parsers.hours)
     """In seconds."""

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from stash.core.errors import UserError
 from stash.core.files import read_up_to
 from stash.ui.commands import OneCommand, note
 
@@ -42,10 +44,22 @@ def split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Split:
             return Split(tuple(arguments[:index]), "command", tuple(arguments[index + 1 :]))
         if word == "-m":
             return Split(tuple(arguments[:index]), "module", tuple(arguments[index + 1 :]))
+        if is_launcher(word):
+            return Split(tuple(arguments[:index]), "command", tuple(arguments[index:]))
         if not word.startswith("-") or word == "-":
             return Split(tuple(arguments[:index]), "script", tuple(arguments[index:]))
         index += 2 if takes_value.get(word, False) else 1
     return Split(tuple(arguments), "none")
+
+
+_LAUNCHERS = re.compile(
+    r"torchrun|accelerate|deepspeed|colossalai|composer|horovodrun|srun|mpirun|mpiexec|python[0-9.]*|uv|poetry|numactl|env|bash|sh"
+)
+
+
+def is_launcher(word: str) -> bool:
+    """Whether the first word is a program that starts the job, and no script of that name is here."""
+    return _LAUNCHERS.fullmatch(Path(word).name) is not None and not (Path(word).is_file() and "/" not in word)
 
 
 def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
@@ -123,9 +137,27 @@ class ProfileCommand(OneCommand):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         takes_value = value_takers(self.params)
         ctx.obj = split(args, takes_value)
-        if not ctx.resilient_parsing and not any(word.startswith("--workload") for word in ctx.obj.own):
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, list(ctx.obj.own))
+        if ctx.obj.kind == "command" and "--" not in args[: len(ctx.obj.own) + 1]:
+            note(f"`{ctx.obj.words[0]}` starts the job, as after `--`")
+        self._refuse_options_of_the_job(ctx.obj, takes_value, str(ctx.info_name))
+        if not any(word.startswith("--workload") for word in ctx.obj.own):
             note_strays(ctx.obj, takes_value)
         return super().parse_args(ctx, list(ctx.obj.own))
+
+    def _refuse_options_of_the_job(self, found: Split, takes_value: Mapping[str, bool], name: str) -> None:
+        """Raise UserError for an option before the job that this command does not have: where it belongs."""
+        for word in found.own:
+            option = word.partition("=")[0]
+            if not option.startswith("--") or option in takes_value or option == "--help":
+                continue
+            alike = get_close_matches(option, takes_value, n=1, cutoff=0.75)
+            meant = f" (did you mean {alike[0]}?)" if alike else ""
+            raise UserError(
+                f"stash {name} has no option {option}{meant}; an option of the script goes after the script: "
+                f"`stash {name} train.py {option} …`"
+            )
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """After the job's name come its own words: the shell offers files."""

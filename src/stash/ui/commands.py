@@ -13,12 +13,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from stash.core.errors import StashError, UserError
+from stash.core.errors import StashError
 from stash.core.printable import printable_line
 from stash.ui.options import Option, Options, declarations
-
-_OLD_NAME = "_was_"
-"""How parameters for old names of options begin."""
 
 
 class _HelpIsAFlag:
@@ -86,18 +83,6 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(context: typer.Context, **texts: Any) -> Any:
         given = {name: value for name, value in texts.items() if value is not None and name in declared}
-        for name, one in declared.items():
-            if one.instead and given.get(name):
-                note(f"{one.name(name)} is going; type {one.instead}")
-            for number, old in enumerate(one.was):
-                text = texts[f"{_OLD_NAME}{number}_{name}"]
-                if text not in (None, False, []):
-                    if _is_typed(context, name):
-                        raise UserError(f"{old} is the old name of {one.name(name)}; give one of them")
-                    note(f"{old} is called {one.name(name)} now; the next release will not know {old}")
-                    given[name] = text
-            if one.default is ... and name not in given:
-                raise UserError(f"{one.name(name)} {one.metavar} is missing")
         options = model(**given)
         return function(options, context) if takes_context else function(options)
 
@@ -125,34 +110,27 @@ def _model(function: Callable[..., Any]) -> type[Options] | None:
 
 
 def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
-    """Typer's parameters: every value is a text, as the model reads it; old names are hidden ones."""
+    """Typer's parameters: every value is a text, as the model reads it."""
     yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     for name, one in declarations(model).items():
-        yield _parameter(name, one, one.names or (one.name(name),), hidden=bool(one.instead))
-        for number, old in enumerate(one.was):
-            yield _parameter(f"{_OLD_NAME}{number}_{name}", one, (old,), hidden=True)
+        yield _parameter(name, one, one.names or (one.name(name),))
 
 
-def _parameter(name: str, one: Option, names: tuple[str, ...], hidden: bool) -> inspect.Parameter:
-    required = one.default is ... and not hidden and not one.was  # either name does, which ``run`` checks
+def _parameter(name: str, one: Option, names: tuple[str, ...]) -> inspect.Parameter:
+    required = one.default is ...
     kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
     info: Any
     if one.kind == "argument":
         info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
     else:
-        info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel, hidden=hidden)
-    default = False if kind is bool else one.default if isinstance(one.default, str) and not hidden else None
+        info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel)
+    default = False if kind is bool else one.default if isinstance(one.default, str) else None
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else default,
         annotation=Annotated[kind if required or kind is bool else kind | None, info],
     )
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def note(text: str) -> None:
@@ -205,8 +183,6 @@ class LazyGroup(CommandGroup):
     """A group that imports a command's module when the command is used, or its help is shown."""
 
     table: ClassVar[Mapping[str, LazyCommand]] = {}
-    was: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Names that an earlier release used, and the words now: understood with a note, and not in the help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -214,15 +190,6 @@ class LazyGroup(CommandGroup):
 
     def list_commands(self, context: Any) -> list[str]:
         return list(self.table)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        now = self.was.get(args[0])
-        if now is not None:
-            if not ctx.resilient_parsing:  # completion, whose screen is no place for notes
-                old, new = f"`{ctx.info_name} {args[0]}`", f"`{ctx.info_name} {' '.join(now)}`"
-                note(f"{old} is called {new} now; the next release will not know {old}")
-            args = [*now, *args[1:]]
-        return super().resolve_command(ctx, args)
 
     def format_help(self, context: Any, formatter: Any) -> None:
         with self._as_listed():

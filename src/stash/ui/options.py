@@ -35,10 +35,6 @@ class Option:
     """Else made of the field's name."""
     panel: str | None = None
     """Of the help."""
-    was: tuple[str, ...] = ()
-    """Names that an earlier release used: understood with a note, and not in the help."""
-    instead: str = ""
-    """What to type now, of an option of an earlier release that is understood with a note, and not in the help."""
     many: bool = False
     """Whether it may be given several times: the value is a tuple."""
     kind: Literal["option", "flag", "argument"] = "option"
@@ -53,19 +49,21 @@ class Option:
 
 
 def option(
-    metavar: str, help: str, read: Callable[[str], Any] = _text, *names: str, default: Any = None,
-    panel: str | None = None, was: tuple[str, ...] = (), instead: str = "", many: bool = False,
-) -> Any:  # fmt: skip
+    metavar: str,
+    help: str,
+    read: Callable[[str], Any] = _text,
+    *names: str,
+    default: Any = None,
+    panel: str | None = None,
+    many: bool = False,
+) -> Any:
     """An option that takes a value, ``None`` (of ``many``: no values) unless given; ``default=...``: it must be."""
-    return _declared(Option(metavar, help, read, names, panel, was, instead, many, default=default))
+    return _declared(Option(metavar, help, read, names, panel, many, default=default))
 
 
-def flag(
-    help: str, *names: str, panel: str | None = None, was: tuple[str, ...] = (), instead: str = ""
-) -> Any:  # fmt: skip
+def flag(help: str, *names: str, panel: str | None = None) -> Any:
     """An option that is given or not."""
-    one = Option("", help, names=names, panel=panel, was=was, instead=instead, kind="flag", default=False)
-    return _declared(one)
+    return _declared(Option("", help, names=names, panel=panel, kind="flag", default=False))
 
 
 def argument(

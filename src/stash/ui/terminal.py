@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -57,8 +57,14 @@ def print_page(page: Page) -> None:
 
 def screen() -> tuple[int, bool]:
     """(columns of the terminal, whether to use its colours)."""
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns, colour
+    return shutil.get_terminal_size().columns, has_colours(sys.stdout.isatty(), os.environ)
+
+
+def has_colours(on_terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Whether to use colours; ``NO_COLOR`` counts before ``FORCE_COLOR``, and both before the terminal."""
+    if environment.get("NO_COLOR"):
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (on_terminal and environment.get("TERM") != "dumb")
 
 
 def render(page: Page, width: int = 80, colour: bool = False) -> str:

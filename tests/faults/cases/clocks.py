@@ -22,7 +22,7 @@ JUMPS = {
 }
 WHOSE = {"the machine's": "all", "the job's": "job"}
 WHEN = ("as the job starts", "while it measures")
-OFTEN = ("--budget", "8", "--precision", "0.05")
+OFTEN = ("--budget", "8", "--noise", "0.05")
 """Long enough for several looks of the launcher at the ranks after the jump."""
 
 

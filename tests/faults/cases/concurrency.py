@@ -38,7 +38,7 @@ def is_root() -> bool:
 def usual(room: Room, *before: str, job: tuple[str, ...] = ("train.py",)) -> tuple[str, ...]:
     """A profile as the driver would start it, with words before it."""
     output = str(room.work / "run.stash.json")
-    own = ("-m", "stash", "profile", "--budget", "2", "--precision", "50", "-o", output)
+    own = ("-m", "stash", "profile", "--budget", "2", "--noise", "50", "-o", output)
     return (*before, sys.executable, *own, *job)
 
 
@@ -53,7 +53,7 @@ def beside(run: Started, room: Room) -> None:
     temporary.mkdir()
     run.wait_for("round 1 done")
     other = str(room.outside / "other.stash.json")
-    words = [sys.executable, "-m", "stash", "profile", "--budget", "2", "--precision", "50", "-o", other, "train.py"]
+    words = [sys.executable, "-m", "stash", "profile", "--budget", "2", "--noise", "50", "-o", other, "train.py"]
     subprocess.run(
         words, cwd=room.work, env={**os.environ, "TMPDIR": str(temporary)}, check=True, capture_output=True
     )
@@ -202,7 +202,7 @@ CUSTOMISED = {
 
 CASES = [
     Case(
-        "concurrency", "two profiles at once", options=("--budget", "300", "--precision", "0.05"), act=beside,
+        "concurrency", "two profiles at once", options=("--budget", "300", "--noise", "0.05"), act=beside,
         check=both_say_so, expected=Expected((130,), ("another profile",), rounds=1), pace="fast",
     ),
     Case(

@@ -15,7 +15,7 @@ import stash
 from tests.faults.case import Case, Expected, Room
 from tests.faults.cases.environments import NOT_OMNIPOTENT, PROFILE, is_root, paced
 
-LONG = ("--budget", "10", "--precision", "0.05")
+LONG = ("--budget", "10", "--noise", "0.05")
 PRECIOUS = "somebody else's"
 
 
@@ -68,7 +68,7 @@ def with_output(*options: str) -> Callable[[Room], tuple[str, ...]]:
     return program
 
 
-SHORT = (*PROFILE[:4], "--budget", "6", "--precision", "0.05")
+SHORT = (*PROFILE[:4], "--budget", "6", "--noise", "0.05")
 ON_SMALL_DISK = (
     "unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=64k none {out} && exec "$@"', "bash", *SHORT
 )  # fmt: skip

@@ -17,7 +17,7 @@ from tests.faults.case import Case, Expected, Room
 PYTHON = sys.executable
 NOT_OMNIPOTENT = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
 """Root, to whom permissions mean something."""
-PROFILE = (PYTHON, "-m", "stash", "profile", "--budget", "2", "--precision", "50")
+PROFILE = (PYTHON, "-m", "stash", "profile", "--budget", "2", "--noise", "50")
 BAD_BYTE = os.fsdecode(b"caf\xe9")
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
@@ -127,8 +127,8 @@ def commands() -> Iterator[Case]:
     for value in ("nan", "-1", "0"):
         yield Case("environments", f"--budget {value}", ("slow.py",), ("--budget", value),
                    expected=Expected((2,), (f"--budget {value}: it must be a number",)))  # fmt: skip
-    yield Case("environments", "--precision nan", ("slow.py",), ("--precision", "nan"),
-               expected=Expected((2,), ("--precision nan: it must be more than 0",)))  # fmt: skip
+    yield Case("environments", "--noise nan", ("slow.py",), ("--noise", "nan"),
+               expected=Expected((2,), ("--noise nan: it must be more than 0",)))  # fmt: skip
 
 
 def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:

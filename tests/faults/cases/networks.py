@@ -25,7 +25,7 @@ STRANGER, NODES = HERE / "stranger.py", HERE / "nodes.py"
 ATTACKS = ("brackets", "infinity", "noise", "lengths", "http", "pickles", "silence", "unpickle")
 SECRET = "--rdzv-id 0123456789abcdef"
 RANK = "--node-rank {node}"
-LONG = "--budget 120 --precision 0.05"
+LONG = "--budget 120 --noise 0.05"
 LOST = r"node {0} \(10\.77\.0\.\d\) stopped answering at .* The rounds measured before are kept"
 LEFT = ("stash-*",)
 """What failed jobs printed stays for a week."""
@@ -81,8 +81,8 @@ def not_run(outcome: Outcome, room: Room) -> str | None:
     return "what the stranger sent was run" if (room.outside / "proof").exists() else None
 
 
-FOREVER = ("--budget", "300", "--precision", "0.05")
-RANKS = ("--nproc-per-node", "2", "--budget", "20", "--precision", "0.05")
+FOREVER = ("--budget", "300", "--noise", "0.05")
+RANKS = ("--nproc-per-node", "2", "--budget", "20", "--noise", "0.05")
 ON_ONE_MACHINE = [
     *(
         Case(
@@ -132,12 +132,12 @@ def strangers() -> Iterator[Case]:
     held = Expected(says=("words were not run", "host 1 ended with 0"), rounds=1, seconds=200)
     for attack in ATTACKS:
         yield between(
-            f"a stranger on every port of two nodes: {attack}", held, f"{RANK} --budget 15 --precision 0.05",
+            f"a stranger on every port of two nodes: {attack}", held, f"{RANK} --budget 15 --noise 0.05",
             "--do", f"attack 2 {attack} 4", hosts=3, pace="fast" if attack == "brackets" else "slow",
         )  # fmt: skip
         yield between(
             f"a stranger at the meeting point before the nodes number themselves: {attack}", held,
-            f"{SECRET} --budget 4 --precision 50", "--at-once", f"lurk 2 {attack} 20", hosts=3,
+            f"{SECRET} --budget 4 --noise 50", "--at-once", f"lurk 2 {attack} 20", hosts=3,
         )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def failed(*says: str, rounds: int | None = 1, seconds: float = 120) -> Expected
 
 GOES_ON = Expected(says=("host 1 ended with 0",), rounds=1, seconds=240)
 BOTH_LOST = failed(LOST.format(0), LOST.format(1), "host 1 ended with 1")
-SHORT = f"{RANK} --budget 25 --precision 0.05"
+SHORT = f"{RANK} --budget 25 --noise 0.05"
 FAULTS = [
     between("the link of the other node dies", BOTH_LOST, f"{RANK} {LONG}", "--do", "unplug 1", pace="fast"),
     between("the link of node 0 dies", BOTH_LOST, f"{RANK} {LONG}", "--do", "unplug 0"),
@@ -168,7 +168,7 @@ FAULTS = [
     ),
     between(
         "two of three nodes lose each other, and both see node 0",
-        failed("no rank of train.py ended a step for", seconds=300), f"{RANK} --budget 40 --precision 0.05",
+        failed("no rank of train.py ended a step for", seconds=300), f"{RANK} --budget 40 --noise 0.05",
         "--do", "part 1 2", hosts=3, nodes=3,
     ),
     between(

@@ -12,7 +12,7 @@ from runs import Outcome, Started
 
 from tests.faults.case import Case, Expected, Pace, Room
 
-FOREVER = ("--budget", "300", "--precision", "0.05")
+FOREVER = ("--budget", "300", "--noise", "0.05")
 ONE, TWO = ("--nproc-per-node", "1"), ("--nproc-per-node", "2")
 BEFORE, AFTER = "before its first training step", r"after \d+ training steps"
 
@@ -108,7 +108,7 @@ CASES = [
         case("deadlock before training", "deadlock", "setup", "took no training step within"), "--start-timeout", "15"
     ),
     hung(case("deadlock while measured", "deadlock", "later", "no rank of fails.py ended a step for"),
-         "--budget", "30", "--precision", "0.05"),
+         "--budget", "30", "--noise", "0.05"),
     case("a hint about memory before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "hint"),
     case("a hint about memory before it raises", "raise", "step", "data ended at sample 7", "--chatter", "hint"),
     case("a progress bar of 4 MB before it exits", "_exit", "step", "ended with exit code 5", "--chatter", "bar"),

@@ -17,8 +17,8 @@ from runs import Started
 
 from tests.faults.case import Case, Expected, Room
 
-FOREVER = ("--budget", "300", "--precision", "0.05")
-SHORT = ("--budget", "10", "--precision", "0.05")
+FOREVER = ("--budget", "300", "--noise", "0.05")
+SHORT = ("--budget", "10", "--noise", "0.05")
 WORKERS = ("train.py", "--workers", "1")
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 KEPT = 2

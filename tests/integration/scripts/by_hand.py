@@ -36,7 +36,7 @@ dist.init_process_group("gloo")
 model = DistributedDataParallel(network())
 loader = Batches(sys.argv[1], 8, dist.get_rank(), dist.get_world_size())
 for _ in range(1000):
-    for number, (pictures, labels) in enumerate(stash.watch(loader)):
+    for number, (pictures, labels) in enumerate(stash.loader(loader)):
         torch.nn.functional.cross_entropy(model(pictures), labels).backward()
         if number % 2:
             with torch.no_grad():

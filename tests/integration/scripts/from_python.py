@@ -26,4 +26,4 @@ def train(folder: str, lr: float) -> None:
 
 if __name__ == "__main__":
     data, target = sys.argv[1:]
-    stash.save(stash.profile(train, data, lr=0.1, nproc_per_node=2, precision=0.5, budget=1), target)
+    stash.save(stash.profile(train, data, lr=0.1, nproc_per_node=2, noise=0.5, budget=1), target)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from stash.cli.main import COMMANDS, WAS
+from stash.cli.main import COMMANDS
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -46,16 +46,14 @@ def shell_says(shell: str, words: str, folder: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_commands_are_completed_without_the_old_ones(monkeypatch: Patch, capsys: Capture) -> None:
+def test_commands_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
     assert set(asked(monkeypatch, capsys, "")) == set(COMMANDS)
     assert asked(monkeypatch, capsys, "re") == ["report", "recommend", "restore"]
     assert asked(monkeypatch, capsys, "lab", "d") == ["dataset"]
-    assert not set(WAS) & set(asked(monkeypatch, capsys, "f"))
 
 
-def test_options_are_completed_those_of_an_old_name_too(monkeypatch: Patch, capsys: Capture) -> None:
+def test_options_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
     assert asked(monkeypatch, capsys, "check", "--ma") == ["--max"]
-    assert asked(monkeypatch, capsys, "check-plan", "--ma") == ["--max"]
     assert asked(monkeypatch, capsys, "profile", "--bu") == ["--budget"]
 
 

@@ -16,18 +16,15 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from bench.docs import options as reference
-from stash.cli.main import COMMANDS, WAS, app
+from stash.cli.main import COMMANDS, app
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions, cluster
 from stash.plan.plan_options import PlanOptions
 from stash.ui.commands import App, OneCommand
 from stash.ui.options import Option, Options, argument, declarations, flag, option
-from tests.support import commands
 
 RUN = str(Path(__file__).parents[2] / "golden" / "one-node.stash.json")
-PLAIN_SECONDS = {"--seconds": "TIME", "--budget": "SECONDS", "--start-timeout": "SECONDS"}
-"""Options whose name or metavar says that a bare number is seconds."""
 SHARED_NAMES = {
     "--cloud": "one, or several",
     "--format": "one, or several",
@@ -55,7 +52,7 @@ def options() -> Iterator[tuple[str, str, Option]]:
     """Of every option that takes a value: its field, how it is called, its declaration."""
     for model in models():
         for name, declared in declarations(model).items():
-            if declared.kind == "option" and not declared.instead:
+            if declared.kind == "option":
                 yield name, declared.name(name), declared
 
 
@@ -64,10 +61,9 @@ class TripOptions(Options):
     """Options of a command that is there for the tests."""
 
     to: str = argument("TO", "Where.")
-    duration: float = option("TIME", "How long.", parsers.duration, default="2h", was=("--lasting",))
+    duration: float = option("TIME", "How long.", parsers.duration, default="2h")
     stops: tuple[int, ...] = option("N", "Places on the way.", parsers.whole(1), "--stop", "-s", many=True)
-    force: bool = flag("Go anyway.", was=("--anyway",))
-    train: bool | None = option("yes|no", "", parsers.on_or_off, instead="nothing: there are only trains")
+    force: bool = flag("Go anyway.")
 
     def check(self) -> None:
         if self.force and self.stops:
@@ -80,23 +76,7 @@ trips = App()
 @trips.command()
 def trip(options: TripOptions) -> None:
     """Go there."""
-    print(options.to, options.duration, options.stops, options.force, options.train)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriveOptions(Options):
-    """Options of which one must be given, by a new or an old name."""
-
-    car: str = option("NAME", "Which car.", default=..., was=("--vehicle",))
-
-
-drives = App()
-
-
-@drives.command()
-def drive(options: DriveOptions) -> None:
-    """Drive there."""
-    print(options.car)
+    print(options.to, options.duration, options.stops, options.force)
 
 
 def gone(*words: str, app: App = trips) -> tuple[str, str]:
@@ -109,33 +89,11 @@ def gone(*words: str, app: App = trips) -> tuple[str, str]:
 
 
 def test_a_command_is_made_of_its_model() -> None:
-    assert gone("rome") == ("rome 7200.0 () False None", "")
-    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False None"
-    assert gone("rome", "--duration", "90")[1] == "--duration 90: 90 what? type 90h, 90m or 90s"
+    assert gone("rome") == ("rome 7200.0 () False", "")
+    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False"
+    assert gone("rome", "--duration", "90")[0] == "rome 90.0 () False"
     assert gone("rome", "--stop", "none")[1] == "--stop none: it is a whole number from 1 on"
     assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
-
-
-def test_an_old_name_is_understood_with_a_note_and_not_in_the_help() -> None:
-    note = "note: --lasting is called --duration now; the next release will not know --lasting"
-    assert gone("rome", "--lasting", "1h") == ("rome 3600.0 () False None", note)
-    assert gone("rome", "--anyway")[0] == "rome 7200.0 () True None"
-    assert gone("rome", "--train", "yes") == (
-        "rome 7200.0 () False True", "note: --train is going; type nothing: there are only trains"
-    )  # fmt: skip
-    assert gone("rome", "--lasting", "1h", "--duration", "2h")[1] == (
-        "--lasting is the old name of --duration; give one of them"
-    )
-    shown = CliRunner().invoke(trips, ["--help"]).output
-    assert "--duration" in shown
-    assert not {"--lasting", "--anyway", "--train"} & set(shown.split())
-
-
-def test_what_must_be_given_may_be_given_by_its_old_name() -> None:
-    assert gone("--car", "red", app=drives) == ("red", "")
-    note = "note: --vehicle is called --car now; the next release will not know --vehicle"
-    assert gone("--vehicle", "red", app=drives) == ("red", note)
-    assert gone(app=drives)[1] == "--car NAME is missing"
 
 
 def test_python_makes_the_same_model_with_the_same_errors() -> None:
@@ -149,18 +107,16 @@ def test_python_makes_the_same_model_with_the_same_errors() -> None:
 
 
 def test_times_are_read_alike_everywhere() -> None:
-    for name, called, declared in options():
-        if declared.metavar not in ("TIME", "SECONDS"):
-            continue
-        read = declared.read
-        assert read("2h") in (7200, (7200, 7200)), called
-        assert read("90 min") in (5400, (5400, 5400)), called
-        if PLAIN_SECONDS.get(called) == declared.metavar:
-            assert read("24") == 24, called
-        else:
-            with pytest.raises(UserError, match="24 what\\? type 24h, 24m or 24s"):
-                read("24")
-        assert name == "start" or read is not str
+    times = [each for each in options() if each[2].metavar in ("TIME", "HOURS")]
+    assert len(times) > 15
+    for _, called, declared in times:
+        forms = {"90s": 90, "2m": 120, "2h": 7200, "90 min": 5400, "1h30m": 5400, "2min": 120}
+        forms["24"] = 86_400 if called == "--max-hours" else 24
+        for text, seconds in forms.items():
+            assert declared.read(text) in (seconds, (seconds, seconds)), (called, text)
+        for text in ("soon", "30x", "1h30x"):
+            with pytest.raises(UserError):
+                declared.read(text)
 
 
 def test_sizes_are_read_alike_everywhere() -> None:
@@ -197,15 +153,9 @@ def test_a_name_has_one_meaning() -> None:
     for model in models():
         if not model.__name__.startswith("_"):
             for name, declared in declarations(model).items():
-                if declared.kind != "argument" and not declared.instead:
+                if declared.kind != "argument":
                     meanings[declared.name(name)].add(declared.metavar)
     assert {name for name, found in meanings.items() if len(found) > 1} == set(SHARED_NAMES)
-    retired = {old for model in models() for each in declarations(model).values() for old in each.was}
-    assert len(retired) > 10
-    assert retired & set(meanings) == {
-        "--against", "--bucket", "--budget", "--explain", "--interconnect", "--memory",
-        "--min-memory", "--precision", "--slower", "--workers",
-    }  # fmt: skip
 
 
 def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference() -> None:
@@ -220,7 +170,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
     table = {name: (meaning, where) for name, meaning, where in shown}
     assert len(table) == len(shown) > 150
     assert table["--budget"] == (
-        "Measuring takes so long at most; money is --max-dollars.", "`profile`, `probe`, `spot learn`"
+        "Measuring takes so long at most; money is --max-dollars.", "`fix`, `probe`, `profile`, `spot learn`"
     )  # fmt: skip
     assert table["--slower"][1] == "`check`"
     for words in _commands(get_command(app)):
@@ -232,27 +182,11 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
                 assert f"`{' '.join(words)}`" in table[name][1], (words, name)
 
 
-def test_help_shows_few_commands_and_no_old_names() -> None:
+def test_help_shows_few_commands() -> None:
     shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).output
     named = re.findall(r"^│ ([a-z-]+) ", shown, re.MULTILINE)
     assert set(COMMANDS) <= set(named)
     assert len(COMMANDS) <= 24
-    assert set(WAS) & set(named) == set()
-
-
-@pytest.mark.parametrize("old", WAS)
-def test_an_old_command_says_its_new_name_and_is_that_command(
-    old: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(monkeypatch, *WAS[old], "--help") == 0
-    new = capsys.readouterr()
-    assert commands.run(monkeypatch, old, "--help") == 0
-    assert capsys.readouterr() == (
-        new.out,
-        f"note: `stash {old}` is called `stash {' '.join(WAS[old])}` now; the next release will not know "
-        f"`stash {old}`\n",
-    )
-    assert new.err == ""
 
 
 def test_the_list_of_commands_says_what_their_help_says() -> None:
@@ -260,22 +194,6 @@ def test_the_list_of_commands_says_what_their_help_says() -> None:
     for name, listed in COMMANDS.items():
         first = inspect.cleandoc(root.commands[name].help).split("\n\n")[0]
         assert " ".join(first.split()) == listed.help
-
-
-@pytest.mark.parametrize(
-    ("option_words", "value"),
-    [
-        (("recommend", RUN, "--epochs", "1", "--samples", "1000"), "--deadline"),
-        (("whatif", RUN), "--duration"),
-        (("spot", "plan", "--pool", "pool.yaml", "--loss", "0.1"), "--deadline"),
-        (("query", "SELECT 1"), "--timeout"),
-    ],
-)
-def test_a_bare_number_is_no_time(
-    option_words: tuple[str, ...], value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(monkeypatch, *option_words, value, "24") == 2
-    assert f"{value} 24: 24 what? type 24h, 24m or 24s" in capsys.readouterr().err
 
 
 def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
@@ -288,9 +206,9 @@ def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
-def test_seconds_that_are_not_above_zero_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="it must be a number of seconds above 0"):
-        parsers.seconds(text)
+def test_times_that_are_not_above_zero_are_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        parsers.duration(text)
 
 
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:

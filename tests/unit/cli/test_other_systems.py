@@ -62,7 +62,7 @@ def test_so_is_a_probe() -> None:
 
 
 def test_a_script_that_watches_its_loader_runs_as_ever() -> None:
-    found = python("import stash\nbatches = [1]\nassert stash.watch(batches) is batches\n")
+    found = python("import stash\nbatches = [1]\nassert stash.loader(batches) is batches\n")
     assert found.returncode == 0, found.stderr
 
 

@@ -331,10 +331,6 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         (("predict", "runs.csv", "--fleet-workers", "k80=1"), "runs.csv is not a fitted model"),
         (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a single p100"),
         (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
-        (
-            ("predict", "m.json", "--fleet-workers", "k80=1", "--model", "magic"),
-            "--model magic: it is queue",
-        ),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
         (
             (*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"),

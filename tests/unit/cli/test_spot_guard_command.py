@@ -28,7 +28,7 @@ for step in range(100000):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("kept",), "Missing argument"),
+        (("kept",), "missing argument"),
         (("kept", "--", "no-such-program"), "no-such-program cannot be started: No such file"),
         (("--grace", "soon", "kept", "--", "true"), "soon"),
         (("kept", "--head", "10.0.0.5:29400", "--", "true"), "--head, --name and $STASH_RUN_TOKEN belong together"),

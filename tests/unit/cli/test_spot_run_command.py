@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),
             2,
-            "--seconds 0s: it must be a number of seconds above 0",
+            "--seconds 0s: it must be more than 0",
         ),
     ],
 )

@@ -132,7 +132,7 @@ def test_one_device_per_node_has_no_interconnect():
 def test_without_a_loader_data_stalls_are_unknown():
     _, skipped = reachable(situation(loader=False))
     assert set(skipped) == {"resident", "warm", "cold"}
-    assert "stash.watch" in skipped["warm"]
+    assert "stash.loader" in skipped["warm"]
 
 
 def test_rungs_not_asked_for_say_so():

@@ -237,18 +237,3 @@ def test_pages_and_pictures_go_into_one_folder(monkeypatch: Patch, capsys: Captu
 def test_pictures_go_into_a_folder_of_their_own_unless_it_is_named(monkeypatch: Patch) -> None:
     assert run(monkeypatch, "report", "other.stash.json", "--format", "svg") == 0
     assert Path("figures/ladder.svg").exists()
-
-
-def test_an_old_name_says_the_new_one_and_does_the_same(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "new") == 0
-    assert capsys.readouterr().err == ""
-    assert run(monkeypatch, "figures", "train.stash.json", "--format", "svg", "-o", "old") == 0
-    assert capsys.readouterr().err == (
-        "note: `stash figures` is called `stash report --format pdf` now; the next release will not know "
-        "`stash figures`\n"
-    )
-    assert {path.name: path.read_bytes() for path in Path("old").iterdir()} == {
-        path.name: path.read_bytes() for path in Path("new").iterdir()
-    }
-    assert run(monkeypatch, "report", "train.stash.json", "--markdown") == 0
-    assert capsys.readouterr().err == "note: --markdown is going; type --format md\n"

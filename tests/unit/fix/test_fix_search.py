@@ -135,7 +135,7 @@ def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
     search = searched(job, change("good"), change("idle"), within=3.5 * LAUNCH)
     assert standing(search) == {"good": "unproven", "idle": "no difference"}
     good, _ = search.candidates
-    assert good.why == "no time to prove it: give more with --within"
+    assert good.why == "no time to prove it: give more with --budget"
     assert good.saves is not None
     assert abs(good.saves.value - 0.02) < 0.005
     assert search.final.kept == ()
@@ -164,7 +164,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
     job.run = ended  # type: ignore[method-assign]
     search = searched(job, change("good"), within=60.0)
     assert standing(search) == {"good": "left out"}
-    assert search.candidates[0].why == "no time for it: give more with --within"
+    assert search.candidates[0].why == "no time for it: give more with --budget"
     assert len(job.launched) == 1
 
 

@@ -77,7 +77,7 @@ def test_what_was_proven_in_one_launch_is_not_said_to_be_proven_by_many():
     assert "shown in 5 rounds of one launch." in text
     assert "1 launch of the script" in text
     # AND how much longer a search has to be that tries the rest: 250 s, and eight launches of 8 s
-    assert "no time was left for late, as a launch takes 8 s: give more, like --within 6m" in text
+    assert "no time was left for late, as a launch takes 8 s: give more, like --budget 6m" in text
 
 
 def test_a_search_that_found_nothing_says_so():
@@ -94,11 +94,11 @@ def test_what_looked_faster_at_first_is_not_left_without_a_word():
     )  # fmt: skip
     nothing = {"together": None, "after_seconds": None, "patch": ""}
     text = " ".join(render(page(fix(tried=(other,), **nothing)), width=80, colour=False).split())
-    assert "but num_workers 0 -> 2 looked faster at first: give more time with --within." in text
+    assert "but num_workers 0 -> 2 looked faster at first: give more time with --budget." in text
     # AND what there was no time for is no reason to leave a script as it is
     late = other.model_copy(update={"standing": "left out", "why": "no time for it: give more", "saves": None})
     text = " ".join(render(page(fix(tried=(late,), **nothing)), width=80, colour=False).split())
-    assert "and not all was tried: give more time with --within." in text
+    assert "and not all was tried: give more time with --budget." in text
     assert "leave it as it is" not in text
 
 

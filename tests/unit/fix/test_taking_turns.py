@@ -158,7 +158,7 @@ def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: f
     assert standing(search)["a"] == stands
     assert search.final.in_turns
     assert job.now <= 6 * LAUNCH
-    assert search.candidates[0].why == ("" if stands == "kept" else "no time to prove it: give more with --within")
+    assert search.candidates[0].why == ("" if stands == "kept" else "no time to prove it: give more with --budget")
     if stands == "kept":
         assert frozenset("a") in job.launched
         assert search.final.rounds in (3, 4, 5, 6)

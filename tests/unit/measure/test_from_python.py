@@ -20,10 +20,10 @@ from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.live import NotebookProgress
 
 
-@pytest.mark.parametrize("precision", [2, 1.0, 0, -0.1, float("nan")])
-def test_per_cent_is_refused_where_a_fraction_is_meant(precision: float) -> None:
-    with pytest.raises(UserError, match=r"write 0\.02 for the ±2 % that the command calls --precision 2"):
-        profile(print, precision=precision)
+@pytest.mark.parametrize("noise", [2, 1.0, 0, -0.1, float("nan")])
+def test_per_cent_is_refused_where_a_fraction_is_meant(noise: float) -> None:
+    with pytest.raises(UserError, match=r"write 0\.02 for the ±2 % that the command calls --noise 2"):
+        profile(print, noise=noise)
 
 
 def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
@@ -50,8 +50,8 @@ def test_what_cannot_be_profiled_is_refused_in_a_sentence(train: Any, more: dict
 
 
 def test_options_of_the_magic_are_those_of_the_command() -> None:
-    nproc, wishes = read_line("--budget 30 --precision=1 --nproc-per-node 2 --isolate --rungs solo,warm")
-    assert (nproc, wishes.budget, wishes.precision, wishes.isolate) == (2, 30.0, 0.01, True)
+    nproc, wishes = read_line("--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm")
+    assert (nproc, wishes.budget, wishes.noise, wishes.isolate) == (2, 30.0, 0.01, True)
     assert wishes.rungs == ("solo", "warm")
 
 

@@ -56,7 +56,7 @@ def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(ba
 @pytest.mark.parametrize(
     "typed",
     [{"nodes": "16"}, {"network": "100gbit", "workers": "6"}, {"gpu": "A100"}, {"cache": "40%", "batch": "32"},
-     {"instance": "p3dn.24xlarge"}, {"precision-of-training": "amp", "compress": "fp16"}],
+     {"instance": "p3dn.24xlarge"}, {"dtype": "amp", "compress": "fp16"}],
 )  # fmt: skip
 def test_stalls_add_up_to_the_step(typed):
     forecast = what_if(GPU, changes(typed)).breakdown
@@ -237,7 +237,7 @@ def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
     small = {"instance": "g4dn.xlarge", "nodes": "4"}
     fetch = [
         what_if(GPU, changes({**small, **more})).breakdown.seconds("fetch")
-        for more in ({"lasting": "20min"}, {"duration": "2h"}, {"lasting": "40h"}, {})
+        for more in ({"duration": "20min"}, {"duration": "2h"}, {"duration": "40h"}, {})
     ]
     assert fetch == sorted(fetch)
     forecast = what_if(GPU, changes({**small, "duration": "2h"}))
@@ -267,7 +267,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"network": "0gbit"}, "more than 0"),
         ({"network": "fast"}, "--network fast: cannot read the rate"),
         ({"compress": "zip"}, "none, fp16, bf16"),
-        ({"precision-of-training": "int8"}, "fp32 or amp"),
+        ({"dtype": "int8"}, "fp32 or amp"),
         ({"cache": "10%", "memory": "64GB"}, "leave one of them out"),
         ({"instance": "p3.8xlarge", "gpu": "T4"}, "leave one of them out"),
         ({"gpu": "A1000"}, "did you mean A100"),
@@ -276,7 +276,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"sharding": "zero4"}, "none, zero1, zero2 or zero3"),
         ({"algorithm": "star"}, "ring, tree or hierarchical"),
         ({"bucket-view": "perhaps"}, "it is on or off"),
-        ({"lasting": "0h"}, "more than 0"),
+        ({"duration": "0h"}, "more than 0"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_way_on(typed, sentence):

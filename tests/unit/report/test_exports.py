@@ -224,7 +224,7 @@ def test_names_are_left_out_if_asked(monkeypatch: Patch, capsys: Capture, tmp_pa
     assert run(monkeypatch, "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact") == 0
     printed = capsys.readouterr().out
     assert 'fact_host="host0"' in printed
-    assert 'fact_CPU="EPYC"' in printed
+    assert 'fact_cpu="EPYC"' in printed
 
 
 def test_mlflow_keeps_facts_figures_rounds_and_the_profile(

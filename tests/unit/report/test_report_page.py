@@ -110,8 +110,7 @@ def test_links_of_a_probe_bring_charts_findings_and_tables(pages: dict[str, Page
 
 def test_the_command_to_measure_again_can_be_typed() -> None:
     assert command(whole()) == (
-        "stash profile --precision 2 --budget 120 --nproc-per-node 2 --nnodes 2 "
-        "train.py --batch 32 --data 'my photos'"
+        "stash profile --noise 2 --budget 120 --nproc-per-node 2 --nnodes 2 train.py --batch 32 --data 'my photos'"
     )
 
 
@@ -120,7 +119,7 @@ def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
     settings = profile.settings.model_copy(update={"started": 1})
     one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
     changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
-    assert command(changed) == "stash profile --precision 2 --budget 120 train.py --batch 32 --data 'my photos'"
+    assert command(changed) == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
 
 
 def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> None:
@@ -129,7 +128,7 @@ def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> N
     skipped = (Skipped(rung="cold", why=NOT_ASKED),)
     settings = profile.settings.model_copy(update={"rungs": ("solo", "cluster")})
     changed = profile.model_copy(update={"workload": work, "skipped": skipped, "settings": settings})
-    assert command(changed) == "stash profile --precision 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
+    assert command(changed) == "stash profile --noise 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
 
 
 def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(pages: dict[str, Page]) -> None:

@@ -100,7 +100,7 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         (("learn", "none.py:job"), "there is no file none.py"),
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
         ((*LEARN, "--fleet-sizes", "1,two"), "--fleet-sizes 1,two: write numbers from 1 to 256"),
-        ((*LEARN, "--budget", "0s"), "--budget 0s: it must be a number of seconds above 0"),
+        ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
         ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
         ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),

@@ -104,7 +104,7 @@ def test_money_behind_the_script_is_told_of(
         ((*PLACE, "--yes", *SCRIPT), "say what it may cost at most with --max-dollars DOLLARS"),
         ((*PLACE, "--max-dollars", "25", "--yes", *SCRIPT), "there is no program 'sky' on PATH"),
         ((*PLACE, "--sync", "gone.py"), "there is no script gone.py"),
-        ((*PLACE, "--sync"), "Missing argument"),
+        ((*PLACE, "--sync"), "missing argument"),
     ],
 )
 def test_what_cannot_be_rented_is_refused_in_a_sentence(

@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "less than what keeps machines together; give --time-scale",
         ),
         (("two.plan.json", "--on", "local", "--sync", "gone.py"), "there is no script gone.py"),
-        (("two.plan.json", "--on", "local", "--sync"), "Missing argument"),
+        (("two.plan.json", "--on", "local", "--sync"), "missing argument"),
         (("none.plan.json", "--on", "local", "--sync", "train.py"), "the plan chose no fleet"),
         (
             ("two.plan.json", "--on", "local", "--staleness", "0", "--sync", "train.py"),

@@ -18,7 +18,7 @@ class Loader(Record):
     """Settings of one training data loader."""
 
     kind: PlainName
-    """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.watch``)."""
+    """``map``, ``iterable`` or ``watched`` (any iterable handed to ``stash.loader``)."""
     workers: Whole | None = None
     prefetch_factor: Whole | None = None
     persistent_workers: bool | None = None

@@ -1,4 +1,4 @@
-"""``stash.watch``, ``stash.step``, ``stash.phase``: lines that let Stash see a loader, an update, parts of steps."""
+"""``stash.loader``, ``stash.step``, ``stash.phase``: lines that let Stash see a loader, an update, parts of steps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stash.measure.protocol.orders import current
 T = TypeVar("T")
 
 
-def watch(batches: Iterable[T]) -> Iterable[T]:
+def loader(batches: Iterable[T]) -> Iterable[T]:
     """Let a profile replay, measure and restart ``batches``, any iterable of training batches.
 
-    ``for batch in stash.watch(loader):`` is all. Outside a profile or a watched run the argument is returned
+    ``for batch in stash.loader(loader):`` is all. Outside a profile or a watched run the argument is returned
     unchanged; a ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
     cannot be iterated twice ends the profile when it ends; of a watched run only the waits are stamped.
     """

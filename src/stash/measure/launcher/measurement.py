@@ -127,13 +127,13 @@ class Measurement:
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
         settings = Settings(
-            precision=self.wishes.precision or KNOWN,
+            precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
             rungs=self.gathered.rungs,
             isolated=self.isolated is not None,
             why=self.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
-            until_decided=self.wishes.precision is None,
+            until_decided=self.wishes.noise is None,
             started=self.cluster.nproc,
         )
         workload = Workload(
@@ -160,7 +160,7 @@ class Measurement:
 
     def over(self) -> str | None:
         """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
-        breakdown, precision = self._breakdown(self.profile("measuring")), self.wishes.precision
+        breakdown, precision = self._breakdown(self.profile("measuring")), self.wishes.noise
         if breakdown is None:
             return None
         if decided(breakdown, precision):

@@ -15,13 +15,13 @@ _HOW = "How to measure"
 class ProfileOptions(Options):
     """What the user wants of the measurement."""
 
-    precision: float | None = option(
+    noise: float | None = option(
         "PCT", "Measure until noise leaves every stall ± this % of a step; else until the verdict holds.",
         parsers.percent, panel=_HOW,
     )  # fmt: skip
     """A fraction of the step."""
     budget: float = option(
-        "SECONDS", "At most so long, from the first block on.", parsers.seconds, default="60", panel=_HOW
+        "TIME", "At most so long, from the first block on.", parsers.duration, default="60", panel=_HOW
     )
     rungs: tuple[str, ...] = option(
         "A,B,C", "Only these rungs of the ladder; else all.", parse_rungs, default=NAMES, panel=_HOW
@@ -29,7 +29,6 @@ class ProfileOptions(Options):
     isolate: bool = flag("A launch of its own for every rung.", panel=_HOW)
     data_root: str | None = option("PATH", "Where the job's data lie, if it reads them from C code.", panel=_HOW)
     start_timeout: float = option(
-        "SECONDS", "How long to wait for the first step.", parsers.seconds, default="300", panel=_HOW,
-        was=("--patience",),
+        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW,
     )  # fmt: skip
     keep_logging: bool = flag("Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=_HOW)

@@ -16,7 +16,7 @@ from stash.core.errors import UnitError, UserError
 from stash.core.printable import print_note
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import CheckpointOptions, only_queue
+from stash.spot.commands.spot_options import CheckpointOptions
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -69,9 +69,8 @@ class PredictOptions(Options):
     """One call of ``stash spot predict``."""
 
     model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
-    fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=..., was=("--workers",))
+    fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=...)
     servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
-    which: str | None = only_queue()
     bounded: bool = flag("Stale-synchronous: all as fast as the slowest.")
     json: bool = json_flag()
 
@@ -113,17 +112,16 @@ class LearnOptions(Options):
     output: Path | None = option("FILE", "Where the curve goes.", Path, "--output", "-o")
     fleet_sizes: tuple[int, ...] = option(
         "N,…", "Workers of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8",
-        was=("--workers",),
     )  # fmt: skip
     batches: tuple[int, ...] | None = option(
         "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
         parsers.whole_numbers(),
     )  # fmt: skip
-    budget: float = option("SECONDS", "What all replays may take.", parsers.seconds, default="600")
+    budget: float = option("TIME", "What all replays may take.", parsers.duration, default="600")
     updates: int | None = option("N", "Of each replay; else as many as the budget allows.", _updates)
     staleness: int | None = option(
         "S", "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number.",
-        parsers.whole(0), was=("--bound",),
+        parsers.whole(0),
     )  # fmt: skip
     profile: Path | None = option("FILE", "A profile of the job: it is checked that both train one model.", Path)
     json: bool = json_flag()

@@ -11,7 +11,7 @@ import typer
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import print_note
-from stash.spot.commands.spot_options import RevocationOptions, dangers_of, only_queue
+from stash.spot.commands.spot_options import RevocationOptions, dangers_of
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
@@ -61,13 +61,10 @@ class _FleetOptions(Options):
     on_demand: tuple[str, ...] = option(
         "TYPE", "Not to be rented as spot machines; repeatable.", panel=_MAY, many=True
     )
-    model: str | None = only_queue()
     confidence: float | None = option(
         "P", "How probable it has to be that it is in time.", parsers.probability, panel=_WISH
     )
-    max_dollars: float | None = option(
-        "DOLLARS", "What all of it may cost.", parsers.dollars, panel=_WISH, was=("--budget", "--max-cost")
-    )
+    max_dollars: float | None = option("DOLLARS", "What all of it may cost.", parsers.dollars, panel=_WISH)
     output: Path | None = option("FILE", "Where the plan goes.", Path, "--output", "-o")
     json: bool = json_flag()
 

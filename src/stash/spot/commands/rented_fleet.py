@@ -69,10 +69,9 @@ class RunOptions(Options):
         "A hard stop; counts what is rented until it ends.",
         parsers.dollars,
         panel=_RENTED,
-        was=("--max-cost",),
     )
     checkpoint_url: str | None = option(
-        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED, was=("--bucket",)
+        "URL", "Where checkpoints go; else on the servers' disk. --sync needs it.", panel=_RENTED
     )
     yes: bool = flag("Rent; else what would be run is printed.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
@@ -80,21 +79,18 @@ class RunOptions(Options):
         "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable.",
         panel=_REHEARSED, many=True,
     )  # fmt: skip
-    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.seconds, panel=_REHEARSED)
+    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.duration, panel=_REHEARSED)
     loss: float | None = option(
         "LOSS", "Stop when the running mean of the loss is there.", parsers.number, panel=_REHEARSED
     )
     staleness: int | None = option(
         "S", "Updates that a worker may be ahead; else any number.", parsers.whole(0), panel=_REHEARSED,
-        was=("--bound",),
     )  # fmt: skip
     time_scale: float | None = option(
         "F", "How much slower to emulate; else as this machine needs it.", parsers.number, panel=_REHEARSED,
-        was=("--slower",),
     )  # fmt: skip
     checkpoint_dir: Path | None = option(
         "FOLDER", "Where servers save, and resume from; else from the start.", Path, panel=_REHEARSED,
-        was=("--checkpoint",),
     )  # fmt: skip
     checkpoint_every: float | None = option(
         "TIME", "Between checkpoints; else 20s, or with --sync what the plan's risk says.", parsers.duration,
@@ -102,7 +98,6 @@ class RunOptions(Options):
     )  # fmt: skip
     min_nodes: int = option(
         "N", "Nodes that it needs to train; torchrun's MIN.", parsers.whole(1), default="1", panel=_TOGETHER,
-        was=("--least",),
     )  # fmt: skip
     sync: bool = flag("Run a script under torchrun: what follows is the script's.", panel=_TOGETHER)
     output: Path | None = option("FILE", "Where the log goes.", Path, "--output", "-o", panel=_REHEARSED)

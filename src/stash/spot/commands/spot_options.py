@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
@@ -27,18 +27,13 @@ T = TypeVar("T")
 _PANEL = "Revocations"
 
 
-def only_queue() -> Any:
-    """``--model`` of earlier releases, which had equations (8) and (9) too."""
-    return option("NAME", "", parsers.one_of(("queue",)), "--model", instead="nothing: all speeds are the queue's")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions(Options):
     """What a revocation costs a job."""
 
     checkpoint_time: float | None = option(
         "TIME", "What writing a checkpoint takes: the job is synchronous and goes on from its last one.",
-        parsers.duration, panel=_PANEL, was=("--checkpoint",),
+        parsers.duration, panel=_PANEL,
     )  # fmt: skip
     notice: float | None = option(
         "TIME", "How long before it goes a machine gets notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,

@@ -1,4 +1,4 @@
-"""``stash.watch``: nothing outside a profile, a handle inside one."""
+"""``stash.loader``: nothing outside a profile, a handle inside one."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
 
 def test_outside_a_profile_the_argument_comes_back():
     batches = [1, 2]
-    assert stash.watch(batches) is batches
+    assert stash.loader(batches) is batches
 
 
 def test_inside_one_the_loop_is_noticed_and_everything_else_passes_through(listener: Recorder):
     class Batches(list):
         about = "numbers"
 
-    watched = stash.watch(Batches([1, 2]))
+    watched = stash.loader(Batches([1, 2]))
     assert (len(watched), watched.about) == (2, "numbers")
     assert list(watched) == [1, 2]
     assert listener.events == ["opened", "next batch", "next batch", "next batch", "closed"]
 
 
 def test_where_nothing_is_measured_any_more_every_epoch_is_whole(listener: Recorder):
-    watched = stash.watch([1, 2])
+    watched = stash.loader([1, 2])
     assert list(watched) == [1, 2]
     listener.listens = False  # as of a trainer that is not the one measured
     assert [list(watched), list(watched)] == [[1, 2], [1, 2]]
@@ -63,7 +63,7 @@ def test_where_nothing_is_measured_any_more_every_epoch_is_whole(listener: Recor
 
 def test_a_loader_that_stash_sees_anyway_comes_back(listener: Recorder):
     loader = DataLoader([1, 2])
-    assert stash.watch(loader) is loader
+    assert stash.loader(loader) is loader
 
 
 def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_same(
@@ -81,7 +81,7 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     run, ring = WatchedRun(given), StepRing(tmp_path / "ring.0.1")
     run._note_in(Stamps(time.perf_counter, ring))
     script.subscribe(run)
-    assert list(stash.watch(Batches())) == [0, 1, 2]
+    assert list(stash.loader(Batches())) == [0, 1, 2]
     run._stamps.step_ends(time.perf_counter())
     script.unsubscribe()
     the_orders.current.cache_clear()

@@ -59,7 +59,7 @@ def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
 
 
 def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
-    result, started = isolated(Cluster(2), precision=-1.0, budget=1e9)
+    result, started = isolated(Cluster(2), noise=-1.0, budget=1e9)
     assert len(started) == 40
     assert [p.orders.first_round for p in started[::4]] == [3 * number for number in range(10)]
     assert result.profile.ended == "budget"
@@ -108,7 +108,7 @@ def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tup
     def divides(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         return (yield from agents(orders, process, **steps))
 
-    result, started = isolated(Cluster(2), divides, precision=-1.0, budget=1e9)
+    result, started = isolated(Cluster(2), divides, noise=-1.0, budget=1e9)
     skipped = {item.rung: item.why for item in result.profile.skipped}
     assert skipped["solo"].startswith(sentence)
     assert skipped["crowd"] == skipped["solo"]

@@ -18,7 +18,7 @@ from stash.measure.live import Progress
 
 EXPEDITION: Any = SimpleNamespace(
     job=SimpleNamespace(title="train.py"),
-    measurement=SimpleNamespace(wishes=ProfileOptions(precision=0.02, budget=60.0)),
+    measurement=SimpleNamespace(wishes=ProfileOptions(noise=0.02, budget=60.0)),
 )
 
 

@@ -75,7 +75,7 @@ def rounds_of(*seconds: float):
     ],
 )
 def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(seconds: tuple[float, ...], rounds: int):
-    result, _ = run(rounds_of(*seconds), budget=15.0, precision=1e-9)
+    result, _ = run(rounds_of(*seconds), budget=15.0, noise=1e-9)
     assert len({block.round for block in result.profile.blocks}) == rounds
 
 
@@ -320,7 +320,7 @@ def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mention
 
 
 def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
-    result, _ = run(even(fails_after=2), precision=1e-9)
+    result, _ = run(even(fails_after=2), noise=1e-9)
     assert result.failure.sentence == "train.py failed after 20 training steps: ValueError: no such layer"
     assert {block.round for block in result.profile.blocks} == {0, 1}
     assert result.profile.ended == "failed"
@@ -329,7 +329,7 @@ def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
-    one, started = expedition(even(), precision=1e-9, budget=1e6)
+    one, started = expedition(even(), noise=1e-9, budget=1e6)
     one.measurement.clock.interrupt_at = 1010.0
     result = one.run()
     assert result.interrupted

@@ -300,7 +300,7 @@ class Feed:
 
 
 class WatchedFeed(Feed):
-    """The feed of any iterable handed to ``stash.watch``: it can be restarted, not steered."""
+    """The feed of any iterable handed to ``stash.loader``: it can be restarted, not steered."""
 
     def __init__(self, iterable: Any) -> None:
         super().__init__("watched")
