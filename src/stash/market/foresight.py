@@ -27,8 +27,7 @@ from stash.core.errors import UserError
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
 from stash.market.market_trace import HOUR
 from stash.market.replaying import UncoveredError, data_home, play
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Bools
+from stash.predict.draws import Array, Bools
 
 MAX_EXACT = 1_200
 """Intervals times offers that are solved as a MILP."""
