@@ -1,6 +1,6 @@
-"""Who takes part in a training on machines that come and go: one state machine for heads, rehearsals and renters.
+"""Who takes part in a training on machines that come and go: one state machine for heads and rehearsals.
 
-A member is asked for, starts, trains, may have notice, and is done or gone; every change is one of ``_NEXT``. Events
+A member starts, trains, may have notice, and is done or gone; every change is one of ``_NEXT``. Events
 in, states out: it knows no clock, no machine and no process, and decides nothing about who comes instead.
 """
 
@@ -17,8 +17,6 @@ DESERTED_SECONDS = 1800.0
 class MemberState(enum.Enum):
     """What is known of one member."""
 
-    ASKED = "asked for"
-    """Its machine is being asked for; nothing else can be done about it meanwhile."""
     STARTING = "starting"
     """Its machine is there or on its way, and it has not joined."""
     TRAINING = "training"
@@ -30,14 +28,13 @@ class MemberState(enum.Enum):
 
 
 _NEXT = {
-    MemberState.ASKED: {MemberState.STARTING, MemberState.TRAINING, MemberState.LEAVING, MemberState.GONE},
     MemberState.STARTING: {MemberState.TRAINING, MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
     MemberState.TRAINING: {MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
-    MemberState.LEAVING: {MemberState.STARTING, MemberState.TRAINING, MemberState.DONE, MemberState.GONE},
+    MemberState.LEAVING: {MemberState.DONE, MemberState.GONE},
     MemberState.DONE: {MemberState.GONE},
     MemberState.GONE: set[MemberState](),
 }
-"""What may follow each state; a withdrawn notice leads back to where the member was."""
+"""What may follow each state."""
 
 
 @dataclass
@@ -106,15 +103,6 @@ class Members(dict[str, M], Generic[M]):
             return None
         member.becomes(MemberState.LEAVING, now)
         member.deadline = now + seconds
-        return member
-
-    def withdraw(self, name: str, now: float) -> M | None:
-        """Record that it stays after all."""
-        member = self.get(name)
-        if member is None or member.state is not MemberState.LEAVING:
-            return None
-        member.becomes(MemberState.TRAINING if member.joined else MemberState.STARTING, now)
-        member.deadline = None
         return member
 
     def finish(self, name: str, now: float) -> M | None:

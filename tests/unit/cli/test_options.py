@@ -203,8 +203,8 @@ def test_a_name_has_one_meaning() -> None:
     retired = {old for model in models() for each in declarations(model).values() for old in each.was}
     assert len(retired) > 10
     assert retired & set(meanings) == {
-        "--against", "--bucket", "--budget", "--efficiency", "--explain", "--interconnect", "--memory",
-        "--min-memory", "--precision", "--slower", "--workers",
+        "--against", "--budget", "--efficiency", "--explain", "--interconnect", "--memory",
+        "--min-memory", "--precision", "--workers",
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from stash.spot.members import FleetMember, Members, MemberState
 @pytest.fixture
 def members() -> Members[FleetMember]:
     found: Members[FleetMember] = Members()
-    found.add(FleetMember("worker1", "a", MemberState.ASKED))
+    found.add(FleetMember("worker1", "a"))
     found.add(FleetMember("worker2", "b"))
     return found
 
@@ -26,17 +26,6 @@ def test_a_member_trains_has_notice_and_goes_once(members: Members[FleetMember])
     assert members.lose("worker1", 7.0) is members["worker1"]
     assert members.lose("worker1", 8.0) is None
     assert (members["worker1"].since, members.there) == (7.0, ("worker2",))
-
-
-def test_a_withdrawn_notice_leads_back_to_where_the_member_was(members: Members[FleetMember]) -> None:
-    assert members.withdraw("worker2", 0.0) is None
-    members.notice("worker2", 30.0, 1.0)
-    members.withdraw("worker2", 2.0)
-    assert (members["worker2"].state, members["worker2"].deadline) == (MemberState.STARTING, None)
-    members.join("worker2", 3.0)
-    members.notice("worker2", 30.0, 4.0)
-    members.withdraw("worker2", 5.0)
-    assert members["worker2"].state is MemberState.TRAINING
 
 
 def test_events_of_strangers_change_nothing(members: Members[FleetMember]) -> None:
