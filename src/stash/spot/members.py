@@ -47,8 +47,6 @@ class FleetMember:
     state: MemberState = MemberState.STARTING
     since: float = 0.0
     """When it came into that state."""
-    deadline: float | None = None
-    """Until when one that is leaving is there."""
     joined: bool = False
     """Whether it ever trained."""
     replaced: bool = False
@@ -96,13 +94,12 @@ class Members(dict[str, M], Generic[M]):
         member.joined = True
         return member
 
-    def notice(self, name: str, seconds: float, now: float) -> M | None:
-        """Record that its machine will be taken away in so many seconds."""
+    def notice(self, name: str, now: float) -> M | None:
+        """Record that its machine will be taken away."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
         member.becomes(MemberState.LEAVING, now)
-        member.deadline = now + seconds
         return member
 
     def finish(self, name: str, now: float) -> M | None:
@@ -124,11 +121,6 @@ class Members(dict[str, M], Generic[M]):
     def there(self) -> tuple[str, ...]:
         """Names of those that have not ended."""
         return tuple(name for name, member in self.items() if not member.ended)
-
-    @property
-    def staying(self) -> tuple[M, ...]:
-        """The members that are counted on."""
-        return tuple(member for member in self.values() if member.stays)
 
     def called(self, who: str) -> list[str]:
         """Names of those that train and are called so, or are of that type."""

@@ -17,11 +17,10 @@ def members() -> Members[FleetMember]:
 
 def test_a_member_trains_has_notice_and_goes_once(members: Members[FleetMember]) -> None:
     assert members.join("worker1", 1.0) is members["worker1"]
-    assert members.notice("worker1", 30.0, 5.0) is members["worker1"]
-    assert (members["worker1"].state, members["worker1"].deadline) == (MemberState.LEAVING, 35.0)
-    assert members.notice("worker1", 10.0, 6.0) is None
+    assert members.notice("worker1", 5.0) is members["worker1"]
+    assert members["worker1"].state is MemberState.LEAVING
+    assert members.notice("worker1", 6.0) is None
     assert members.join("worker1", 6.0) is None
-    assert [each.name for each in members.staying] == ["worker2"]
     assert members.there == ("worker1", "worker2")
     assert members.lose("worker1", 7.0) is members["worker1"]
     assert members.lose("worker1", 8.0) is None
@@ -30,7 +29,7 @@ def test_a_member_trains_has_notice_and_goes_once(members: Members[FleetMember])
 
 def test_events_of_strangers_change_nothing(members: Members[FleetMember]) -> None:
     assert members.join("worker9", 1.0) is None
-    assert members.notice("worker9", 1.0, 1.0) is None
+    assert members.notice("worker9", 1.0) is None
     assert members.finish("worker9", 1.0) is None
     assert set(members) == {"worker1", "worker2"}
 
@@ -50,6 +49,6 @@ def test_those_that_train_are_called_by_name_or_by_type(members: Members[FleetMe
         members.join(name, 1.0)
     members.add(FleetMember("worker3", "a"))
     members.join("worker3", 1.0)
-    members.notice("worker3", 1.0, 1.0)
+    members.notice("worker3", 1.0)
     assert members.called("a") == ["worker1", "worker3"]
     assert members.called("worker2") == ["worker2"]

@@ -156,7 +156,7 @@ class TrainingHead:
         if wish["do"] == "stop":
             self._stop = True
         elif wish["do"] == "notice" and who in there:
-            self._workers.notice(who, wish["seconds"], time.monotonic())
+            self._workers.notice(who, time.monotonic())
             self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._replace(self._workers[who])
