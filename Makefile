@@ -10,7 +10,7 @@
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
-# make spot   how well fleets, losses and chances are predicted, and how soon replacements are chosen
+# make spot   how well fleets, losses and chances are predicted
 # make spot-truth fleets and revocations on emulated hosts (root)
 # make remedies what `stash fix` promises against what its patches bring (5 h), and what other advice does (root)
 # make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
@@ -114,7 +114,6 @@ spot: $(DEV)
 	$(BIN)/python -m bench.spot.speeds
 	$(BIN)/python -m bench.spot.learned
 	$(BIN)/python -m bench.spot.risk
-	$(BIN)/python -m bench.spot.deciding
 
 spot-truth: $(DEV)
 	$(BIN)/python -m bench.spot.truth measure

@@ -35,7 +35,6 @@ class ListeningSocket:
 
 _SERVER = "the parameter servers"
 _LOCAL, _FLEET = "`stash spot run --on local`", "`stash spot run` on emulated hosts and on rented machines"
-_GANG = "`stash spot run --sync` on rented machines"
 _INTERFACE = "the interface that leads to node 0"
 
 LISTENERS = (
@@ -98,20 +97,6 @@ LISTENERS = (
     ListeningSocket(
         _FLEET, "Ray: its agent for environments, and on the head Ray Client (port 10001)", TOKEN,
         "the machine's private address", "the run", "the run's interface", (), ("ray::RuntimeEnv", "python"),
-    ),
-    ListeningSocket(
-        "`stash spot run --sync` rehearsed here", "torch's store; torchrun's and the script's own sockets",
-        ANY_PEER, "the store on loopback, or inside the emulated network; the rest where PyTorch likes",
-        "the run", "all interfaces", ("stash.spot.sync.rendezvous",),
-    ),
-    ListeningSocket(
-        _GANG, "torch's store", f"{ANY_PEER}; what head and nodes tell each other there is signed with the run's "
-        "secret, which is not in it, and torchrun's own words are not", "the head's private address, port 29400",
-        "the run", "the run's interface", ("stash.spot.sync.rendezvous",),
-    ),
-    ListeningSocket(
-        _GANG, "torchrun's and the script's own sockets", ANY_PEER, "where PyTorch likes", "the run",
-        "all interfaces",
     ),
     ListeningSocket(
         "`stash lab testbed`, and whatever is emulated", "a transfer that checks a link's rate", ANY_PEER,

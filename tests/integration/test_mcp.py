@@ -284,8 +284,8 @@ def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder: Path) -> N
     (failed, watched), (unfixed, fixed) = ask(
         folder,
         [
-            ("watch", {"command": "train.py", "seconds": 15}),
-            ("fix", {"command": ["train.py"], "seconds": 20, "output": "mine.fix.json"}),
+            ("watch", {"command": "train.py", "budget": 15}),
+            ("fix", {"command": ["train.py"], "budget": 20, "output": "mine.fix.json"}),
         ],
     )
     assert not failed, watched

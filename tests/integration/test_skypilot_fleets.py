@@ -1,19 +1,18 @@
-"""Every task and every command of a rented fleet is one that a real SkyPilot takes."""
+"""Every task and every command of the script that rents a fleet is one that a real SkyPilot takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 import real_skypilot
 import yaml
-from gang_fleets import gang, gang_plan
-from spot_fleets import plan, request, with_on_demand
+from fleet_pools import JOB, dated_plan
 
-from stash.spot.rented import tasks
-from stash.spot.rented.tasks import RentRequest
-from stash.study.backend import Submission
+from stash import catalog
+from stash.spot.sky_tasks import job_in, rent_script, rented_place
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,49 +22,37 @@ pytestmark = [
 ]
 
 
-def lay(of: RentRequest, found: Sequence[Submission]) -> None:
-    """The files that tasks and commands name."""
-    with of.folder.held():
-        tasks.renew(of.secret, of.secret_variables)
-    for each in found:
-        each.put(of.folder, of.folder.cell(each.lane))
+def script(folder: Path, infra: str, bucket: str | None = None) -> str:
+    (folder / "job.py").write_text(JOB)
+    plan = dated_plan()
+    place = rented_place(plan, infra, bucket, catalog.load())
+    return rent_script(plan, place, job_in(folder, f"{folder}/job.py:job"), folder)
 
 
-def assert_taken(of: RentRequest, folder: Path, found: Sequence[Submission], *more: tuple[str, ...]) -> None:
-    """SkyPilot takes every task, and every command that starts, asks or ends one."""
-    (folder / "task.yaml").write_text("")
-    lay(of, found)
-    commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words for each in found for words in (*each.release, each.check)]
-    asked = [yaml.safe_load(each.files["task.yaml"]) for each in found]
-    done = real_skypilot.asked(folder, asked, [*commands, *more])
+def tasks(text: str) -> list[dict]:  # type: ignore[type-arg]
+    return [yaml.safe_load(task) for task in re.findall(r"<<'TASK'\n(.*?)TASK\n", text, re.DOTALL)]
+
+
+@pytest.mark.parametrize(("infra", "bucket"), [("aws/us-east-1", "s3://mine/run1"), ("kubernetes", None)])
+def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str, bucket: str | None) -> None:
+    text = script(tmp_path, infra, bucket)
+    commands = [shlex.split(line) for line in text.splitlines() if line.startswith("sky ")]
+    for words in commands:  # of files that are there
+        Path(tmp_path / words[-1]).write_text("")
+        Path(tmp_path / words[words.index("--secret-file") + 1]).write_text("")
+    envs = {"STASH_HEAD": "10.0.0.5", "STASH_WORKER": "worker1"}
+    given = [
+        {**task, "envs": {name: value or envs[name] for name, value in task["envs"].items()}} for task in tasks(text)
+    ]
+    done = real_skypilot.asked(tmp_path, given, commands)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
-def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str) -> None:
-    of = request(tmp_path, with_on_demand(plan()), infra)
-    kinds = of.plan.pool.types
-    workers = [of.worker_task(1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
-    assert_taken(of, tmp_path, [of.server_task(), *workers], tasks.jobs(), tasks.logs(of.worker(1)))
-
-
-@pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
-def test_the_head_and_the_nodes_of_a_gang_are_taken(tmp_path: Path, infra: str) -> None:
-    of = gang(tmp_path, gang_plan(dearer=3.0), infra)
-    kinds = of.plan.pool.types
-    nodes = [of.worker_task(1, kind, "10.0.0.5", how) for kind in kinds for how in (False, True)]
-    assert_taken(of, tmp_path, [of.server_task(), *nodes])
-
-
 def test_a_slip_would_be_seen(tmp_path: Path) -> None:
-    of = request(tmp_path)
-    right = of.server_task()
-    lay(of, [right])
-    task = yaml.safe_load(right.files["task.yaml"])
-    assert real_skypilot.asked(tmp_path, [task], []).returncode == 0
-    wrong = {**task, "resources": {**task["resources"], "max_hourly_cost": 0}}
+    right = tasks(script(tmp_path, "aws/us-east-1"))[0]
+    assert real_skypilot.asked(tmp_path, [right], []).returncode == 0
+    wrong = {**right, "resources": {**right["resources"], "max_hourly_cost": 0}}
     assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
-    folder = {**task, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
+    folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
     assert real_skypilot.asked(tmp_path, [folder], []).returncode == 1
     assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

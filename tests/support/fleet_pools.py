@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 
-from stash.spot.records.fleets import FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.choose.fleet_costs import FleetWish
+from stash.spot.choose.provision import provision
+from stash.spot.records.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
 from stash.spot.spot_files import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "bench/spot/data/spotdnn.pool.yaml"
+TODAY = date(2026, 11, 22)
+JOB = "import stash.spot\njob = stash.spot.Job(None, None, None, None, batch=1)\n"
 
 
 def published() -> FleetPool:
     return read_pool(PUBLISHED)
+
+
+def dated_plan(loss: float = 0.8, seconds: float = 2400.0, **pool_fields: object) -> FleetPlan:
+    """Of the published pool, dated today, with a server that costs; two p3.2xlarge and four g3.8xlarge."""
+    pool = published()
+    server = pool.server.model_copy(update={"dollars_per_hour": 0.2})
+    update = {"as_of": TODAY.isoformat(), "server": server, "start_seconds": 60.0, **pool_fields}
+    return provision(
+        FleetWish(pool.model_copy(update=update), loss, seconds), "0", f"{TODAY.isoformat()}T00:00:00+00:00"
+    )
 
 
 def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPool:

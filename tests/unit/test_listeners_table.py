@@ -15,7 +15,7 @@ OPENS = re.compile(
     r"|\.listen\(\)|\.bind\(\(|\.bind\(f\"|is_master=True|\bhand_over\("
 )
 """How a socket comes to listen here; other things that are bound or listened to have other arguments."""
-NO_SOCKETS = {"stash.measure.agent.runner.ladder_runner", "stash.spot.rented.node_agent", "stash.spot.sync.resuming"}
+NO_SOCKETS = {"stash.measure.agent.runner.ladder_runner", "stash.spot.sync.resuming"}
 """Where somebody listens to a script, or for requests to save."""
 
 

@@ -19,8 +19,7 @@ from stash.market.jobs import MarketJob
 from stash.market.market_rules import DEFAULT, policy
 from stash.market.market_trace import DAY, HOUR, MarketTrace, day, stamp
 from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Integers
+from stash.predict.draws import Array, Integers
 
 MAX_STARTS = 10_000
 

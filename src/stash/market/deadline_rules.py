@@ -1,35 +1,23 @@
 """Policies that have to be in time: spot machines while they last, on-demand ones when they must be.
 
-``spot-wait`` and ``uniform-progress`` are those of "Can't Be Late" (Wu et al., NSDI 2024), decided by the spot
-planner's own functions; a tick here is as long as they say, and a revocation is noticed at once. Both count work in
-seconds on the on-demand offer, its checkpoints included.
+``spot-wait`` and ``uniform-progress`` are those of "Can't Be Late" (Wu et al., NSDI 2024), decided once a
+tick; a revocation is noticed at once. Both count work in seconds on the on-demand offer, its checkpoints included.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-
-import numpy as np
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.market.decisions import JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
-from stash.spot.policies.policies import (
-    IDLE,
-    ON_DEMAND,
-    SPOT,
-    Integers,
-    PolicyName,
-    SyncJob,
-    next_hold,
-    safe_on_spot,
-)
+from stash.predict.draws import Integers
 
 TICK = 600.0
-_PLANNERS: Mapping[str, PolicyName] = {"spot-wait": "spot", "uniform-progress": "uniform"}
+_SAME = 1e-9
+_IDLE, _SPOT, _ON_DEMAND = "idle", "spot", "on-demand"
 TEXTS = {
     "spot-wait": "spot alone, and waiting without",
     "uniform-progress": "as much done as time has passed: on demand once behind, spot when ahead",
@@ -38,9 +26,16 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class _Course:
-    """The job as the spot planner sees it, in seconds of wall time on the on-demand offer."""
+    """The job in seconds of wall time on the on-demand offer."""
 
-    job: SyncJob
+    work: float
+    """All of it."""
+    deadline: float
+    """From the start; infinite without one."""
+    interval: float
+    """Between checkpoints, saving included; infinite without any."""
+    move: float
+    """From asking for machines to working on them."""
     fixed: int
     """The on-demand offer; -1: the policy does without."""
     spots: Integers
@@ -58,7 +53,7 @@ class _Course:
 
     @property
     def rest(self) -> float:
-        return self.job.deadline_seconds - self.elapsed
+        return self.deadline - self.elapsed
 
 
 def _course(state: JobState, board: OfferBoard, name: str) -> _Course:
@@ -76,14 +71,10 @@ def _course(state: JobState, board: OfferBoard, name: str) -> _Course:
     change = market.start_seconds(resumes=True) + job.save_seconds
     deadline = math.inf if state.deadline is None else state.deadline - state.started
     return _Course(
-        SyncJob(
-            work_seconds=state.samples / rate,
-            deadline_seconds=deadline,
-            change_seconds=change,
-            on_demand_dollars=float(board.prices[fixed]) if fixed >= 0 else 0.0,
-            interval_seconds=job.interval + job.save_seconds,
-            keeps=False,
-        ),
+        state.samples / rate,
+        deadline,
+        job.interval + job.save_seconds,
+        change,
         fixed,
         spots,
         (state.samples - state.saved) / rate,
@@ -96,41 +87,57 @@ def _course(state: JobState, board: OfferBoard, name: str) -> _Course:
 def _planner(
     now: float, state: JobState, board: OfferBoard, final: bool | None, name: str, tick: float
 ) -> tuple[PolicyAnswer, bool]:
-    """One tick of the spot planner's policy; memory: whether on-demand machines are held to the end."""
+    """One tick of a policy; memory: whether on-demand machines are held to the end."""
     course = _course(state, board, name)
     mode = _mode(state, board)
     best = board.best(course.spots)
-    held_spot = mode == SPOT
-    there = held_spot or best >= 0
+    there = mode == _SPOT or best >= 0
     gap = min(tick, max(course.rest, 1.0))
-    one = partial(np.full, 1)
-    change = course.change if held_spot else course.job.change_seconds
-    safe = safe_on_spot(
-        course.job, one(course.kept), one(course.fresh if held_spot else 0.0), one(change), course.elapsed, gap
-    )
-    holds, last = next_hold(
-        _PLANNERS[name],
-        course.job,
-        course.elapsed,
-        gap,
-        one(course.left),
-        one(mode),
-        one(there),
-        one(bool(final)),
-        safe,
-    )
+    wanted, last = _next_hold(name, course, gap, mode, there, bool(final))
     until = now + tick
-    if int(holds[0]) == ON_DEMAND:
-        return _hold(state, course.fixed, until), bool(last[0])
-    if int(holds[0]) == SPOT:
-        return (Stay(until, changes=False) if held_spot else MoveTo(best, until, changes=False)), bool(last[0])
-    return Wait(until, changes=False), bool(last[0])
+    if wanted == _ON_DEMAND:
+        return _hold(state, course.fixed, until), last
+    if wanted == _SPOT:
+        return (Stay(until, changes=False) if mode == _SPOT else MoveTo(best, until, changes=False)), last
+    return Wait(until, changes=False), last
 
 
-def _mode(state: JobState, board: OfferBoard) -> int:
+def _next_hold(name: str, course: _Course, gap: float, mode: str, there: bool, final: bool) -> tuple[str, bool]:
+    """(what is held in this tick, whether that is on-demand to the end).
+
+    The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without spot machines
+    R − gap counts.
+    """
+    spot_or_idle = _SPOT if there else _IDLE
+    if name == "spot-wait":
+        return spot_or_idle, final
+    safe = _is_safe_on_spot(course, gap, mode == _SPOT)
+    last = (course.rest if there else course.rest - gap) < course.left + 2 * course.move
+    final = final or (last and mode == _IDLE) or (there and not safe and mode != _ON_DEMAND)
+    if final:
+        return _ON_DEMAND, final
+    pace, done = course.work / course.deadline, course.work - course.left
+    ahead = done >= (course.elapsed + 2 * course.move) * pace
+    behind = mode == _IDLE and not there and done < course.elapsed * pace
+    stays = mode == _ON_DEMAND and not (there and ahead and safe)
+    return _ON_DEMAND if stays or behind else spot_or_idle, final
+
+
+def _is_safe_on_spot(course: _Course, gap: float, held: bool) -> bool:
+    """Whether on-demand machines would be in time if spot ones were held in this tick and revoked at its end."""
+    change, fresh = (course.change, course.fresh) if held else (course.move, 0.0)
+    worked, needed = max(min(gap, course.rest) - change, 0.0), course.kept - fresh
+    if worked >= needed - _SAME:
+        return True
+    interval = min(course.interval, 2 * course.work + 1)
+    lost = course.kept - math.floor((fresh + worked) / interval + _SAME) * interval
+    return lost <= 0 or course.rest - gap >= lost + course.move - _SAME * course.deadline
+
+
+def _mode(state: JobState, board: OfferBoard) -> str:
     if state.offer is None:
-        return IDLE
-    return SPOT if board.offers[state.offer].kind == "spot" else ON_DEMAND
+        return _IDLE
+    return _SPOT if board.offers[state.offer].kind == "spot" else _ON_DEMAND
 
 
 def _hold(state: JobState, offer: int, until: float) -> PolicyAnswer:

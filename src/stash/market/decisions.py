@@ -18,8 +18,7 @@ from stash.core.errors import UserError
 from stash.market.fees import Fees, LeaseRule
 from stash.market.jobs import MarketJob
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, stamp
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Bools, Integers
+from stash.predict.draws import Array, Bools, Integers
 
 Objective = Literal["dollars", "time"]
 

@@ -20,8 +20,7 @@ from stash.core.errors import UserError
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
 from stash.market.market_trace import HOUR
 from stash.market.replaying import UncoveredError, data_home, play
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Bools
+from stash.predict.draws import Array, Bools
 
 _PRICES = 60
 """Of a sample, that are tried until the best one is known to a millionth."""

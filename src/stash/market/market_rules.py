@@ -17,7 +17,7 @@ from stash.core.formatting import listed
 from stash.core.units import nearest
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.market.market_trace import DAY, HOUR, MarketOffer
-from stash.spot.policies.policies import Integers
+from stash.predict.draws import Integers
 
 
 def _once(

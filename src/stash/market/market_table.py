@@ -32,8 +32,7 @@ from stash.core.files import is_longer_unpacked, opened_regular
 from stash.core.printable import printable_line, shortened
 from stash.core.units import nearest
 from stash.market.market_trace import HOUR, NEVER, MarketOffer, MarketTrace, stamp, trace_of
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Integers
+from stash.predict.draws import Array, Integers
 
 VERSION = 1
 COLUMNS = ("at", "cloud", "region", "zone", "instance", "kind", "usd_per_hour", "available")

@@ -19,8 +19,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.units import nearest
-from stash.predict.draws import Array
-from stash.spot.policies.policies import Bools, Integers
+from stash.predict.draws import Array, Bools, Integers
 
 HOUR = 3600.0
 DAY = 24 * HOUR

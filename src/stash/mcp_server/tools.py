@@ -304,7 +304,7 @@ def _local_file(parameter: str, name: str) -> str:
     return str(path)
 
 
-def _new_file(command: Sequence[str], seconds: float, output: str | None, suffix: str) -> Path:
+def _new_file(command: Sequence[str], budget: float, output: str | None, suffix: str) -> Path:
     """Where what a command is run for is saved; raises UserError if it may not be run, or is there already."""
     refuse_to_rent(command)
     if not 0 < budget <= _MAX_SECONDS:

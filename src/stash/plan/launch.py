@@ -190,10 +190,15 @@ def task_body(
         "workdir": ".",
         "num_nodes": nodes,
         "resources": wanted,
-        "setup": _Script("\n".join([*measured, install, ""])),
-        "run": _Script(started.line + "\n"),
+        "setup": "\n".join([*measured, install, ""]),
+        "run": started.line + "\n",
     }
-    return yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096), started
+    return task_yaml(task), started
+
+
+def task_yaml(task: dict[str, object]) -> str:
+    """A SkyPilot task as YAML, scripts as blocks."""
+    return yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
 
 
 def task_name(profile: Profile) -> str:
@@ -289,16 +294,12 @@ def _wrapped(line: str, bullet: str) -> list[str]:
     )
 
 
-class _Script(str):
-    """Lines of shell, written as a block."""
-
-
 class _Dumper(yaml.SafeDumper):
     """Writes scripts as blocks."""
 
 
-def _block(dumper: yaml.SafeDumper, script: _Script) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(script), style="|")
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(_Script, _block)
+_Dumper.add_representer(str, _block)

@@ -103,6 +103,8 @@ def without_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
 
 Array: TypeAlias = NDArray[np.float64]
 """Of draws, ``[draws]``, or of something for each draw, ``[draws, …]``."""
+Bools: TypeAlias = NDArray[np.bool_]
+Integers: TypeAlias = NDArray[np.int_]
 
 COUNT = 256
 """Draws of a forecast: ``python -m bench.predict.draws`` shows what more or fewer do to ends and to time."""

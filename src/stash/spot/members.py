@@ -1,6 +1,6 @@
-"""Who takes part in a training on machines that come and go: one state machine for heads, rehearsals and renters.
+"""Who takes part in a training on machines that come and go: one state machine for heads and rehearsals.
 
-A member is asked for, starts, trains, may have notice, and is done or gone; every change is one of ``_NEXT``. Events
+A member starts, trains, may have notice, and is done or gone; every change is one of ``_NEXT``. Events
 in, states out: it knows no clock, no machine and no process, and decides nothing about who comes instead.
 """
 
@@ -17,8 +17,6 @@ DESERTED_SECONDS = 1800.0
 class MemberState(enum.Enum):
     """What is known of one member."""
 
-    ASKED = "asked for"
-    """Its machine is being asked for; nothing else can be done about it meanwhile."""
     STARTING = "starting"
     """Its machine is there or on its way, and it has not joined."""
     TRAINING = "training"
@@ -30,14 +28,13 @@ class MemberState(enum.Enum):
 
 
 _NEXT = {
-    MemberState.ASKED: {MemberState.STARTING, MemberState.TRAINING, MemberState.LEAVING, MemberState.GONE},
     MemberState.STARTING: {MemberState.TRAINING, MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
     MemberState.TRAINING: {MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
-    MemberState.LEAVING: {MemberState.STARTING, MemberState.TRAINING, MemberState.DONE, MemberState.GONE},
+    MemberState.LEAVING: {MemberState.DONE, MemberState.GONE},
     MemberState.DONE: {MemberState.GONE},
     MemberState.GONE: set[MemberState](),
 }
-"""What may follow each state; a withdrawn notice leads back to where the member was."""
+"""What may follow each state."""
 
 
 @dataclass
@@ -50,8 +47,6 @@ class FleetMember:
     state: MemberState = MemberState.STARTING
     since: float = 0.0
     """When it came into that state."""
-    deadline: float | None = None
-    """Until when one that is leaving is there."""
     joined: bool = False
     """Whether it ever trained."""
     replaced: bool = False
@@ -99,22 +94,12 @@ class Members(dict[str, M], Generic[M]):
         member.joined = True
         return member
 
-    def notice(self, name: str, seconds: float, now: float) -> M | None:
-        """Record that its machine will be taken away in so many seconds."""
+    def notice(self, name: str, now: float) -> M | None:
+        """Record that its machine will be taken away."""
         member = self.get(name)
         if member is None or not member.stays:
             return None
         member.becomes(MemberState.LEAVING, now)
-        member.deadline = now + seconds
-        return member
-
-    def withdraw(self, name: str, now: float) -> M | None:
-        """Record that it stays after all."""
-        member = self.get(name)
-        if member is None or member.state is not MemberState.LEAVING:
-            return None
-        member.becomes(MemberState.TRAINING if member.joined else MemberState.STARTING, now)
-        member.deadline = None
         return member
 
     def finish(self, name: str, now: float) -> M | None:
@@ -136,11 +121,6 @@ class Members(dict[str, M], Generic[M]):
     def there(self) -> tuple[str, ...]:
         """Names of those that have not ended."""
         return tuple(name for name, member in self.items() if not member.ended)
-
-    @property
-    def staying(self) -> tuple[M, ...]:
-        """The members that are counted on."""
-        return tuple(member for member in self.values() if member.stays)
 
     def called(self, who: str) -> list[str]:
         """Names of those that train and are called so, or are of that type."""

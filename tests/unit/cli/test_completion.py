@@ -59,7 +59,6 @@ def test_options_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
 
 def test_after_the_job_its_own_words_follow(monkeypatch: Patch, capsys: Capture) -> None:
     assert asked(monkeypatch, capsys, "profile", "--budget", "60", "train.py", "--bu") == []
-    assert asked(monkeypatch, capsys, "spot", "run", "a.plan.json", "--sync", "train.py", "--ye") == []
 
 
 def test_a_list_of_commands_loads_none(monkeypatch: Patch) -> None:

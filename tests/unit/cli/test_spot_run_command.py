@@ -59,15 +59,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "servers are on-demand and get no notice",
         ),
         (("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker1@60s"), 2, "training ends after 60 s"),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--yes"), 2, "--yes is of rented machines, and --on testbed"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--infra", "aws/us-east-1"),
+            2,
+            "--infra is of machines to rent, and --on testbed",
+        ),
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "local", "--time-scale", "2"), 2, "add --on testbed"),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of a rehearsal"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of training"),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--staleness", "0"),
             2,
-            "--staleness is of a rehearsal",
+            "--staleness is of training here",
         ),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of a rehearsal"),
+        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of training here"),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),
             2,

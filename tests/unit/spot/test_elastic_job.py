@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from spot_fleets import plan
+from fleet_pools import dated_plan as plan
 
 import stash.spot
 from stash.core.errors import JobError, UserError

@@ -173,6 +173,31 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended_and_proves_nothing
     assert "no worker was left that could" in events[-1]["saved"]["said"]
 
 
+def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) -> None:
+    """SkyPilot starts its machine again, whose Ray has the same name."""
+
+    class Returning(_Fleet):
+        lost = False
+
+        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+            if self.asked.count("news") > 1 and not self.lost:
+                self.lost = True
+                return [("worker1", False, RuntimeError("its machine is gone"))]
+            if self.asked.count("start worker1") == 2 and "stop" not in self.asked:
+                self._wishes.append(do="stop")
+            return super().changes(seconds)
+
+        def is_gone(self, error: Exception) -> bool:
+            return True
+
+    fleet: Any = Returning(tmp_path, disk=0)
+    TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
+    assert fleet.asked.count("start worker1") == 2
+    what = [each["what"] for each in EventLog(tmp_path / EVENTS).news()]
+    assert "lost" in what
+    assert "wanted" not in what
+
+
 def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

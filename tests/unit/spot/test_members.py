@@ -10,38 +10,26 @@ from stash.spot.members import FleetMember, Members, MemberState
 @pytest.fixture
 def members() -> Members[FleetMember]:
     found: Members[FleetMember] = Members()
-    found.add(FleetMember("worker1", "a", MemberState.ASKED))
+    found.add(FleetMember("worker1", "a"))
     found.add(FleetMember("worker2", "b"))
     return found
 
 
 def test_a_member_trains_has_notice_and_goes_once(members: Members[FleetMember]) -> None:
     assert members.join("worker1", 1.0) is members["worker1"]
-    assert members.notice("worker1", 30.0, 5.0) is members["worker1"]
-    assert (members["worker1"].state, members["worker1"].deadline) == (MemberState.LEAVING, 35.0)
-    assert members.notice("worker1", 10.0, 6.0) is None
+    assert members.notice("worker1", 5.0) is members["worker1"]
+    assert members["worker1"].state is MemberState.LEAVING
+    assert members.notice("worker1", 6.0) is None
     assert members.join("worker1", 6.0) is None
-    assert [each.name for each in members.staying] == ["worker2"]
     assert members.there == ("worker1", "worker2")
     assert members.lose("worker1", 7.0) is members["worker1"]
     assert members.lose("worker1", 8.0) is None
     assert (members["worker1"].since, members.there) == (7.0, ("worker2",))
 
 
-def test_a_withdrawn_notice_leads_back_to_where_the_member_was(members: Members[FleetMember]) -> None:
-    assert members.withdraw("worker2", 0.0) is None
-    members.notice("worker2", 30.0, 1.0)
-    members.withdraw("worker2", 2.0)
-    assert (members["worker2"].state, members["worker2"].deadline) == (MemberState.STARTING, None)
-    members.join("worker2", 3.0)
-    members.notice("worker2", 30.0, 4.0)
-    members.withdraw("worker2", 5.0)
-    assert members["worker2"].state is MemberState.TRAINING
-
-
 def test_events_of_strangers_change_nothing(members: Members[FleetMember]) -> None:
     assert members.join("worker9", 1.0) is None
-    assert members.notice("worker9", 1.0, 1.0) is None
+    assert members.notice("worker9", 1.0) is None
     assert members.finish("worker9", 1.0) is None
     assert set(members) == {"worker1", "worker2"}
 
@@ -61,6 +49,6 @@ def test_those_that_train_are_called_by_name_or_by_type(members: Members[FleetMe
         members.join(name, 1.0)
     members.add(FleetMember("worker3", "a"))
     members.join("worker3", 1.0)
-    members.notice("worker3", 1.0, 1.0)
+    members.notice("worker3", 1.0)
     assert members.called("a") == ["worker1", "worker3"]
     assert members.called("worker2") == ["worker2"]

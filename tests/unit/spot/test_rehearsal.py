@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spot_fleets import plan
+from fleet_pools import dated_plan as plan
 
 from stash.core.errors import JobError, UserError
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, emulated_links, least_slower
+from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, least_slower
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.records.fleets import FleetPlan, FleetPool
 from stash.spot.records.runs import SpotEvent, SpotLog
@@ -224,12 +224,3 @@ def test_it_is_played_no_slower_than_this_machine_needs() -> None:
     assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5  # 0.64 s of computing have to fit twice
     with pytest.raises(UserError, match="smaller model or batch"):
         least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)
-
-
-def test_links_of_a_script_are_no_slower_than_this_machine_needs() -> None:
-    assert emulated_links(POOL, 1, None).slower == 1
-    found = emulated_links(POOL, 4, None)  # 400 MB/s are too much to move
-    assert (found.slower, found.node_rate, found.head_rate) == (5, 20e6, 80e6)
-    assert emulated_links(POOL, 4, 2.5).node_rate == 40e6
-    with pytest.raises(UserError, match="give --time-scale 5e\\+03 at most"):
-        emulated_links(POOL, 4, 6000)

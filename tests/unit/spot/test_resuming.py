@@ -114,17 +114,6 @@ def test_what_was_saved_is_where_the_next_one_begins(tmp_path: Path) -> None:
     torch.testing.assert_close(other.state_dict(), model.state_dict())
 
 
-def test_who_starts_the_script_may_say_how_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STASH_SPOT_CHECKPOINT_SECONDS", "7.5")
-    now = [0.0]
-    model, _ = _parts()
-    kept = stash.spot.checkpoint(tmp_path, clock=lambda: now[0], model=model)
-    now[0] = 7.4
-    assert not kept.step()
-    now[0] = 7.6
-    assert kept.step()
-
-
 def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
     now = [0.0]
     model, _ = _parts()

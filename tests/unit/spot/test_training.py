@@ -311,16 +311,6 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
     assert coordinator.books().out == 0
 
 
-def test_who_is_told_that_it_stays_after_all_goes_on() -> None:
-    now = [0.0]
-    coordinator = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
-    coordinator.join("a", 8)
-    coordinator.leaving("a", 20.0)
-    coordinator.staying("a")
-    now[0] = 30.0
-    assert coordinator.next_lease("a", None) is not None
-
-
 def _desk(*workers: str) -> Coordinator:
     coordinator = Coordinator(1, 0, 8, KEYS.leases)
     for worker in workers:

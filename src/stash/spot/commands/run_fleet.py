@@ -1,58 +1,137 @@
-"""``stash spot run`` and ``stash spot guard``: trains as a plan says, or rehearses that here with revocations."""
+"""``stash spot run`` and ``stash spot guard``: rehearses a plan here with revocations, or prints what rents it."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
-from stash.core.printable import print_note, printable_line
-from stash.spot.commands.rented_fleet import RunOptions, run_rented
-from stash.spot.commands.spot_options import EVERY_SECONDS, checkpoint_interval
-from stash.ui.options import Options, argument, option
+from stash.core.printable import print_note, printable, printable_line
+from stash.ui.options import Options, argument, declarations, json_flag, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from stash.lab.testbed.revoke import Revocation
-    from stash.measure.host.notices import NoticeWatch
-    from stash.spot.emulate.build_rehearsal import EmulatedLinks, RehearsedFleet
+    from stash.spot.emulate.build_rehearsal import RehearsedFleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.records.fleets import FleetPlan
     from stash.spot.records.runs import SpotEvent
-    from stash.spot.sync.agents import SyncOrders
-    from stash.spot.sync.rehearse_sync import SyncRehearsal
     from stash.spot.train.run_orders import TrainingOrders
 
 _SECONDS = 60.0
 """How long a rehearsal trains, unless that is given."""
+_EVERY_SECONDS = 20.0
+"""Between checkpoints, likewise."""
+RunPlace = Literal["cloud", "testbed", "local"]
+RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
+_RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on testbed, --on local)"
 
 
-def run(options: RunOptions, context: typer.Context) -> None:
-    """Train a plan's fleet on rented machines; or rehearse it on emulated hosts, and take some away.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
+    """One call of ``stash spot run``."""
 
-    stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-dollars 25
+    plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
+    job: str = argument("FILE.py:JOB", "The stash.spot.Job.")
+    on: RunPlace = option(
+        "PLACE",
+        "local (this machine), testbed (emulated hosts; needs root), or cloud: print a SkyPilot script that rents.",
+        parsers.one_of(RUN_PLACES),
+        default="cloud",
+    )
+    infra: str | None = option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
+    checkpoint_url: str | None = option(
+        "URL", "A bucket for checkpoints; else they stay on the server's disk.", panel=_RENTED
+    )
+    revoke: tuple[str, ...] = option(
+        "WHO@TIME",
+        "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable.",
+        panel=_HERE,
+        many=True,
+    )
+    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.duration, panel=_HERE)
+    loss: float | None = option(
+        "LOSS", "Stop when the running mean of the loss is there.", parsers.number, panel=_HERE
+    )
+    staleness: int | None = option(
+        "S", "Updates that a worker may be ahead; else any number.", parsers.whole(0), panel=_HERE
+    )
+    time_scale: float | None = option(
+        "F", "How much slower to emulate; else as this machine needs it.", parsers.number, panel=_HERE
+    )
+    checkpoint_dir: Path | None = option(
+        "FOLDER", "Where servers save, and resume from; else from the start.", Path, panel=_HERE
+    )
+    checkpoint_every: float | None = option("TIME", "Between checkpoints; else 20s.", parsers.duration, panel=_HERE)
+    output: Path | None = option("FILE", "Where the log goes.", Path, "--output", "-o", panel=_HERE)
+    json: bool = json_flag(panel=_HERE)
+
+    def check(self) -> None:
+        if self.time_scale is not None and self.on == "local":
+            raise UserError("--time-scale is of emulated hosts; add --on testbed")
+        if self.on != "cloud":
+            self._refuse(
+                f"is of machines to rent, and --on {self.on} rents none; leave it out", "infra", "checkpoint_url"
+            )
+            return
+        self._refuse(
+            "is of training here; add --on testbed or --on local",
+            *("revoke", "seconds", "loss", "staleness", "time_scale", "checkpoint_dir", "checkpoint_every"),
+            *("output", "json"),
+        )
+
+    def _refuse(self, why: str, *names: str) -> None:
+        given = self.given(*names)
+        if given:
+            raise UserError(f"{given[0]} {why}")
+
+    def retyped(self, *names: str) -> list[str]:
+        """Words that give these options again, as they were typed."""
+        known = {name: declared.name(name) for name, declared in declarations(RunOptions).items()}
+        return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
+
+
+def run(options: RunOptions) -> None:
+    """Train a plan's fleet here, taking machines away; or print the script that rents its machines with SkyPilot.
 
     stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
 
-    stash spot run job.plan.json --on local --revoke worker2@40s --sync train.py --epochs 3
-
-    stash spot run job.plan.json --infra aws/us-east-1 --checkpoint-url s3://mine/run1 --sync train.py --epochs 3
+    stash spot run job.plan.json job.py:job --infra aws/us-east-1 > rent.sh
     """
     if options.on == "cloud":
-        run_rented(options, context.obj if options.sync else ())
-    elif options.sync:
-        _rehearse_script(options, context.obj)
+        _print_rent_script(options)
     else:
         _rehearse(options)
+
+
+def _print_rent_script(options: RunOptions) -> None:
+    from datetime import date
+
+    from stash import catalog
+    from stash.core.secrets import masked_text
+    from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
+    from stash.spot.spot_files import read_plan
+
+    if options.infra is None:
+        raise UserError(
+            "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to train here, "
+            "add --on testbed or --on local"
+        )
+    plan, work = read_plan(options.plan), Path.cwd().resolve()
+    check_prices(plan, date.today())
+    place = rented_place(plan, options.infra, options.checkpoint_url, catalog.load())
+    script = rent_script(plan, place, job_in(work, options.job), work)
+    print(printable(masked_text(script)), end="")
+    print_note("Nothing was rented. Save this script, read it, and run it with sh.", True)
 
 
 def _rehearse(options: RunOptions) -> None:
@@ -67,7 +146,7 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.train.actors import require_ray
 
     job, kept, json = options.job, options.checkpoint_dir, options.json
-    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or EVERY_SECONDS
+    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or _EVERY_SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
@@ -136,11 +215,11 @@ def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, bound: int | None, json
         print_note(f"Predicted: {speed * slow:.3g} updates/s{played}.", json)
 
 
-def _event_printer(json: bool, began: float | None = None) -> Callable[[SpotEvent], None]:
-    """Prints events as they happen, timed from the one that says that training ``began`` unless that is known."""
+def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
+    """Prints events as they happen, timed from the one that says that training ``began``."""
     from stash.spot.pages.run_report import line
 
-    zero = [] if began is None else [began]
+    zero: list[float] = []
 
     def print_event(event: SpotEvent) -> None:
         if event.what == "began" and event.at is not None:
@@ -178,113 +257,9 @@ def _keep(
     print_note(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
 
 
-def _rehearse_script(options: RunOptions, script: Sequence[str]) -> None:
-    """Rehearse, print what happens, and show what it cost; raises JobError if the script fails."""
-    from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
-    from stash.lab.testbed.revoke import moments, parse_revocation
-    from stash.spot.emulate.build_rehearsal import emulated_links, machines
-    from stash.spot.emulate.hosts import EmulatedHosts, ThisMachine
-    from stash.spot.spot_files import read_plan
-    from stash.spot.sync.agents import SyncOrders, TorchrunAgents
-    from stash.spot.sync.rehearse_sync import Listeners, SyncRehearsal
-
-    require_linux("stash spot run --sync")
-    on, least, kept, json = options.on, options.min_nodes, options.checkpoint_dir, options.json
-    revocations = [parse_revocation(text) for text in options.revoke]
-    if not Path(script[0]).is_file():
-        raise UserError(f"there is no script {script[0]}; after --sync comes a Python file, then its arguments")
-    chosen = read_plan(options.plan)
-    types = {f"worker{number}": each.name for number, each in enumerate(machines(chosen), start=1)}
-    spares = _taken(types, revocations)
-    _check_nodes(len(types), least, 0 if on == "local" else 1 + spares)
-    _check_names(revocations, [*types, *sorted(set(types.values()))])
-    links = None if on == "local" else emulated_links(chosen.pool, len(types), options.time_scale)
-    interval, why = checkpoint_interval(chosen, options.checkpoint_every)
-
-    def print_line(name: str, text: str) -> None:
-        print(printable_line(f"{name} | {text}"), file=sys.stderr if json else sys.stdout, flush=True)
-
-    with tempfile.TemporaryDirectory(prefix="stash-sync-") as folder, interrupted_by(*REQUESTS):
-        place = (kept or Path(folder) / "checkpoints").resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        # Each loss may break the script of those that stay, and break it once more while it starts again.
-        orders = SyncOrders(tuple(script), tuple(types), least, 2 * spares, place, interval)
-        _print_script(orders, why, links, chosen, json)
-        hosts: ThisMachine | EmulatedHosts = ThisMachine(Path(folder))
-        if links is not None:
-            hosts = EmulatedHosts(orders.nodes, spares, links.node_rate, links.head_rate)
-        agents = TorchrunAgents(orders, Path(folder), hosts)
-        listeners = Listeners(_event_printer(json, 0.0), print_line)
-        rehearsal = SyncRehearsal(orders, agents, types, moments(revocations), listeners)
-        try:
-            rehearsal.run(options.seconds or _SECONDS)
-        finally:
-            _show(rehearsal, orders, options, why)
-    if kept is not None:
-        print_note(f"The checkpoints are in {shlex.quote(str(kept))}; run it again to train on.", json)
-
-
-def _check_nodes(nodes: int, least: int, others: int) -> None:
-    """``others``: hosts besides those of the nodes."""
-    from stash.lab.testbed.topology import MAX_NODES
-
-    most = MAX_NODES - others
-    if nodes > most:
-        raise UserError(f"the plan has {nodes} workers; this machine plays {most} at most")
-    if least > nodes:
-        raise UserError(f"--min-nodes {least}: the plan has {nodes} workers; ask for no more than that")
-
-
 def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
     """Nodes that are taken away, as many as there are successors; ``types`` by their names."""
     return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
-
-
-def _print_script(orders: SyncOrders, why: str, links: EmulatedLinks | None, plan: FleetPlan, json: bool) -> None:
-    from stash.core.units import format_bytes, format_seconds
-    from stash.spot.sync.agents import SETTINGS, torchrun
-
-    variables = " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-    words = shlex.join(torchrun(orders, "HEAD:PORT", "ID"))
-    print_note(f"Each node: {variables} stash spot guard CHECKPOINTS -- torchrun {words}", json)
-    print_note(
-        f"A checkpoint every {format_seconds(orders.every)}, {why}; one more at a notice, if there is time.", json
-    )
-    if links is None:
-        print_note("Every node is one process here; links are not shaped, so no speed is predicted.", json)
-        return
-    rate, planned = format_bytes(links.node_rate), format_bytes(plan.pool.worker_bytes_per_second)
-    slow = f", {links.slower:g} times slower than the plan's {planned}/s" if links.slower != 1 else ", as planned"
-    print_note(f"Every node is an emulated host, its link {rate}/s each way{slow}.", json)
-    print_note("The script computes as fast as this machine does, so no speed is predicted.", json)
-
-
-def _show(rehearsal: SyncRehearsal, orders: SyncOrders, options: RunOptions, why: str) -> None:
-    """Also of a rehearsal that was interrupted."""
-    from stash.core.version import __version__
-    from stash.report.output import printed
-    from stash.spot.pages.run_report import document_of_setbacks, page_of_setbacks
-    from stash.spot.records.runs import SyncLog
-
-    began, ended = rehearsal.began, rehearsal.ended
-    log = SyncLog(
-        stash_version=__version__,
-        plan=str(options.plan),
-        script=orders.script,
-        on=options.on,
-        nodes=len(orders.nodes),
-        least=orders.least,
-        checkpoint_seconds=orders.every,
-        checkpoint_why=why,
-        reason=rehearsal.reason,
-        seconds=None if began is None or ended is None else ended - began,
-        restarts=rehearsal.restarts,
-        setbacks=rehearsal.setbacks,
-        events=tuple(rehearsal.events),
-    )
-    if not options.json:
-        print()
-    printed(document_of_setbacks(log) if options.json else page_of_setbacks(log))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +269,6 @@ class GuardOptions(Options):
     folder: Path = argument("FOLDER", "Of the script's checkpoints; all nodes must see it.", Path)
     command: tuple[str, ...] = argument("-- COMMAND", "torchrun with all it takes.", many=True)
     grace: float = option("TIME", "What a SIGTERM leaves until the kill.", parsers.duration, default="30s")
-    head: str | None = option("HOST:PORT", "Where a rented gang meets; needs --name and $STASH_RUN_TOKEN.")
-    name: str | None = option("NAME", "What this node is called there.")
 
 
 def guard(options: GuardOptions) -> None:
@@ -307,33 +280,13 @@ def guard(options: GuardOptions) -> None:
     """
     from stash.core.interrupts import require_linux
     from stash.measure.host.notices import NoticeWatch, services
-    from stash.spot.rented.notice_guard import NodeGuard
+    from stash.spot.sync.notice_guard import NodeGuard
 
     require_linux("stash spot guard")
     place, command = options.folder.resolve(), list(options.command)
     place.mkdir(parents=True, exist_ok=True)
     watch = NoticeWatch(services(Path("/")))
-    if options.head is not None or options.name is not None:
-        raise typer.Exit(_of_gang(command, place, options.grace, options.head, options.name, watch))
     raise typer.Exit(NodeGuard(command, place, options.grace, _say).run(watch))
-
-
-def _of_gang(
-    command: list[str], place: Path, grace: float, head: str | None, name: str | None, watch: NoticeWatch
-) -> int:
-    from stash.core.membership import TOKEN
-    from stash.spot.rented.node_agent import RentedNode
-    from stash.spot.sync.rendezvous import board_at
-
-    token = os.environ.get(TOKEN)
-    if head is None or name is None or not token:
-        raise UserError(f"--head, --name and ${TOKEN} belong together; give all of them, or none")
-    address, _, port = head.rpartition(":")
-    if not address or not port.isdecimal():
-        raise UserError(f"--head {head!r}: write it like 10.0.0.5:29400")
-    with tempfile.TemporaryDirectory(prefix="stash-node-") as notes:
-        node = RentedNode(command, name, place, Path(notes), grace, token, _say)
-        return node.run(watch, lambda: board_at(address, int(port), token))
 
 
 def _say(text: str) -> None:

@@ -183,20 +183,3 @@ def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
     if not len(lives.seconds):
         raise UserError(f"the trace never has a machine for {name}; give another, or rent on demand")
     return law_of(lives)
-
-
-EVERY_SECONDS = 20.0
-"""Between checkpoints, where neither the user nor the plan says."""
-
-
-def checkpoint_interval(plan: FleetPlan, every: float | None) -> tuple[float, str]:
-    """Seconds between checkpoints, and who says so."""
-    if every is not None:
-        return every, "as --checkpoint-every says"
-    risk = plan.risk
-    if risk is not None and risk.checkpoint is not None:
-        return risk.checkpoint.best, f"as the plan's risk says, {risk.checkpoint.how}"
-    return (
-        EVERY_SECONDS,
-        "by default: the plan has no risk of a synchronous job, and --checkpoint-every was not given",
-    )

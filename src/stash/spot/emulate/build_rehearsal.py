@@ -112,36 +112,6 @@ def least_slower(
 
 
 @dataclass(frozen=True)
-class EmulatedLinks:
-    """Links of a fleet whose script is its own: nothing else of it can be slowed, as its steps are not timed."""
-
-    slower: float
-    node_rate: float
-    """Bytes per second of a node's link, each way."""
-    head_rate: float
-    """Of the head's, which only sees to it that nodes meet."""
-
-
-def emulated_links(pool: FleetPool, nodes: int, slower: float | None) -> EmulatedLinks:
-    """The pool's links, ``slower`` times slower, or else so much that this machine moves what all nodes can send.
-
-    The script is taken for the job that the pool is of, so bytes are not scaled. Raises UserError for links that
-    would not keep nodes together.
-    """
-    if slower is None:
-        factors = (each for each in FACTORS if nodes * pool.worker_bytes_per_second / each <= _BYTES_PER_SECOND)
-        slower = next(factors, FACTORS[-1])
-    rate = pool.worker_bytes_per_second / slower
-    if rate < _MIN_RATE:
-        raise UserError(
-            f"a link of the plan's {format_bytes(pool.worker_bytes_per_second)}/s, {slower:g} times slower, would "
-            f"carry {format_bytes(rate)}/s, less than what keeps machines together; give --time-scale "
-            f"{pool.worker_bytes_per_second / _MIN_RATE:.3g} at most, or --on local"
-        )
-    return EmulatedLinks(slower, rate, pool.server.bytes_per_second / slower)
-
-
-@dataclass(frozen=True)
 class RehearsedFleet:
     """Who plays, and what is emulated: nothing where links cannot be shaped."""
 

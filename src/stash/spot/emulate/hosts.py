@@ -51,9 +51,6 @@ class ThisMachine:
     def address(self, name: str) -> str:
         return "127.0.0.1"
 
-    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        return (), {}
-
     def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
         self._started.append(Started(command, 0, {**os.environ, **variables}, None))
         return self._started[-1]
@@ -71,14 +68,10 @@ class ThisMachine:
 class EmulatedHosts:
     """A host for the head and for every member, and spare ones for successors."""
 
-    def __init__(
-        self, names: Sequence[str], spares: int, rate: float | None = None, head_rate: float | None = None
-    ) -> None:
-        """``rate``: bytes per second of a member's link, each way; ``None``: it is shaped later, or not at all."""
+    def __init__(self, names: Sequence[str], spares: int) -> None:
         self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
         self._free = list(range(len(self._hosts), len(self._hosts) + spares))
-        head = None if head_rate is None else {0: {"network": head_rate}}
-        self.bed = Testbed(len(self._hosts) + spares, network=rate, overrides=head, verify=False)
+        self.bed = Testbed(len(self._hosts) + spares, verify=False)
 
     def start(self) -> None:
         """Get ready; raises StashError."""
@@ -99,10 +92,6 @@ class EmulatedHosts:
     def shape(self, name: str, rate: float) -> None:
         """Let the link of a member's host carry so many bytes per second, each way."""
         self.bed.set_network(self.number(name), rate)
-
-    def enter(self, name: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """What stands before a command that is to run there, and its variables."""
-        return self.bed.command((), self.number(name)), self.bed.environment(self.number(name))
 
     def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
         """Start a command there; its output is kept."""

@@ -1,4 +1,4 @@
-"""A training that was lived through, and a synchronous rehearsal, as pages and as JSON.
+"""A training that was lived through, as a page and as JSON.
 
 Its time line, how fast each fleet was, who was taken away, who took over, and what that cost.
 """
@@ -12,7 +12,7 @@ from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.pages.run_timeline import iterations, losses, presence
-from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover, SyncLog, SyncSetback
+from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -131,17 +131,12 @@ _TEXTS = {
     "server joined": "{who} joined",
     "began": "training began",
     "notice": "{who} has notice that it will be gone in {seconds:g} s",
-    "saved": "a checkpoint is whole, {seconds:.1f} s after {who} had notice",
-    "not saved": "{who} ends without a checkpoint",
     "wanted": "{who}{type} is launched for {instead_of}",
     "left": "{who} left, with nothing lost",
     "lost": "{who} is gone; {leases} given out again",
     "server lost": "{who} is gone",
     "not finite": "{who} computed gradients that are not finite on {samples}; they are refused, and others try",
     "dismissed": "{who} gets no more leases: another worker trained on the samples on which it failed",
-    "formed": "the script is started on {who}",
-    "vanished": "{who} is gone",
-    "restarted": "torchrun put no group together in {seconds:.0f} s: all nodes are started again",
     "rolled back": "{who} goes on from its last checkpoint: {samples} to train on again",
 }
 
@@ -162,48 +157,3 @@ def _rates(log: SpotLog) -> dict[str, float | None]:
         "updates_per_second": made / seconds if seconds > 0 else None,
         "predicted_updates_per_second": sum(known) / seconds if whole else None,
     }
-
-
-# A synchronous rehearsal: who was taken away, and what that cost the group.
-
-
-def page_of_setbacks(log: SyncLog) -> Page:
-    """What there is to say afterwards."""
-    sums = []
-    if log.setbacks:
-        lost = sum(each.lost_seconds for each in log.setbacks)
-        sums.append(
-            f"{counted(len(log.setbacks), 'node')} taken away: {format_seconds(lost)} of training were done again; "
-            "started, whole: until the script was started on a group without it, and on a whole one"
-        )
-    if log.restarts:
-        sums.append(
-            f"all were started again {counted(log.restarts, 'time')}: torchrun had not put the group together"
-        )
-    lasted = "never trained all together" if log.seconds is None else format_seconds(log.seconds)
-    place = _PLACES.get(log.on, "this machine")
-    head = ("at", "notice", "redone", "started", "whole", "by", "at its notice")
-    rows = tuple(map(_setback, log.setbacks))
-    return Page(
-        title=f"{counted(log.nodes, 'node')} under torchrun on {place}, {lasted}: {log.reason}",
-        verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        grids=(Grid("", head, rows, frozenset({0, 6, 7}), first="gone", prose=True),) if rows else (),
-    )
-
-
-def _setback(found: SyncSetback) -> tuple[str, ...]:
-    notice, saved, checkpoint = "none" if found.notice is None else format_seconds(found.notice), found.checkpoint, ""
-    if saved is not None:
-        took = saved.seconds
-        checkpoint = f"no checkpoint: {saved.why}" if took is None else f"a checkpoint in {format_seconds(took)}"
-    again, whole = ("not yet" if each is None else format_seconds(each)
-                    for each in (found.again_seconds, found.whole_seconds))  # fmt: skip
-    return (
-        found.gone, format_seconds(found.at), notice, format_seconds(found.lost_seconds), again, whole,
-        found.successor or "none", checkpoint,
-    )  # fmt: skip
-
-
-def document_of_setbacks(log: SyncLog) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    return {"schema": SCHEMA, **log.model_dump()}

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 from scipy.integrate import simpson
 from scipy.optimize import brentq
 from scipy.special import chdtrc, gamma
 
 from stash.core.units import MONTH_HOURS
-from stash.predict.draws import Array
+from stash.predict.draws import Array, Bools
 from stash.spot.records.risks import InterruptionBand, LawName
 
 HOUR = 3600.0
@@ -36,7 +35,6 @@ _STEEPEST = 100.0
 """Shape of a Weibull law: all lives within a few per cent of each other."""
 _NEGLIGIBLE = 1e-9
 _STEPS = 40_001
-Bools = npt.NDArray[np.bool_]
 
 
 class LifeLaw(Protocol):

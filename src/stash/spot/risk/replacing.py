@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stash.predict.draws import Array
+from stash.predict.draws import Array, Bools
 from stash.spot.choose.fleet_costs import FleetWish, all_fleets
-from stash.spot.risk.lifetimes import NEVER, Bools, LifeLaw
+from stash.spot.risk.lifetimes import NEVER, LifeLaw
 
 _MAX_MARKS = 4_000_000
 """Joins and revocations held at once: some 100 MB."""

@@ -1,14 +1,12 @@
 """A checkpoint that is wanted at once: who gets a notice asks for it, who saves answers, through two small files.
 
-Both lie in the checkpoints' folder, which all nodes see, or on each node's own disk, and who runs next to the script
-keeps them alike (``$STASH_SPOT_NOTES``). A request is a word of its own and the answer repeats it, so
+Both lie in the checkpoints' folder, which all nodes see. A request is a word of its own and the answer repeats it, so
 that no two clocks are compared. Knows nothing of what is saved; must stay light, it runs while training does.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -19,10 +17,6 @@ from stash.core.files import write_whole
 
 FOLDER = "STASH_SPOT_CHECKPOINTS"
 """Variable that says where checkpoints are, if the script does not."""
-EVERY = "STASH_SPOT_CHECKPOINT_SECONDS"
-"""Variable that says how often to save, if the script does not: what a plan's risk came to."""
-NOTES = "STASH_SPOT_NOTES"
-"""Variable that says where the two files are, if not among the checkpoints: a bucket is slow to look at."""
 _ASKED, _SAVED = "wanted", "saved.json"
 SHUTDOWN_SECONDS = 2.0
 """Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
@@ -35,11 +29,6 @@ class SavedNote(NamedTuple):
     """Of the request that it answers; ``None`` if there had been none."""
     seconds: float
     """That saving took."""
-
-
-def notes(folder: Path) -> Path:
-    """The folder of the two files, where checkpoints are in ``folder``."""
-    return Path(os.environ.get(NOTES) or folder)
 
 
 def listen(folder: Path) -> None:

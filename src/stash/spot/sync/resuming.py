@@ -101,10 +101,9 @@ class ResumedTraining:
         self._saves = os.environ.get("RANK", "0") == "0"
         self._last = self._looked = clock()
         self._answered: str | None = None
-        self._notes = checkpoint_request.notes(folder)
         if self._saves:
-            checkpoint_request.listen(self._notes)
-            last = checkpoint_request.last_saved(self._notes)
+            checkpoint_request.listen(self._folder)
+            last = checkpoint_request.last_saved(self._folder)
             self._answered = last.word if last is not None else None
         self.state: dict[str, Any] = {}
         """Where the script was when the newest checkpoint was saved; empty if it begins from nothing."""
@@ -121,7 +120,7 @@ class ResumedTraining:
             if now - self._looked < _LOOK:
                 return False
             self._looked = now
-            if checkpoint_request.asked(self._notes) in (None, self._answered):
+            if checkpoint_request.asked(self._folder) in (None, self._answered):
                 return False  # no new request for a checkpoint
         self.save(**state)
         return True
@@ -130,12 +129,12 @@ class ResumedTraining:
         """Save now, on rank 0; raises OSError."""
         if not self._saves:
             return
-        began, word = self._clock(), checkpoint_request.asked(self._notes)
+        began, word = self._clock(), checkpoint_request.asked(self._folder)
         content = io.BytesIO()
         torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
         saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
         self._last, self._answered = self._clock(), word
-        checkpoint_request.saved(self._notes, checkpoint_request.SavedNote(word, self._last - began))
+        checkpoint_request.saved(self._folder, checkpoint_request.SavedNote(word, self._last - began))
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
@@ -158,7 +157,7 @@ class ResumedTraining:
 def checkpoint(
     folder: str | Path | None = None,
     *,
-    every: float | None = None,
+    every: float = _EVERY,
     clock: Callable[[], float] = time.monotonic,
     **parts: HasState,
 ) -> ResumedTraining:
@@ -167,13 +166,10 @@ def checkpoint(
     ``kept = stash.spot.checkpoint("kept", model=model, optimizer=optimizer, every=60)``, once everything is made and
     on its device; ``kept.state.get("step", 0)`` is where to go on, ``kept.step(step=step)`` goes at the end of each
     step. ``folder`` must be one that whoever goes on can reach; without it, ``$STASH_SPOT_CHECKPOINTS`` or
-    ``checkpoints``. Without ``every``, ``$STASH_SPOT_CHECKPOINT_SECONDS`` or 60. ``stash spot run --sync`` sets both.
-    Raises UserError for a checkpoint that cannot be used.
+    ``checkpoints``; ``stash spot guard`` sets the variable. Raises UserError for a checkpoint that cannot be used.
     """
     if not parts:
         raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
-    if every is None:
-        every = float(os.environ.get(checkpoint_request.EVERY, _EVERY))
     if not every > 0:
         raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
     place = Path(folder or os.environ.get(checkpoint_request.FOLDER, "checkpoints"))

@@ -182,13 +182,6 @@ class Coordinator:
                 self._workers[worker].leaves = self._clock() + seconds
                 self._changed.notify_all()
 
-    def staying(self, worker: str) -> None:
-        """Record that it does not leave after all."""
-        with self._changed:
-            if worker in self._workers:
-                self._workers[worker].leaves = None
-                self._changed.notify_all()
-
     def gone(self, worker: str) -> int:
         """A worker is gone; how many leases it left to others."""
         with self._changed:

@@ -143,7 +143,10 @@ class TrainingHead:
         if isinstance(answer, Exception):
             self._workers.lose(name, time.monotonic())
             self._emit("lost", name, leases=self._fleet.ask("gone", name))
-            self._replace(self._workers[name])
+            if self._orders.replace or self._stop:
+                self._replace(self._workers[name])
+            else:  # whoever rents the machine may get another, which has the same name
+                self._start_worker(self._workers[name].place)
         else:
             self._workers.finish(name, time.monotonic())
             self._emit("left", name, updates=answer)
@@ -153,16 +156,10 @@ class TrainingHead:
         if wish["do"] == "stop":
             self._stop = True
         elif wish["do"] == "notice" and who in there:
-            self._workers.notice(who, wish["seconds"], time.monotonic())
+            self._workers.notice(who, time.monotonic())
             self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._replace(self._workers[who])
-        elif wish["do"] == "withdrawn" and who in there:
-            self._workers.withdraw(who, time.monotonic())
-            self._emit("withdrawn", who)
-            self._fleet.ask("staying", who)
-        elif wish["do"] == "worker" and who not in there:  # a machine that was rented meanwhile
-            self._start_worker(WorkerPlace(who, wish["type"], wish["samples"]))
         elif wish["do"] == "vanish" and who in {*there, *self._servers}:
             self._fleet.kill(who)
 

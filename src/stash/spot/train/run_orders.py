@@ -1,13 +1,12 @@
 """What one asynchronous training is asked to do, and what it writes while it does: lines of JSON in a folder.
 
-Whoever starts it (on a testbed, on this machine, later on rented ones) writes orders and appends wishes; the program
+Whoever starts it (on a testbed, on this machine, on rented ones) writes orders and appends wishes; the program
 on the head (``head``) appends what happens. So either may die, and the other still knows. Pure but for the files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,32 +90,3 @@ class EventLog:
         whole = raw[: raw.rfind(b"\n") + 1]
         self._at += len(whole)
         return [json.loads(line) for line in whole.splitlines()]
-
-
-@dataclass
-class FollowedLog:
-    """Such a file of another machine, as something that is started again when it breaks off copies it here.
-
-    The copy is then written from its beginning again, and no line of it is believed to be whole.
-    """
-
-    path: Path
-    _read: int = 0
-    """Lines that were taken."""
-
-    def news(self) -> Iterator[dict[str, Any]]:
-        """The messages since the last call; what ssh or tail have written between them is left out."""
-        try:
-            text = self.path.read_text(errors="replace")
-        except OSError:
-            return
-        messages = []
-        for line in text.split("\n")[:-1]:
-            try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(message, dict) and "what" in message:
-                messages.append(message)
-        yield from messages[self._read :]
-        self._read = max(self._read, len(messages))

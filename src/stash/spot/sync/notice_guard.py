@@ -1,4 +1,4 @@
-"""Runs around torchrun on a rented node of a synchronous job: makes of a notice a checkpoint, then an orderly end.
+"""Runs around torchrun on a node of a synchronous job: makes of a notice a checkpoint, then an orderly end.
 
 Without it, all that a notice changes is that the machine is gone later. What the command is, it does not know, but
 that it ends when it gets SIGTERM.
@@ -18,7 +18,7 @@ from stash.core.interrupts import interrupted_by
 from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
 from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 
-LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 20.0
 """For the command to end when we are interrupted."""
 
@@ -75,36 +75,29 @@ class NodeGuard:
     def run(self, watch: NoticeWatch) -> int:
         """Wait until the command ends; return its exit status, as a shell has it. Raises UserError."""
         with sigterm_as_notice(watch.receive, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
-            process = started(self._command, {FOLDER: str(self._folder)})
+            process = _start(self._command, {FOLDER: str(self._folder)})
             try:
                 while process.poll() is None:
-                    notice = watch.next(LOOK_SECONDS)
+                    notice = watch.next(_LOOK_SECONDS)
                     if notice is not None:
                         self._response.take(notice)
                     if self._response.due():
                         process.terminate()
             finally:
-                end(process)
-        return status(process)
+                _end(process)
+        return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
-def started(
-    command: Sequence[str], variables: Mapping[str, str], errors: int | None = None
-) -> subprocess.Popen[bytes]:
-    """The command, with these variables besides; raises UserError if it cannot be started."""
+def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """The command, with these variables added; raises UserError if it cannot be started."""
     # In a session of its own: a signal to all of our group is a notice, and must not end it at once.
     try:
-        return subprocess.Popen(command, env={**os.environ, **variables}, stderr=errors, start_new_session=True)
+        return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
     except OSError as error:
         raise UserError(f"{command[0]} cannot be started: {error.strerror or error}") from error
 
 
-def status(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a process that has ended, as a shell has it."""
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End a command that still runs: ask it to, then kill it."""
     if process.poll() is None:
         process.terminate()

@@ -1,1 +1,0 @@
-"""Rents a fleet plan, replaces who is taken away, and leaves nothing running."""

@@ -1,1 +1,0 @@
-"""What to rent when machines of a fleet are gone."""

@@ -1,0 +1,331 @@
+"""A fleet plan's machines as SkyPilot tasks, in a shell script for whoever rents them; rents nothing itself.
+
+The servers are one on-demand cluster, which takes itself down when it is idle; each worker is a managed job of one
+node, as one of several restarts whole (skypilot #3907), which SkyPilot starts again when it is taken away. All are
+one Ray, which no process joins without its token; workers reach the head by its private address. Knows SkyPilot's
+keys (docs.skypilot.co, YAML spec).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from stash.catalog.facts import OLD_DAYS, Instance, age
+from stash.catalog.machines import resources, where
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.membership import TOKEN
+from stash.core.units import counted, format_seconds
+from stash.core.version import __version__
+from stash.plan.launch import AUTOSTOP, task_yaml
+from stash.spot.records.fleets import FleetPlan, WorkerType
+from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
+from stash.spot.train.run_orders import RAY_HEAD
+
+KUBERNETES = ("kubernetes", "k8s")
+HERE = "stash-spot"
+"""The folder of a training, in the home of every machine."""
+_PORT = 6379
+"""Of the head's Ray; SkyPilot's own has another (sky_templates/ray/start_cluster)."""
+_SECRETS = ("RAY_AUTH_TOKEN", TOKEN)
+"""Ray's, which it sends in the clear, and the one that servers and workers prove to know."""
+_MOUNTED = "stash-spot-checkpoints"
+_MARGIN = 1.1
+"""Prices move between plan and launch by about that: what is dearer is refused."""
+_SPARE = 8
+"""Servers that one machine may start one after the other: each has a name of its own."""
+_QUIET = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
+"""Ray reports nothing to its makers, and SkyPilot's own Ray keeps its port (sky_templates/ray/start_cluster)."""
+_BUCKET = re.compile(r"(s3|gs|https|r2|cos|oci|nebius|cw|vastdata)://[\w.-]+(/[\w.=+-]+)*/?")
+"""What SkyPilot 0.14.1 mounts (``sky.data.storage``), and a folder in it that a shell reads as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RentedPlace:
+    """Where a plan's machines are to be rented."""
+
+    cloud: str
+    region: str | None
+    """Of all machines: they talk by private addresses. ``None`` on Kubernetes."""
+    instances: Mapping[str, Instance]
+    """Of the types that the catalog knows."""
+    checkpoints: str | None
+    """A bucket; ``None``: the servers' own disk."""
+
+
+def rented_place(plan: FleetPlan, infra: str, checkpoints: str | None, catalog: Catalog) -> RentedPlace:
+    """Raises UserError for an ``infra`` or a bucket that SkyPilot would not take."""
+    if checkpoints is not None and not _BUCKET.fullmatch(checkpoints):
+        raise UserError(
+            f"--checkpoint-url {checkpoints!r}: write it like s3://my-bucket/run1, gs://… or https://… (Azure)"
+        )
+    if plan.pool.server.count > 1 and checkpoints is None:
+        raise UserError(
+            f"{plan.pool.server.count} servers keep their checkpoints where each of them finds those of all; name a "
+            "bucket, like --checkpoint-url s3://my-bucket"
+        )
+    cloud, _, named = infra.partition("/")
+    region: str | None = named
+    if cloud in KUBERNETES:
+        cloud, region = infra, None
+    elif not cloud or not region:
+        raise UserError(
+            f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
+            "region; name it, like --infra aws/us-east-1 (or --infra kubernetes)"
+        )
+    instances: dict[str, Instance] = {}
+    for kind in plan.pool.types:
+        with suppress(UserError):  # SkyPilot may know it all the same
+            instances[kind.name] = catalog.instance(f"{cloud}/{kind.name}")
+    return RentedPlace(cloud=cloud, region=region, instances=instances, checkpoints=checkpoints)
+
+
+def check_prices(plan: FleetPlan, today: date) -> None:
+    """Raise UserError where the plan rents nothing, or its prices are old or unknown."""
+    again = "put today's prices into the pool (with as_of) and run `stash spot plan` again"
+    if plan.chosen is None:
+        raise UserError("the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish")
+    since = age(plan.pool.as_of, today)
+    if since is None or since.is_old:
+        raise UserError(
+            f"the plan's prices are of {plan.pool.as_of}, and after {OLD_DAYS} days they say little about what a "
+            f"machine costs now; {again}"
+        )
+    unknown = [kind.name for kind in _planned_types(plan) if not kind.dollars_per_hour]
+    if not plan.pool.server.dollars_per_hour:
+        unknown.append("the server")
+    if unknown:
+        raise UserError(f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}")
+
+
+def job_in(work: Path, job: str) -> str:
+    """``file.py:name`` from the folder ``work``; raises UserError if it is not there, or cannot be imported."""
+    check_optimizer(load_job(job))
+    path, _, name = job.rpartition(":")
+    inside = Path(path).resolve()
+    if not inside.is_relative_to(work):
+        raise UserError(
+            f"{path} lies outside {work}, the folder that is copied to the machines; start from the job's own, "
+            f"like: cd {inside.parent} && stash spot run … {EXAMPLE}"
+        )
+    return f"{inside.relative_to(work)}:{name}"
+
+
+def rent_script(plan: FleetPlan, place: RentedPlace, job: str, work: Path) -> str:
+    """The shell script that rents the plan's machines and trains ``job``, a file in ``work``; raises UserError."""
+    name = f"stash-{hashlib.sha256(f'{work}/{job}'.encode()).hexdigest()[:6]}"
+    common = _common(place, work)
+    tasks = {"server": _server_task(plan, place, job, common)}
+    for kind in _planned_types(plan):
+        tasks[kind.name] = _worker_task(place, kind, common)
+    files = [f"cat > {name}-{what}.yaml <<'TASK'\n{task_yaml(task)}TASK" for what, task in tasks.items()]
+    secrets = " ".join(_SECRETS)
+    launch = "--yes --detach-run"
+    workers = [
+        f'sky jobs launch {launch} --name {name}-worker{number} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
+        f"--env STASH_WORKER=worker{number} {shlex.quote(f'{name}-{kind.name}.yaml')}"
+        for number, kind in enumerate(_workers(plan), start=1)
+    ]
+    lines = [
+        f"# {name}: {_price(plan)}",
+        "# Run it in the job's folder. Nothing here limits what it costs: end it as the last lines say.",
+        "set -e",
+        *files,
+        f'(umask 077; for NAME in {secrets}; do echo "$NAME=$(openssl rand -hex 32)"; done > {name}.env)',
+        f"sky launch {launch} --cluster {name} --secret-file {name}.env {name}-server.yaml",
+        f"until HEAD=$(ssh {name} cat {HERE}/address); do sleep 5; done",
+        *workers,
+        f"# What happens: ssh {name} tail -n +1 -F {HERE}/events.jsonl",
+        f"# What it left: scp -r {name}:{HERE} .",
+        f"# The end of all: sky jobs cancel --yes --name {name}-workerN, of each, and sky down --yes {name}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _price(plan: FleetPlan) -> str:
+    chosen = plan.chosen
+    assert chosen is not None
+    workers = _workers(plan)
+    hour = _dollars_at_most(plan.pool.server.dollars_per_hour) * plan.pool.server.count
+    hour += sum(_dollars_at_most(kind.dollars_per_hour) for kind in workers)
+    on_demand = sum(kind.fixed for kind in workers)
+    who = [counted(plan.pool.server.count, "server")]
+    if on_demand < len(workers):
+        who.append(counted(len(workers) - on_demand, "spot worker"))
+    if on_demand:
+        who.append(f"{counted(on_demand, 'worker')} on demand")
+    return (
+        f"{listed(who)}, ${hour:.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
+        f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
+    )
+
+
+def _planned_types(plan: FleetPlan) -> list[WorkerType]:
+    workers = {} if plan.chosen is None else plan.chosen.workers
+    return [kind for kind in plan.pool.types if workers.get(kind.name)]
+
+
+def _workers(plan: FleetPlan) -> list[WorkerType]:
+    """The type of each worker, in the plan's order."""
+    kinds = {kind.name: kind for kind in plan.pool.types}
+    assert plan.chosen is not None
+    return [kinds[name] for name, count in plan.chosen.workers.items() for _ in range(count)]
+
+
+def _dollars_at_most(dollars: float) -> float:
+    return math.ceil(round(dollars * _MARGIN * 1e4, 6)) / 1e4  # a rounding error is no cent
+
+
+# Tasks
+
+
+def _common(place: RentedPlace, work: Path) -> dict[str, Any]:
+    """What all tasks share; raises UserError without Ray, whose version all machines get."""
+    try:
+        ray = version("ray")  # Ray refuses to work with unlike ones
+    except PackageNotFoundError:
+        raise UserError(
+            "Ray is not installed here, and all machines get the version that is; install it with: "
+            "pip install 'stash-ddl[spot]'"
+        ) from None
+    needed = ["-r", "requirements.txt"] if (work / "requirements.txt").is_file() else []
+    return {
+        "workdir": ".",
+        "envs": {"RAY_AUTH_MODE": "token"},
+        "secrets": dict.fromkeys(_SECRETS),
+        "setup": shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={ray}", *needed]),
+    }
+
+
+def _server_task(plan: FleetPlan, place: RentedPlace, job: str, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The servers, and the head of the training on the first one."""
+    server = plan.pool.server
+    if server.instance is not None and place.region is not None:
+        machine = {"instance_type": server.instance.partition("+")[0]}
+    else:
+        needs = _server_bytes(plan)
+        memory = {} if needs is None else {"memory": f"{math.ceil(needs / 2**30)}+"}
+        machine = {"cpus": f"{server.cores}+", **memory}
+    rented = {
+        **where(place.cloud, place.region),
+        **machine,
+        "use_spot": False,
+        "max_hourly_cost": _dollars_at_most(server.dollars_per_hour),
+        "autostop": AUTOSTOP,
+    }
+    mounts = {}
+    if place.checkpoints is not None:  # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
+        mounts = {"file_mounts": {f"~/{_MOUNTED}": {"source": _bucket(place.checkpoints)[0], "mode": "MOUNT"}}}
+    return {"num_nodes": server.count, "resources": rented, **common, **mounts, "run": _server_run(plan, place, job)}
+
+
+def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]) -> dict[str, Any]:
+    """One machine of a type, which joins as ``$STASH_WORKER``."""
+    known = place.instances.get(kind.name)
+    if known is not None:
+        rented = resources(known, place.cloud, place.region, spot=not kind.fixed)
+    else:
+        named = "accelerators" if place.region is None else "instance_type"
+        rented = {**where(place.cloud, place.region), named: kind.name, "use_spot": not kind.fixed}
+    start = _ray_start('--address="$STASH_HEAD":' + str(_PORT), '{"\'"$STASH_WORKER"\'": 1}')
+    return {
+        "resources": {**rented, "max_hourly_cost": _dollars_at_most(kind.dollars_per_hour)},
+        **common,
+        "envs": {**common["envs"], "STASH_HEAD": None, "STASH_WORKER": None},
+        "run": start,
+    }
+
+
+def _ray_start(address: str, resources_text: str, *words: str) -> str:
+    """``ray start``, with words that a shell still reads."""
+    return " ".join(["ray start", address, *words, f"--resources '{resources_text}'", *_QUIET, "--block"])
+
+
+def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
+    """On every server; the first one is the head, and gets the orders with its own address in them."""
+    count = plan.pool.server.count
+    names = {f"server{number}": 1 for number in (1, *range(count + 1, count + 1 + _SPARE))}
+    head = _ray_start(f"--head --port={_PORT}", json.dumps({"head": 1, **names}), *RAY_HEAD)
+    other = _ray_start(f'--address="$HEAD":{_PORT}', '{"\'"$SERVER"\'": 1}')
+    folder = HERE if place.checkpoints is None else _mounted_folder(place.checkpoints)
+    orders = {  # as ``spot/train/run_orders.py`` reads them
+        "job": job,
+        "checkpoints": f"HOME_FOLDER/{folder}/checkpoints",
+        "servers": [f"server{number}" for number in range(1, count + 1)],
+        "workers": [
+            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}
+            for number, kind in enumerate(_workers(plan), start=1)
+        ],
+        "loss": plan.loss,
+        "at_once": _senders_at_once(plan),
+        "address": f"HEAD_ADDRESS:{_PORT}",
+        "interface": "HEAD_ADDRESS",
+        "model": f"HOME_FOLDER/{HERE}/model.pt",
+        "replace": False,
+    }
+    return "\n".join(
+        [
+            'HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
+            'if [ "$SKYPILOT_NODE_RANK" != 0 ]; then',
+            '  SERVER="server$((SKYPILOT_NODE_RANK + 1))"',
+            f"  exec {other}",
+            "fi",
+            f"mkdir -p ~/{HERE}/checkpoints",
+            f"rm -f ~/{HERE}/address ~/{HERE}/*.jsonl",
+            f'{head} --node-ip-address="$HEAD" &',
+            "RAY=$!",
+            "trap 'kill $RAY' EXIT",
+            f'until ray health-check --address="$HEAD:{_PORT}"; do kill -0 $RAY && sleep 3 || exit 1; done',
+            f"""sed -e "s/HEAD_ADDRESS/$HEAD/g" -e "s|HOME_FOLDER|$HOME|g" > ~/{HERE}/orders.json <<'ORDERS'""",
+            json.dumps(orders),
+            "ORDERS",
+            f'echo "$HEAD" > ~/{HERE}/address',
+            f"python -m stash.spot.train.head ~/{HERE}",
+        ]
+    )
+
+
+def _senders_at_once(plan: FleetPlan) -> int:
+    """Workers that a server lets send at a time: as fill its link, as far as its memory has buffers for more."""
+    pool, server = plan.pool, plan.pool.server
+    if server.memory_bytes is None or server.needs_bytes is None:
+        return pool.senders
+    spare = (server.memory_bytes - server.needs_bytes) / _two_buffers(plan)
+    return max(1, min(pool.senders, 1 + int(spare)))
+
+
+def _server_bytes(plan: FleetPlan) -> float | None:
+    """Memory that a server's machine has to have; ``None`` if that is unknown."""
+    needs = plan.pool.server.needs_bytes
+    return None if needs is None else needs + (_senders_at_once(plan) - 1) * _two_buffers(plan)
+
+
+def _two_buffers(plan: FleetPlan) -> float:
+    """Bytes that one more sender takes: ``trays_of`` of ``spot/train/server``."""
+    return 2 * plan.pool.exchange_bytes / plan.pool.server.count
+
+
+def _mounted_folder(url: str) -> str:
+    """The folder of a machine's home that is where ``url`` is, below the mounted bucket."""
+    folder = _bucket(url)[1]
+    return f"{_MOUNTED}/{folder}" if folder else _MOUNTED
+
+
+def _bucket(url: str) -> tuple[str, str]:
+    """A bucket, and the folder in it: SkyPilot mounts whole buckets alone (``Storage._validate_source``)."""
+    scheme, _, path = url.partition("://")
+    parts = [part for part in path.split("/") if part]
+    own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
+    return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])

@@ -1,0 +1,106 @@
+"""A node of a gang and its guard, real processes and all: notices, reports to the head, and what the head orders."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from stash.core.errors import UserError
+from stash.measure.host.notices import Notice, NoticeWatch
+from stash.spot.sync.checkpoint_request import asked, listen
+from stash.spot.sync.notice_guard import NodeGuard
+
+SCRIPT = """
+import os, pathlib, sys, time
+from stash.spot.sync.checkpoint_request import SavedNote, asked, saved
+folder = pathlib.Path(os.environ["STASH_SPOT_CHECKPOINTS"])
+(folder / "up").touch()
+while True:
+    if asked(folder) and sys.argv[1] == "saves":
+        saved(folder, SavedNote(asked(folder), 0.0))
+        (folder / "kept").touch()
+    if sys.argv[1].isdigit():
+        sys.exit(int(sys.argv[1]))
+    time.sleep(0.02)
+"""
+
+
+def _guarded(folder: Path, way: str, *notices: Notice, grace: float = 30.0) -> tuple[int, list[str]]:
+    """Its exit status and what was said; notices come once the command is up."""
+    printed: list[str] = []
+    watch = NoticeWatch([])
+
+    def listen() -> None:
+        while not (folder / "up").exists():
+            time.sleep(0.01)
+        for notice in notices:
+            watch.receive(notice)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    code = NodeGuard((sys.executable, "-c", SCRIPT, way), folder, grace, printed.append).run(watch)
+    return code, printed
+
+
+def _revoked(seconds: float | None) -> Notice:
+    return Notice("revoked", time.time(), None if seconds is None else time.time() + seconds, "aws")
+
+
+def test_a_command_without_notice_ends_by_itself(tmp_path: Path) -> None:
+    assert _guarded(tmp_path, "3") == (3, [])
+
+
+def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
+    listen(tmp_path)
+    code, printed = _guarded(tmp_path, "saves", _revoked(60))
+    assert code == 128 + signal.SIGTERM
+    assert (tmp_path / "kept").exists()
+    assert printed[0].startswith("aws: this machine will be gone in")
+    assert printed[1].startswith("a checkpoint is whole after")
+
+
+def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
+    listen(tmp_path)
+    code, printed = _guarded(tmp_path, "deaf", _revoked(None), grace=2.3)
+    assert code == 128 + signal.SIGTERM
+    assert printed[1] == "no checkpoint: none was whole within 0.3 s; ending the command"
+
+
+def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
+    listen(tmp_path)
+    off = Notice("withdrawn", 0.0, None, "aws")
+    risk = Notice("at risk", 0.0, None, "aws rebalance")
+    code, printed = _guarded(tmp_path, "deaf", risk, _revoked(60), off, _revoked(0))
+    assert code == 128 + signal.SIGTERM
+    assert printed[0] == "aws rebalance: this machine may be taken away; it trains on"
+    assert printed[2] == "aws: the notice is withdrawn"
+    assert printed[-1] == "no checkpoint: the notice leaves no time for one; ending the command"
+
+
+def test_sigterm_is_a_notice(tmp_path: Path) -> None:
+    listen(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def send() -> None:
+        while not (tmp_path / "up").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=send, daemon=True).start()
+    code, printed = _guarded(tmp_path, "saves")
+    assert code == 128 + signal.SIGTERM
+    assert printed[0] == "SIGTERM: this machine will be gone in 30 s; asking for a checkpoint"
+    assert printed[1].startswith("a checkpoint is whole")
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert asked(tmp_path) is not None
+
+
+def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
+        NodeGuard(("no-such-program",), tmp_path, 30.0, print).run(NoticeWatch([]))
