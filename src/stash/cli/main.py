@@ -72,8 +72,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("mcp", "mcp_server.command", "mcp", _AROUND,
          "Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output."),
         ("run", "fix.command", "run", _AROUND,
-         "Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and "
-         "workers."),
+         "Run a script with the environment variables and CPU affinity that `stash fix` chose."),
         ("restore", "measure.restore_command", "restore", _AROUND,
          "Put back the files that a profile had replaced when it was killed."),
     )

@@ -258,7 +258,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
         advice=_outside(case, search.of(final.kept), search.worth),
-        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
+        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=masked_text(patch.diff()),
         sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip
 
@@ -302,7 +302,7 @@ def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path
             FILE.save(found, target)
         beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
         if found.patch:
-            write_output(beside, found.patch)
+            write_output(beside, patch.diff())
     except ArtefactError:
         printed(document(found) if options.json else page(found))
         raise
@@ -327,7 +327,7 @@ class StartOptions(RankOptions):
 
 
 def run(options: StartOptions, context: typer.Context) -> None:
-    """Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and workers.
+    """Run a script with the environment variables and CPU affinity that `stash fix` chose.
 
     [bold]Examples[/bold]
 

@@ -91,7 +91,7 @@ def _waterfall(fix: Fix) -> Iterator[Row]:
     if 1e3 * (whole - sum_of_own) >= LEAST:
         parts["only together"] = whole - sum_of_own
     for name, part in (*parts.items(), ("left", fix.after_seconds)):
-        share, series = part / fix.step_seconds, "compute" if name == "left" else "plain"
+        share, series = part / fix.step_seconds, "plain" if name == "left" else "compute"
         yield Row(name, f"{in_ms(part)} ms", share=f"{share:.0%}", fraction=share, series=series)
 
 
@@ -127,7 +127,7 @@ def _way(each: Tried) -> str:
     if each.written == "command":
         return f"on the command line: {each.how}" if each.how.startswith("-") else f"by its setting: {each.how}"
     if each.written == "setting":
-        return f"set from outside: {each.how}"
+        return f"in the environment: {each.how}"
     return f"by hand: {each.how}"
 
 
@@ -162,7 +162,9 @@ def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
         yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
     if any(each.variables or each.cores for each in fix.kept) and record:
         job = " ".join(job_words(fix.command))
-        yield f"`stash run --with {shlex.quote(record)} {job}` sets what is set from outside"
+        named = " ".join(f"{name}={value}" for each in fix.kept for name, value in each.variables.items())
+        settings = f"the environment settings {named}" if named else "the CPU affinity"
+        yield f"to apply {settings}: `stash run --with {shlex.quote(record)} {job}`"
     options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
     if options:
         yield f"add to the script's own options: `{' '.join(options)}`"

@@ -14,6 +14,7 @@ import os
 import subprocess
 import tokenize
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,8 @@ from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, Sourc
 
 _YAML = (".yaml", ".yml")
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
+_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+"""Variables by which git looks at another repository than the folder's."""
 Way = Literal["patch", "command", "setting", "explained"]
 
 
@@ -92,7 +95,7 @@ class Patch:
                 "explained", f"at {where} set {_arguments(change.writes)}: {_NO_PYTHON}", site.file, site.line
             )
         outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
-        more = [*by_words, *filter(None, (change.by_hand, outside and f"and set from outside: {outside}"))]
+        more = [*by_words, *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}"))]
         return Written("patch", "; ".join(more), site.file, site.line)
 
     def _take(self, edits: Sequence[tuple[str, Edit]]) -> bool:
@@ -256,30 +259,43 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
         else:
             ways_back[file] = f"as it was: {_short(str(_copied(Path(file))))}"
     for file, text in after.items():
+        status = os.stat(file)
         write_whole(Path(file), text, mode=None)
+        with suppress(PermissionError):  # who may not give a file away could not have had it from another either
+            os.chown(file, status.st_uid, status.st_gid)
+            os.chmod(file, status.st_mode & 0o7777)
     return [f"Changed {_short(file)}; {back}" for file, back in ways_back.items()]
 
 
 def _in_git(path: Path) -> bool:
     """Whether git has the file as it is."""
     command = ["git", "-C", str(path.parent), "--no-optional-locks", "-c", "core.fsmonitor=false"]
+    if any(name in os.environ for name in _REPOSITORY):  # the next `git` may be typed without them
+        return False
     try:
         known = subprocess.run(
-            [*command, "ls-files", "--error-unmatch", path.name], capture_output=True, timeout=5, check=False
+            [*command, "ls-files", "-v", "--error-unmatch", "--", path.name],
+            capture_output=True,
+            timeout=5,
+            check=False,
         )
         clean = subprocess.run(
             [*command, "diff", "--quiet", "HEAD", "--", path.name], capture_output=True, timeout=5, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return False
-    return known.returncode == 0 and clean.returncode == 0
+    # "H": tracked. What is assumed unchanged or skipped has another letter: git does not look at its content.
+    return known.returncode == 0 and known.stdout.startswith(b"H ") and clean.returncode == 0
 
 
 def _copied(path: Path) -> Path:
     for number in range(1, 1000):
         copy = path.with_name(f"{path.name}.orig" + ("" if number == 1 else f"-{number}"))
         try:
-            write_whole(copy, path.read_bytes(), mode=path.stat().st_mode & 0o777, new=True)
+            status = path.stat()
+            write_whole(copy, path.read_bytes(), mode=status.st_mode & 0o777, new=True)
+            with suppress(PermissionError):
+                os.chown(copy, status.st_uid, status.st_gid)
         except FileExistsError:
             continue
         except OSError as error:

@@ -1,15 +1,18 @@
-"""``stash run``: a script started with what ``stash fix`` found to be set from outside, and no more of Stash."""
+"""``stash run``: a script with the environment and CPU affinity that ``stash fix`` chose."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE, Fix
+from stash.core.printable import printable_line
+from stash.fix.space import SETTABLE
 from stash.measure.launcher.engines import ENGINES
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.process import SITE
@@ -18,9 +21,19 @@ from stash.measure.ranks import RankOptions, cluster
 
 
 def settings(fix: Fix) -> dict[str, str]:
-    """Environment variables that set what is kept and set from outside."""
+    """Environment variables that set what is kept outside the script.
+
+    Raises UserError for any that `stash fix` itself would not write: a record may come from somebody else.
+    """
     found: dict[str, str] = {}
     for each in fix.kept:
+        for name, value in each.variables.items():
+            pattern = SETTABLE.get(name)
+            if pattern is None or not re.fullmatch(pattern, value):
+                raise UserError(
+                    f"the record of {fix.workload} sets {printable_line(f'{name}={value}', 80)}, which `stash fix` "
+                    "never does, so nothing was started: run `stash fix` yourself"
+                )
         found |= each.variables
         if each.cores is not None:
             found[VARIABLE] = json.dumps(each.cores)
@@ -31,7 +44,9 @@ def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], 
     """What is started and with which variables; raises UserError for a record that sets nothing from outside."""
     new = settings(fix)
     if not new:
-        raise UserError(f"nothing of {fix.workload} is set from outside: start it as before, with the patch applied")
+        raise UserError(
+            f"`stash fix` chose no environment variables for {fix.workload}: apply the patch and start it as before"
+        )
     if VARIABLE in new:
         new["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
     if job.kind == "command":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -309,6 +310,12 @@ _NCCL: tuple[tuple[str, str, Mapping[str, str]], ...] = (
      {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}),
 )  # fmt: skip
 """By name, text and variables, as NCCL documents them (docs.nvidia.com, *Environment Variables*)."""
+SETTABLE: Mapping[str, str] = {
+    **dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}"),
+    **{name: re.escape(value) for _, _, variables in _NCCL for name, value in variables.items()},
+    "NCCL_ALGO": "Ring|Tree",
+}
+"""Variables that a change may set, and a pattern of their values: no record sets another."""
 
 
 def _nccl(facts: Facts) -> Proposal:

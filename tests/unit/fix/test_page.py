@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
@@ -29,7 +30,7 @@ KEPT = (
     Tried(
         name="cores=own", knob="cores", text="each rank on cores of its own (0, 1)", effect="none", standing="kept",
         saves=Interval(value=0.006, low=0.0031, high=0.0089), written="setting", how="set it",
-        cores={"ranks": [[0], [1]]}, variables={"A": "1"},
+        cores={"ranks": [[0], [1]]}, variables={"OMP_NUM_THREADS": "1"},
     ),
 )  # fmt: skip
 OTHERS = (
@@ -116,7 +117,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path):
 
 def test_a_record_of_the_first_schema_is_still_read():
     golden = Path(__file__).resolve().parents[2] / "golden" / "schema-1.fix.json"
-    assert FILE.load(golden).kept == KEPT
+    assert FILE.load(golden).kept == (KEPT[0], KEPT[1].model_copy(update={"variables": {"A": "1"}}))
 
 
 def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
@@ -130,7 +131,7 @@ def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
 
 
 def test_what_is_set_from_outside_goes_into_the_environment():
-    assert settings(fix()) == {"A": "1", "STASH_CORES": '{"ranks": [[0], [1]]}'}
+    assert settings(fix()) == {"OMP_NUM_THREADS": "1", "STASH_CORES": '{"ranks": [[0], [1]]}'}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,26 @@ def test_a_record_takes_no_name_that_another_fix_has_taken_meanwhile(
 ):
     monkeypatch.chdir(tmp_path)
     Path("train.fix.json").write_text("theirs")
-    assert _finish(fix(), Patch(), Path("train.fix.json"), FixOptions()) == Path("train-2.fix.json")
+    text = "--- a/train.py\n+API_KEY = 'abcdef'\n"
+    patch = cast(Patch, SimpleNamespace(diff=lambda: text))
+    assert _finish(fix(), patch, Path("train.fix.json"), FixOptions()) == Path("train-2.fix.json")
     assert Path("train.fix.json").read_text() == "theirs"
-    assert Path("train-2.fix.patch").read_text() == fix().patch
+    assert Path("train-2.fix.patch").read_text() == text  # the file is applied: nothing in it is masked
     assert "git apply train-2.fix.patch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("LD_PRELOAD", "/tmp/x.so"), ("PYTHONPATH", "/tmp"), ("OMP_NUM_THREADS", "x")]
+)
+def test_a_record_sets_no_variable_that_fix_does_not(name: str, value: str):
+    planted = KEPT[1].model_copy(update={"variables": {name: value}})
+    with pytest.raises(UserError, match=name):
+        settings(fix(tried=(planted,)))
+
+
+def test_show_names_what_a_record_sets():
+    assert "OMP_NUM_THREADS=1" in render(page(fix(), "x.fix.json"), width=200)
+
+
+def test_what_is_saved_is_coloured_and_what_is_left_is_not():
+    assert [row.series for row in page(fix()).bar] == ["compute", "compute", "compute", "plain"]

@@ -179,11 +179,11 @@ def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
     assert patch.diff() == ""
 
 
-def test_what_else_is_set_from_outside_stands_beside_the_patch(script: Path):
+def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Path):
     both = replace(workers(script), variables={"OMP_NUM_THREADS": "1"})
     patch = Patch()
     found = patch.add(both, None, ())
-    assert (found.way, found.how) == ("patch", "and set from outside: OMP_NUM_THREADS=1")
+    assert (found.way, found.how) == ("patch", "and set in the environment: OMP_NUM_THREADS=1")
     assert "+    num_workers=4," in patch.diff()
 
 
@@ -353,3 +353,32 @@ def test_an_option_that_would_have_to_say_none_is_no_command(script: Path):
     assert (found.way, found.how) == (
         "explained", "at train.py:3 set num_workers=0: no patch does, as None cannot be typed for --ahead",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree", "GIT_DIR"])
+def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
+    script: Path, flag: str, monkeypatch: pytest.MonkeyPatch
+):
+    git = ["git", "-C", str(script.parent), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    if flag == "GIT_DIR":
+        monkeypatch.setenv("GIT_DIR", str(script.parent / ".git"))
+    else:
+        subprocess.run([*git, "update-index", flag, script.name], check=True)
+        script.write_text(script.read_text() + "# a day's work\n")
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    was = script.read_text()
+    apply(patch, patch.sources())
+    assert script.with_name(f"{script.name}.orig").read_text() == was
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_the_owner_stays(script: Path):
+    os.chown(script, 1000, 1000)
+    patch = Patch()
+    patch.add(workers(script), None, ())
+    apply(patch, patch.sources())
+    copy = script.with_name(f"{script.name}.orig")
+    assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
