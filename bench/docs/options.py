@@ -42,6 +42,7 @@ MEANINGS: Mapping[str, str] = {
     "--json": "Print JSON for other programs, instead of text.",
     "--limit": "How many rows are shown.",
     "--loss": "What training has to reach.",
+    "--markdown": "Print Markdown.",
     "--max-dollars": "All of it may cost so much at most; time is --budget.",
     "--max-price": "An hour may cost so much at most.",
     "--min-gpu-memory": "Memory of one GPU at least.",

@@ -54,6 +54,5 @@ def test_it_uses_the_action_with_inputs_that_it_has(workflow: Any) -> None:
     (given,) = (step["with"] for step in steps(workflow) if step.get("uses", "").startswith("stash-ddl/stash@"))
     assert set(given) <= set(action["inputs"])
     assert {name for name, each in action["inputs"].items() if each.get("required")} <= set(given)
-    assert unknown(f"stash check {given['limits']}") == set()
     permissions = next(iter(workflow["jobs"].values()))["permissions"]
     assert permissions["pull-requests"] == "write"

@@ -11,14 +11,21 @@ import ctypes
 import mmap
 import os
 import platform
+from functools import cache
 
 PAGE = mmap.PAGESIZE
 _CACHESTAT = {"x86_64": 451, "aarch64": 451}.get(platform.machine())
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+@cache
+def _load_libc() -> ctypes.CDLL:
+    """The C library, loaded once asked for: readers on other systems import this module for ``PAGE`` alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return libc
 
 
 class _Range(ctypes.Structure):
@@ -36,7 +43,7 @@ def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[i
     """
     if _CACHESTAT is not None and not layered:
         stat, whole = _Stat(), _Range(0, 0)
-        if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0) == 0:
+        if _load_libc().syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0) == 0:
             return int(stat.cached), int(stat.dirty + stat.writeback)
     # To all but owner and writers ``mincore`` calls every page resident (since Linux 5.2).
     owns = os.geteuid() in (0, os.fstat(descriptor).st_uid)
@@ -48,13 +55,13 @@ def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[i
 def _mincore(descriptor: int, size: int) -> tuple[int, int] | None:
     if size == 0:
         return 0, 0
-    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    address = _load_libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
     if address in (None, ctypes.c_void_p(-1).value):
         return None
     pages = -(-size // PAGE)
     vector = (ctypes.c_ubyte * pages)()
-    failed = _libc.mincore(address, size, vector)
-    _libc.munmap(address, size)
+    failed = _load_libc().mincore(address, size, vector)
+    _load_libc().munmap(address, size)
     return None if failed else (sum(byte & 1 for byte in vector), 0)
 
 

@@ -16,7 +16,7 @@ from stash.core.records.profile import Profile
 
 PATH, URL, ADDRESS = "<path>", "<url>", "<address>"
 HOSTNAMES = ("hostname",)
-PATHS = ("path",)
+PATHS = ("path", "left_files")
 SENTENCES = ("price_source", "why", "notes", "fault", "unrecorded")
 COMMANDS = ("command",)
 """Fields that are changed, by the kind of what they hold; any other says nothing of where the run was."""
@@ -67,6 +67,8 @@ def _walked(fields: Any, text: Callable[[str], str]) -> Any:
     for name, value in fields.items():
         if name in PATHS and isinstance(value, str):
             changed[name] = PATH
+        elif name in PATHS and isinstance(value, (list, tuple)):
+            changed[name] = [PATH for _ in value]
         elif name in COMMANDS and value:  # of the program itself its name stays
             changed[name] = [text(PurePath(value[0]).name)]
             for option, sign, argument in (word.rpartition("=") for word in value[1:]):

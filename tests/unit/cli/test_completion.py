@@ -53,7 +53,7 @@ def test_commands_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
 
 
 def test_options_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
-    assert asked(monkeypatch, capsys, "check", "--ma") == ["--max"]
+    assert asked(monkeypatch, capsys, "check", "--ma") == ["--max", "--markdown"]
     assert asked(monkeypatch, capsys, "profile", "--bu") == ["--budget"]
 
 

@@ -160,7 +160,6 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
         ({"max-nodes": "0"}, "--max-nodes 0: it is a whole number from 1 on"),
         ({"max-nodes": "1.5"}, "--max-nodes 1.5: it is a whole number from 1 on"),
         ({"max-price": "20 EUR"}, "--max-price 20 EUR: cannot read the price"),
-        ({"spot": "yes"}, "--spot yes: it is never or allow"),
     ],
 )
 def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], sentence: str) -> None:

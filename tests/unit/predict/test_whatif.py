@@ -297,7 +297,7 @@ def test_other_cpus_are_not_taken_to_train_as_fast():
 
 def test_a_profile_without_the_facts_says_which_command_adds_them():
     bare = gpu_job(workload={"name": "x", "parameter_bytes": 10**8, "loaders": ()})
-    with pytest.raises(UserError, match=r"stash\.watch"):
+    with pytest.raises(UserError, match=r"stash\.loader"):
         what_if(base_of(bare), changes({"workers": "4"}))
     with pytest.raises(UserError, match=r"`stash profile\b.*` records it"):
         what_if(base_of(bare), changes({"bucket": "5"}))

@@ -137,7 +137,7 @@ def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
     run(file, world)
     assert world.most == 4
     assert states(file) == ["done"] * 32
-    assert world.clock - 1_000_000 < 32 * 60 / 2
+    assert world.clock - 1_000_000 < 32 * 60 * 2 / 3  # how long a cell takes is drawn by its words
     assert sum(words[0] == "scancel" for words in world.commands) == 32
 
 
