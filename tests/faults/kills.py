@@ -1,8 +1,10 @@
 """Counts what `docs/reliability.md` promises: ``python -m tests.faults.kills --kills 40 --requests 60``.
 
 Profiles whose job writes over two files of the user's are killed in five ways at spread moments: how many times both
-files are as they were, and after how many seconds. And signals that ask a profile to end are sent at moments spread
-over its start: how many are followed. Prints two tables; exit status 1 unless all were.
+files are as they were, and after how many seconds. ``profile``, ``fix``, ``watch`` and ``characterize`` are killed in
+these ways at random moments, and after the next command nothing may be left: files as they were (not of a run that is
+watched: it is the real one), no process, nothing in shared memory. And signals that ask a profile to end are sent at
+moments spread over its start: how many are followed. Prints three tables; exit status 1 unless all were.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
@@ -37,6 +41,20 @@ _MAX_SECONDS = 60.0
 _SPREAD_OF_KILLS, _SPREAD_OF_REQUESTS = 1.5, 6.0
 """Seconds after the job's first write, and after the start, over which moments are spread."""
 FOREVER = ("--budget", "300", "--noise", "0.05", "--nproc-per-node", "2")
+_RANDOM_SECONDS = 20.0
+"""After a command's start, within which it is killed."""
+STUDY = """
+workloads: [{name: mine, command: [overwrites.py]}]
+targets: [{engine: local}]
+settings: {budget: 60s}
+"""
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "profile": ("profile", *FOREVER, "-o", "run.stash.json", "overwrites.py"),
+    "fix": ("fix", "--budget", "300", "-o", "run.fix.json", "overwrites.py"),
+    "watch": ("watch", "-o", "run.watch.jsonl", "overwrites.py"),
+    "characterize": ("characterize", "study.yaml"),
+}
+SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -83,11 +101,18 @@ def everything(run: Started) -> None:
             process.suspend()
     _kill(processes)
     gone(run)
-    folder = run.log.parent
+    type_next_command(run.log.parent)
+
+
+def type_next_command(folder: Path) -> None:
+    """Any command puts back and sweeps what killed ones left."""
     subprocess.run(
-        [sys.executable, "-m", "stash", "lab", "zoo"], check=True, capture_output=True, cwd=folder / "work",
+        [sys.executable, "-m", "stash", "lab", "zoo"],
+        check=True,
+        capture_output=True,
+        cwd=folder / "work",
         env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder / "other")},
-    )  # fmt: skip
+    )
 
 
 KILLS: dict[str, Callable[[Started], None]] = {
@@ -140,6 +165,45 @@ def killed(kind: str, after: float) -> Outcome:
             run.popen.communicate()
 
 
+def killed_at_random(command: str, kind: str, after: float) -> Outcome:
+    """One command, killed ``after`` so many seconds; seconds until nothing of it was left, its job's end included."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder, work = Path(name), Path(name) / "work"
+        for each in ("work", "tmp"):
+            (folder / each).mkdir()
+        (work / "overwrites.py").write_bytes((SCRIPTS / "overwrites.py").read_bytes())
+        (work / "study.yaml").write_text(STUDY)
+        files = {work / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
+        for path, content in files.items():
+            path.write_bytes(content)
+        before = set(SHARED_MEMORY.iterdir())
+        variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
+        words = ("setsid", sys.executable, "-m", "stash", *COMMANDS[command])
+        run = Started(words, folder / "none", folder / "log", work, variables, own=False)
+        try:
+            time.sleep(after)
+            began = time.monotonic()
+            KILLS[kind](run)
+            if command == "watch":  # its job goes on, and is the user's to end
+                _kill(each for each in run.processes() if each.pid != run.popen.pid)
+            ended = gone(run)
+            type_next_command(folder)
+            kept = command == "watch" or all(_content(path) == content for path, content in files.items())
+            left = {path for path in SHARED_MEMORY.iterdir() if path.name.startswith("stash")} - before
+            if ended and kept and not left:
+                return Outcome(command, time.monotonic() - began)
+            faults = [
+                f"files {'kept' if kept else 'changed'}",
+                *map(str, left),
+                *("processes" for _ in [0] if not ended),
+            ]
+            print(f"{command}, {kind} after {after:.1f} s: {', '.join(faults)}", file=sys.stderr)
+            return Outcome(command, None)
+        finally:
+            run.kill()
+            run.popen.communicate()
+
+
 def _content(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         return path.read_bytes()
@@ -169,7 +233,7 @@ def table(outcomes: list[Outcome], what: str, well: str) -> str:
     for each in outcomes:
         kinds[each.kind].append(each.seconds)
         kinds["all"].append(each.seconds)
-    kinds["all"] = kinds.pop("all")
+    kinds["all"] = kinds.pop("all", [])
     rows = [f"| {what} | times | {well} | median s | longest |", "| --- " * 5 + "|"]
     for kind, seconds in kinds.items():
         known = [each for each in seconds if each is not None]
@@ -182,9 +246,19 @@ def spread(count: int, kinds: list[str], seconds: float) -> list[tuple[str, floa
     return [(kinds[each % len(kinds)], seconds * each / max(count - 1, 1)) for each in range(count)]
 
 
+def draw_kills(count: int) -> list[tuple[str, str, float]]:
+    """Each command as often as the others, in any way at any moment; the same ones every time."""
+    chance = random.Random(0)
+    return [
+        (command, chance.choice(list(KILLS)), chance.uniform(0, _RANDOM_SECONDS))
+        for _, command in zip(range(count), cycle(COMMANDS), strict=False)
+    ]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--random", type=int, default=60, help="kills of four commands at random moments")
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--side-by-side", type=int, default=2, metavar="N")
     options = parser.parse_args()
@@ -194,12 +268,14 @@ def main() -> int:
     with ThreadPoolExecutor(options.side_by_side) as pool:
         restored = list(pool.map(lambda each: killed(*each), kills))
         followed = list(pool.map(lambda each: asked(signal.Signals[each[0]], each[1]), requests))
+    cleaned = [killed_at_random(*each) for each in draw_kills(options.random)]  # one by one: memory is shared
     print(
         table(restored, "killed (`kill -9`)", "files restored"),
+        table(cleaned, "killed in any of these ways", "nothing left"),
         table(followed, "asked to end by", "followed"),
         sep="\n\n",
     )
-    return 1 if any(each.seconds is None for each in restored + followed) else 0
+    return 1 if any(each.seconds is None for each in restored + cleaned + followed) else 0
 
 
 if __name__ == "__main__":
