@@ -28,7 +28,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.membership import TOKEN
 from stash.core.units import counted, format_seconds
-from stash.core.version import __version__
+from stash.core.version import install_requirement
 from stash.plan.launch import AUTOSTOP, task_yaml
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
@@ -197,15 +197,14 @@ def _common(place: RentedPlace, work: Path) -> dict[str, Any]:
         ray = version("ray")  # Ray refuses to work with unlike ones
     except PackageNotFoundError:
         raise UserError(
-            "Ray is not installed here, and all machines get the version that is; install it with: "
-            "pip install 'stash-ddl[spot]'"
+            "Ray is not installed here, and all machines get the version that is; install it with: pip install ray"
         ) from None
     needed = ["-r", "requirements.txt"] if (work / "requirements.txt").is_file() else []
     return {
         "workdir": ".",
         "envs": {"RAY_AUTH_MODE": "token"},
         "secrets": dict.fromkeys(_SECRETS),
-        "setup": shlex.join(["pip", "install", f"stash-ddl[spot]=={__version__}", f"ray=={ray}", *needed]),
+        "setup": shlex.join(["pip", "install", install_requirement("spot"), f"ray=={ray}", *needed]),
     }
 
 

@@ -1,6 +1,6 @@
 """Where anything runs that a study or a rented fleet starts, and what is rented for it: one way for all of it.
 
-Work on this machine, Slurm, other hosts or a cloud is described first, as a ``Submission``: files, a command of this
+Work on this machine, Slurm or a cloud is described first, as a ``Submission``: files, a command of this
 machine that lasts as long as the work does, and the commands that end what was rented. ``JobBackend`` starts and ends
 it and looks after the leases: each is in the journal before a cloud is asked, and over only when the cloud says that
 it is gone. So whatever kills a controller, the next one knows what may still cost money.
@@ -14,9 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stash.core.files import write_whole
 from stash.core.printable import printable_line
-from stash.core.units import format_bytes
 from stash.study.programs import Called, SystemPrograms, exit_code, is_gone
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, StudyEvent, StudyFolder, append
@@ -55,22 +53,16 @@ class Submission:
     """
     lost: str = field(default="", repr=False)
     """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
-    shared: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """What lies in the study's folder for all cells, by a name that says its content."""
 
-    def put(self, folder: StudyFolder, cell: CellFolder) -> None:
+    def put(self, cell: CellFolder) -> None:
         """Write its files where its commands look for them; raises OSError."""
         cell.path.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
             (cell.path / name).write_text(text)
-        for name, content in self.shared.items():
-            if not (folder.path / name).exists():
-                write_whole(folder.path / name, content)
 
     def describe(self) -> str:
         """Everything that is written and run, in order, as one could do it by hand."""
-        parts = [f"# {name}: {format_bytes(len(content))}" for name, content in self.shared.items()]
-        parts += [f"# {name}\n{text.rstrip()}" for name, text in self.files.items()]
+        parts = [f"# {name}\n{text.rstrip()}" for name, text in self.files.items()]
         commands = [self.command, *self.fetch, *self.release]
         return "\n".join([*parts, *(f"$ {shlex.join(words)}" for words in commands)])
 
@@ -142,7 +134,7 @@ class JobBackend:
         cell = self.cell(name)
         for stale in (cell.profile, cell.status, cell.process):  # before the journal says that there is a new try
             stale.unlink(missing_ok=True)
-        submission.put(self.folder, cell)
+        submission.put(cell)
         if submission.lease in self.leases:
             return
         now, lease = self.programs.now(), submission.lease

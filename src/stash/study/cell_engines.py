@@ -1,4 +1,4 @@
-"""The engines of a study: how a cell is done on this machine, its testbed, Slurm, hosts that ssh reaches, or a cloud.
+"""The engines of a study: how a cell is done on this machine, its testbed, Slurm or a cloud.
 
 An engine only describes: the files and commands of a ``Submission``, around one ``stash profile`` with the study's
 settings. It starts nothing and asks no service; ``controller`` does all of them alike.
@@ -20,14 +20,12 @@ import yaml
 from stash.catalog.machines import resources, where
 from stash.core.errors import UserError
 from stash.core.ladder import NAMES
-from stash.core.version import __version__
+from stash.core.version import __version__, install_requirement
 from stash.study.backend import ProgramWords, Submission
 from stash.study.cells import Cell
 from stash.study.emulating import BUCKET_BYTES
-from stash.study.fields import HostsTarget, SkyTarget, SlurmTarget
-from stash.study.study_file import address
+from stash.study.fields import SkyTarget, SlurmTarget
 from stash.study.study_folder import StudyFolder
-from stash.study.wheel import own_wheel
 
 _OURS = (sys.executable, "-m", "stash")
 """This very Stash, wherever this machine's folders are seen."""
@@ -197,65 +195,6 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
     )
 
 
-_SSH_LOST = (
-    r"(?i)connection to \S+ closed|client_loop: send disconnect|connection reset by|timeout, server .{1,80} not resp"
-)
-"""What ``ssh`` prints when a machine goes away in the middle."""
-_PART = """#!/bin/sh
-{head}
-# One node's part: $1 is its number.
-cd {work} || exit
-{setup}{probe}exec 3<&0
-{profile} --node-rank "$1" {job} </dev/null 3<&- &
-profile=$!
-{{ cat; kill -TERM "$profile"; }} <&3 >/dev/null 2>&1 3<&- &
-watch=$!
-exec 3<&-
-wait "$profile"
-code=$?
-kill "$watch" 2>/dev/null
-exit "$code"
-"""
-
-
-def _hosts(cell: Cell, folder: StudyFolder) -> Submission:
-    """``stash profile`` on each of them through ``ssh``, or whatever else reaches them.
-
-    They share the study's folder, as machines behind Slurm do, and need no daemon. The first host is where all meet,
-    and writes the profile. Each node's part ends when its input does, so none outlives the connection behind it.
-    """
-    target, own = cell.place.target, folder.cell(cell.id)
-    if not isinstance(target, HostsTarget):
-        raise UserError(f"{cell.title}: it is no hosts file")
-    hosts = cell.place.hosts[: cell.nodes]
-    port = (
-        20_000 + int(cell.id, 16) % 10_000
-    )  # its own for every cell: one that has just ended may still hold its port
-    stash = ("stash",) if target.setup else _OURS
-    several = ("--nnodes", str(cell.nodes), "--rdzv-endpoint", f"{address(hosts[0])}:{port}")
-    part = _PART.format(
-        head=_head(cell),
-        work=shlex.quote(str(folder.work)),
-        setup=f"{target.setup.rstrip()}\n" if target.setup else "",
-        probe=_probe(cell, shlex.quote(str(folder.probes)), "$(hostname)", stash),
-        profile=_with_probe(cell, (*_profile(cell, own.profile, stash), *several)),
-        job=_job(cell),
-    )
-
-    def reached(number: int, host: str) -> str:
-        """The line of shell that runs a node's part there, one word after the launcher's own, as ``ssh`` takes it."""
-        launcher = (word.replace("{host}", host) for word in shlex.split(target.run))
-        return shlex.join((*launcher, shlex.join(("sh", str(own.path / "cell.sh"), str(number)))))
-
-    return Submission(
-        files={"cell.sh": part},
-        command=(sys.executable, "-m", "stash.study.run_together", *(reached(*each) for each in enumerate(hosts))),
-        lane=cell.place.name,
-        lease=cell.id,
-        lost=_SSH_LOST,
-    )
-
-
 _FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)":29500'
 """Where the nodes meet: the first one's address, which all of them have from SkyPilot."""
 _SKY_LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connection (closed|reset|timed out)"
@@ -287,7 +226,6 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
         release=(("sky", "down", "--yes", cluster),),
         check=("sky", "status", "--refresh", cluster),
         lost=_SKY_LOST,
-        shared={} if target.setup is not None else own_wheel().shared,
     )
 
 
@@ -304,12 +242,7 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
         found["resources"] = {
             **where(cloud, target.region), "accelerators": target.accelerators, "use_spot": target.spot,
         }  # fmt: skip
-    if target.setup is not None:
-        found["setup"] = target.setup
-    else:
-        wheel = own_wheel()
-        found["setup"] = wheel.install(folder.work) if cell.zoo is None else wheel.install(None, extra="zoo")
-        found["file_mounts"] = wheel.mount(folder.path)
+    found["setup"] = _install(cell, folder) if target.setup is None else target.setup
     probe = _probe(cell, '"$HOME"/stash-probes', "machine", ("stash",))
     profile = _with_probe(cell, _profile(cell, "OUTPUT", ("stash",)))
     line = probe + profile.replace("OUTPUT", f'"$HOME/{remote}"')  # nodes after the first write nothing
@@ -319,11 +252,18 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
     return f"{_head(cell)}\n{yaml.safe_dump(found, sort_keys=False, width=4096)}"
 
 
+def _install(cell: Cell, folder: StudyFolder) -> str:
+    """Install this version of Stash beside what the job needs."""
+    if cell.zoo is not None:
+        return shlex.join(("pip", "install", install_requirement("zoo")))
+    needed = ("-r", "requirements.txt") if (folder.work / "requirements.txt").is_file() else ()
+    return shlex.join(("pip", "install", install_requirement(), "torch", *needed))
+
+
 ENGINES: dict[str, Callable[[Cell, StudyFolder], Submission]] = {
     "local": _local,
     "emulated": _emulated,
     "slurm": _slurm,
-    "hosts": _hosts,
     "sky": _sky,
 }
 """By what a study's targets call them."""

@@ -171,7 +171,7 @@ class _Maker:
         content = {
             "stash": self.version,
             "workload": [workload.zoo, words, self.file.script(words)],
-            "where": [target, nodes, data, *self._hosts(place, nodes)],
+            "where": [target, nodes, data],
             "how": settings.model_dump(mode="json", exclude={"start"} if settings.probe else {"start", "probe"}),
             "batch": batch,
             "repeat": repeat,
@@ -193,13 +193,6 @@ class _Maker:
             emulated=bed,
             layers=self.zoo[workload.zoo].layers if workload.zoo else None,
         )
-
-    def _hosts(self, place: StudyPlace, nodes: int) -> tuple[str, ...]:
-        """Those of the hosts file that so many nodes are."""
-        if place.hosts and nodes > len(place.hosts):
-            where: Where = ("targets", self.file.study.targets.index(place.target), "file")
-            raise self.file.mistake(where, f"it names {len(place.hosts)} hosts, and {nodes} nodes are asked for")
-        return place.hosts[:nodes]
 
     def _filled(self, word: str, values: Mapping[str, Any], number: int) -> str:
         for mark, value in values.items():

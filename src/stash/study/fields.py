@@ -7,7 +7,6 @@ workloads and instances there are, nor of how a cell is run. ``docs/format.md`` 
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -126,26 +125,6 @@ class SlurmTarget(_Target):
     """Lines of shell before Stash runs: ``module load …``, ``source venv/bin/activate``."""
 
 
-class HostsTarget(_Target):
-    """Machines that a hosts file names; the study's folder is shared with them."""
-
-    engine: Literal["hosts"]
-    file: Annotated[str, Field(min_length=1)]
-    """A host a line; the first ones are taken."""
-    run: Annotated[str, Field(min_length=1)] = "ssh -o BatchMode=yes -o ServerAliveInterval=15 {host}"
-    """Has a command done on ``{host}``, which follows as one word."""
-    setup: str = ""
-    """Lines of shell before Stash runs."""
-
-    @model_validator(mode="after")
-    def _words(self) -> HostsTarget:
-        try:
-            shlex.split(self.run)
-        except ValueError as error:
-            raise ValueError(f"`run:` cannot be read as words of shell: {error}") from None
-        return self
-
-
 class SkyTarget(_Target):
     """An instance of a cloud, or pods of a Kubernetes cluster, through SkyPilot's ``sky``."""
 
@@ -159,7 +138,7 @@ class SkyTarget(_Target):
     region: StudyName | None = None
     spot: bool = False
     setup: str | None = None
-    """Lines of shell on each node before the first cell; else Stash's own release is installed."""
+    """Lines of shell on each node before the first cell; else this version of Stash is installed."""
     idle: StudySeconds = 600.0
     """After so long without work machines end by themselves, should this one be gone."""
 
@@ -201,9 +180,7 @@ class EmulatedTarget(_Target):
         return self
 
 
-StudyTarget = Annotated[
-    LocalTarget | SlurmTarget | HostsTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
-]
+StudyTarget = Annotated[LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")]
 
 
 def _rungs(given: Any) -> Any:

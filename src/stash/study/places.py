@@ -6,14 +6,12 @@ Raises the file's own errors for an instance that is unknown and a price that is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from stash.catalog.facts import GpuFacts, Instance, Offer
 from stash.catalog.machines import variants
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.study import study_file
-from stash.study.fields import EmulatedTarget, HostsTarget, LocalTarget, SkyTarget, SlurmTarget, StudyTarget
+from stash.study.fields import EmulatedTarget, LocalTarget, SkyTarget, SlurmTarget, StudyTarget
 from stash.study.study_file import StudyFile
 
 
@@ -32,8 +30,6 @@ class StudyPlace:
     """Of an emulated instance: what it would cost, for figures."""
     gpus: tuple[GpuFacts, ...] = ()
     """Of an emulated instance: its GPU, or every variant that it can be."""
-    hosts: tuple[str, ...] = ()
-    """That its hosts file names."""
 
     @property
     def devices(self) -> int | None:
@@ -61,12 +57,6 @@ def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, c
         return StudyPlace(target.name or "this machine", target, None, given, source)
     if isinstance(target, SlurmTarget):
         return StudyPlace(target.name or target.partition, target, None, given, source)
-    if isinstance(target, HostsTarget):
-        try:
-            named = study_file.read_hosts(file.folder / target.file)
-        except UserError as error:
-            raise file.mistake((*where, "file"), str(error)) from None
-        return StudyPlace(target.name or PurePath(target.file).stem, target, None, given, source, hosts=named)
     if target.instance is None:
         return StudyPlace(target.name or f"{target.cloud} {target.accelerators}", target, None, given, source)
     instance = _instance(file, (*where, "instance"), target, catalog)

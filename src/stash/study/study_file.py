@@ -1,9 +1,8 @@
-"""Reads a study file and a hosts file; whether a workload or an instance of a name exists, others find out."""
+"""Reads a study file; whether a workload or an instance of a name exists, others find out."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,41 +67,3 @@ def of_text(text: str, path: Path) -> StudyFile:
     """The study whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
     file = loads(text, path, Study)
     return StudyFile(path, file.content, file)
-
-
-# A hosts file, as MPI, pdsh and scripts around torchrun have them: a host a line, the first one where all meet.
-#
-# What follows a host on its line (``slots=8``) and what follows ``#`` is not looked at. Asks no host anything.
-
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9@._-]*")
-"""A name or an address, ``user@`` before it; nothing that a shell or ``ssh`` would read otherwise."""
-_MAX = 2**20
-"""Characters."""
-
-
-def read_hosts(path: Path) -> tuple[str, ...]:
-    """The hosts in order; raises UserError for a file that cannot be read, and for what is no host with its line."""
-    try:
-        content = read_up_to(path, _MAX)
-    except OSError as error:
-        raise UserError(f"cannot read the hosts file {path}: {error.strerror or error}") from error
-    if len(content) > _MAX:
-        raise UserError(f"the hosts file {path} is larger than {_MAX // 2**20} MiB; write one host a line")
-    found: dict[str, int] = {}
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        if not _HOST.fullmatch(words[0]):
-            raise UserError(f"{path}:{number}: {words[0]!r} is no host; write a name or an address")
-        if words[0] in found:
-            raise UserError(f"{path}:{number}: {words[0]} is in line {found[words[0]]} already")
-        found[words[0]] = number
-    if not found:
-        raise UserError(f"{path} names no host; write one a line")
-    return tuple(found)
-
-
-def address(host: str) -> str:
-    """Where the others find it."""
-    return host.rpartition("@")[2]

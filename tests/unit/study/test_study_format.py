@@ -13,7 +13,7 @@ from stash.study.study_folder import StudyEvent
 pytestmark = pytest.mark.usefixtures("home")
 
 PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
-TARGETS = (fields.LocalTarget, fields.SlurmTarget, fields.HostsTarget, fields.SkyTarget, fields.EmulatedTarget)
+TARGETS = (fields.LocalTarget, fields.SlurmTarget, fields.SkyTarget, fields.EmulatedTarget)
 MODELS = (fields.Study, fields.StudyWorkload, fields.StudySettings, fields.Selection, *TARGETS)
 
 
