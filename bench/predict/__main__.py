@@ -23,7 +23,6 @@ from bench.table import deliver, page_path
 SECTIONS = (
     published.section,
     published.more,
-    published.paper,
     sharded.section,
     pipelines.section,
     gavel.section,
