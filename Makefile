@@ -10,12 +10,12 @@
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
-# make spot   how well fleets, losses and chances are predicted
-# make spot-truth fleets and revocations on emulated hosts (root)
-# make remedies what `stash fix` promises against what its patches bring (5 h), and what other advice does (root)
+# make spot   how well fleets and losses are predicted
+# make spot-truth fleets on emulated hosts (root)
+# make remedies what `stash fix` promises against what its patches bring (5 h)
 # make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
-# make peers  the same faulty jobs given to other tools (root); make headlines: the paper's two effects (root)
+# make peers  the same faulty jobs given to other tools (root)
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -26,7 +26,7 @@ DEMO_BUDGET ?= 120
 # Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies noise gpu peers headlines compat docs house clean
+.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies noise gpu peers compat docs house clean
 
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints-dev.txt
 
@@ -72,14 +72,7 @@ bench: $(DEV) $(DATA)/stash-dataset.json
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.import_time
 	$(BIN)/python -m bench.interval_coverage
-	$(BIN)/python -m bench.catalog
 	$(BIN)/python -m bench.scale
-	$(BIN)/python -m bench.plan.speed
-	$(BIN)/python -m bench.report --drawn-by
-	$(BIN)/python -m bench.study_report
-	$(BIN)/python -m bench.study.overhead
-	$(BIN)/python -m bench.store --artefacts 10000 --brief
-	$(BIN)/python -m bench.comparison
 
 truth: $(DEV)
 	$(BIN)/python -m bench.truth
@@ -100,7 +93,6 @@ faults: $(DEV)
 
 validate: $(DEV)
 	$(BIN)/python -m bench.predict.testbed
-	$(BIN)/python -m bench.predict.plots
 	$(BIN)/python -m bench.predict
 
 choices: $(DEV)
@@ -113,15 +105,12 @@ study: $(DEV)
 spot: $(DEV)
 	$(BIN)/python -m bench.spot.speeds
 	$(BIN)/python -m bench.spot.learned
-	$(BIN)/python -m bench.spot.risk
 
 spot-truth: $(DEV)
 	$(BIN)/python -m bench.spot.truth measure
-	$(BIN)/python -m bench.spot.revocations
 
 remedies: $(DEV)
 	$(BIN)/python -m bench.fix
-	$(BIN)/python -m bench.remedies
 
 NOISE ?= build/noise
 noise: $(DEV)
@@ -136,9 +125,6 @@ gpu:
 
 peers: $(DEV)
 	$(BIN)/python -m bench.peers
-
-headlines: $(DEV)
-	$(BIN)/python -m bench.headlines
 
 # Environments of its own, outside the repository; ONLY="timm keras" renews those rows.
 compat: $(DEV)

@@ -26,7 +26,7 @@ import yaml
 
 from bench.machine import ROOT, arguments, machine
 from bench.table import table
-from bench.watch_cost import calls, cost, merge, watcher_cost
+from bench.watch_cost import cost, watcher_cost
 from bench.watch_replay import forecasts, replayed
 from stash.analysis.attribution import attribute
 from stash.core.artefact import load as load_profile
@@ -270,8 +270,6 @@ _TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "forecast": lambda options: forecasts(),
     "cost": lambda options: cost(options.pairs, options.traceml),
     "watcher": lambda options: watcher_cost(),
-    "merge": lambda options: merge(),
-    "calls": lambda options: calls(),
 }
 
 

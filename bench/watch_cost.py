@@ -8,24 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from bench.machine import ROOT
 from bench.table import table
-from stash.measure.agent import script
-from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.wraps.stages import BatchCopies, follow_calls
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.accounting import undisturbed
-from stash.monitor.collector import Joined
-from stash.monitor.node_links import NodeMerge, NodeNews, packed_news, unpacked_news
 from stash.monitor.records import Header, RecordWriter
-from stash.monitor.strangers import CoreUse, lost_to_strangers
 from stash.monitor.watcher import POLL_SECONDS, NodeWatcher, WatchOptions
 
 _PAIRS, _CALLS = 41, 20_000
@@ -168,83 +159,3 @@ def _row(step: int, draw: np.random.Generator) -> list[float]:
         row[stage] = 0.05 * part * float(draw.normal(1, 0.02))
     row[stamped.GRADIENTS] = 1.0
     return row
-
-
-def merge() -> str:
-    """Processor time of node 0's watcher for one window of 1,024 ranks on 128 nodes: read, joined, accounted for."""
-    draw, found, steps = np.random.default_rng(0), [], 200
-    uses = {rank: CoreUse(str(rank // 8), 64.0, 1.0, 0.5, 0.1, 10.0) for rank in range(1024)}
-    sent = [
-        packed_news(NodeNews(node, Joined(
-            tuple(range(8 * node, 8 * node + 8)), list(range(steps)), draw.uniform(0.005, 0.01, (steps, 8, 8)),
-            np.zeros((steps, 8, 3)), 0.0,
-        )))
-        for node in range(128)
-    ]  # fmt: skip
-    for _ in range(9):
-        began, joining = time.process_time(), NodeMerge()
-        for content in sent:
-            news = unpacked_news(content)
-            assert news.joined is not None
-            joining.take(news.node, news.joined)
-        whole = joining.merged()
-        assert whole is not None
-        assert len(whole.ranks) == 1024
-        read = time.process_time()
-        lost = lost_to_strangers(whole, uses, on_cpu=True)
-        assert lost is not None
-        undisturbed(whole.ranks, whole.seconds, whole.delays[:, :, 0], lost)
-        found.append((read - began, time.process_time() - read))
-    joined, accounted = np.median(found, axis=0) * 1e3
-    rows = [
-        ["read and joined", f"{joined:.0f} ms"],
-        ["accounted for", f"{accounted:.0f} ms"],
-        ["both (goal 50 ms)", f"{joined + accounted:.0f} ms"],
-        ["sent by each node", f"{len(sent[0]) / 1e3:.0f} kB"],
-    ]
-    return table([f"a window of 1,024 ranks on 128 nodes, {steps} steps", "median of 9"], rows)
-
-
-def calls() -> str:
-    """What calls that a watch follows take longer: of a model's class, and of ``Tensor.to``."""
-
-    class Model(torch.nn.Module):
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return inputs
-
-    class Followed(Model):
-        pass
-
-    listener, stamps = script.Listener(), Stamps(time.perf_counter)
-    listener.listens, listener.stamps = True, stamps
-    script.subscribe(listener)
-    if not torch.cuda.is_available():
-        torch.cuda.current_stream = lambda device=None: None  # type: ignore[assignment, return-value]
-    follow_calls(Followed)
-    model, followed, to = Model(), Followed(), torch.Tensor.to
-    BatchCopies.of_process()
-    here = torch.ones(2)
-    part = torch.nn.Parameter(here)  # as a tensor on the device: the first look tells that it is no batch
-    between = int(StepStage.BETWEEN)
-    acts: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-        "the first module's call": (
-            lambda: (model(here), stamps.enter(between)), lambda: (followed(here), stamps.enter(between)),
-        ),
-        "Tensor.to(dtype) of what is no batch": (lambda: to(part, torch.float32), lambda: part.to(torch.float32)),
-        "Tensor.to(dtype) of a host tensor": (lambda: to(here, torch.float32), lambda: here.to(torch.float32)),
-    }  # fmt: skip
-    rows = []
-    for name, (untouched, watched) in acts.items():
-        pairs = np.array([(_microseconds(untouched), _microseconds(watched)) for _ in range(_PAIRS)])
-        more = np.diff(pairs, axis=1)
-        low, middle, high = np.percentile(more, (10, 50, 90))
-        rows.append([name, f"{np.median(pairs[:, 0]):.2f} µs", f"{middle:.2f} µs ({low:.2f} to {high:.2f})"])
-    script.unsubscribe()
-    return table(["call", "untouched", "more when followed"], rows)
-
-
-def _microseconds(act: Callable[[], object]) -> float:
-    began = time.process_time()
-    for _ in range(_CALLS):
-        act()
-    return (time.process_time() - began) / _CALLS * 1e6

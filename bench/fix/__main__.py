@@ -5,10 +5,6 @@ hand run by themselves, without Stash, in turns, and time their own steps. *Prom
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
 their names. What came of a job is kept in ``bench/fix/data``: started again, only the rest is run, so that
 ``--hours 1`` a day makes the whole table; ``--again`` runs all, ``--hours 0`` only prints.
-
-The word ``projects``, and names of some, runs ``stash fix`` on real projects of ``make compat`` instead; the word
-``examples``, a clone of github.com/pytorch/examples and names of some of its folders, on scripts of other people as
-they are. The word ``stopwatch``, and names, holds the stopwatch to itself.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ KEPT = ROOT / "build" / "fix"
 """Where the record of every job stays."""
 
 
-def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
+def run(job: Job, within: str, rounds: int) -> Outcome:
     """Fix one job and hold it to the stopwatch; raises RuntimeError with what was printed if that fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -47,9 +43,6 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         took = time.monotonic() - began
         arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
         arms |= {} if fixed is None else {"fixed": fixed}
-        if exhaustive:
-            _, found = _fixed(job, folder, (sys.executable, "-m", "bench.fix.exhaustive"))
-            arms |= {} if found is None else {"exhaustive": found}
         step = record["step_seconds"]
         after = record["after_seconds"] or step
         expected = {arm: step if arm == "typed" else after for arm in arms}
@@ -61,10 +54,9 @@ def run(job: Job, within: str, rounds: int, exhaustive: bool) -> Outcome:
         kept = tuple(each["name"] for each in record["tried"] if each["standing"] == "kept")
         together = record["together"] or {"value": 0.0}
         doubt = (together["high"] - together["low"]) / 2 if together.get("high") is not None else None
-        best = min(means["typed"], means.get("exhaustive", means["typed"])) if exhaustive else None
         found = Outcome(
             job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
-            means.get("by hand"), together["value"], kept, took, best, time.monotonic() - began, doubt=doubt,
+            means.get("by hand"), together["value"], kept, took, time.monotonic() - began, doubt=doubt,
         )  # fmt: skip
         return signed(found)
 
@@ -73,8 +65,7 @@ def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, An
     """The record of a search, and the script with what it keeps; ``None`` if that is nothing, or written by hand."""
     (folder / "train.fix.patch").unlink(missing_ok=True)
     call((*command, "--json", "-o", "train.fix.json", "train.py"), folder)
-    ending = ".fix.json" if "bench.fix.exhaustive" not in command else ".exhaustive.fix.json"
-    shutil.copy(folder / "train.fix.json", _kept_at(job, ending))
+    shutil.copy(folder / "train.fix.json", KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}.fix.json")
     record = json.loads((folder / "train.fix.json").read_text())
     kept = [each for each in record["tried"] if each["standing"] == "kept"]
     if not kept or any(each["written"] == "explained" for each in kept):
@@ -82,10 +73,6 @@ def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, An
     words = tuple(word for each in kept if each["written"] == "command" for word in each["how"].split())
     variables = {name: value for each in kept for name, value in each["variables"].items()}
     return record, Arm(_patched(folder, job.script), words, variables)
-
-
-def _kept_at(job: Job, ending: str) -> Path:
-    return KEPT / f"{re.sub(r'[^a-z0-9]+', '-', job.name)}{ending}"
 
 
 def _patched(folder: Path, script: str) -> str:
@@ -134,7 +121,6 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     faster = sum(each.realised > 0 for each in kept)
     slower = sum(each.realised < -2 * each.spread for each in kept)
     speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
-    of_best = [each.best / (each.fixed or each.typed) for each in all_found if each.best is not None]
     return [
         ("promised against realised, median", f"{median(map(abs, off)):.1%}" if off else "–", "≤ 2 % of the step"),
         *((f"the same on {name}, median", f"{median(found):.1%}", "") for name, found in by_machine.items()),
@@ -143,7 +129,6 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
         ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),
         ("kept and slower", str(slower), "0"),
         ("of the speed of the repair by hand, median", f"{median(speeds):.0%}" if speeds else "–", "≥ 95 %"),
-        ("of the speed of an exhaustive search, median", f"{median(of_best):.0%}" if of_best else "–", "≥ 95 %"),
         ("time of stash fix, longest", f"{max((each.took for each in all_found), default=0):.0f} s", "≤ 300 s"),
         ("nothing to fix: kept something", f"{sum(bool(each.kept) for each in sound)} of {len(sound)}", "≤ 5 %"),
         ("nothing to fix: longest time", f"{max((each.took for each in sound), default=0):.0f} s", "≤ 60 s"),
@@ -168,24 +153,9 @@ def main() -> int:
         within=("5m", "time of each stash fix"),
         rounds=(3, "rounds of the stopwatch"),
         sealed=(False, "only those that nothing was tuned on"),
-        exhaustive=(False, "hold each to a search that leaves nothing out, too: hours"),
         again=(False, "run also what was run before"),
         hours=(24.0, "after so many no further job is begun"),
     )
-    if options.names[:1] == ["stopwatch"]:
-        from bench.fix.stopwatch import main as of_itself
-
-        return of_itself(options.names[1:], options.rounds)
-    if options.names[:1] == ["projects"]:
-        from bench.fix.projects import main as of_projects
-
-        return of_projects(options.names[1:], options.within, options.rounds)
-    if options.names[:1] == ["examples"]:
-        if len(options.names) < 2:
-            sys.exit("name a clone of github.com/pytorch/examples behind the word examples")
-        from bench.fix.examples import main as of_examples
-
-        return of_examples(options.names[1], options.names[2:], options.within, options.rounds)
     KEPT.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 3600 * options.hours
     chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
@@ -193,13 +163,13 @@ def main() -> int:
     found, failed, rows = [], [], {} if options.again else read(JOBS)
     for job in chosen:
         earlier = rows.get(job.name)
-        if earlier is not None and (earlier.best is not None or not options.exhaustive):
+        if earlier is not None:
             found.append(earlier)
             continue
         if time.monotonic() > until:
             continue
         try:
-            found.append(run(job, options.within, options.rounds, options.exhaustive))
+            found.append(run(job, options.within, options.rounds))
         except KeyboardInterrupt:
             failed.append((job.name, "interrupted: start again for the rest"))
             break

@@ -35,8 +35,6 @@ class Outcome:
     kept: tuple[str, ...]
     took: float
     """Seconds of ``stash fix``."""
-    best: float | None = None
-    """With what an exhaustive search keeps; ``None`` where there was none."""
     whole: float = 0.0
     """Seconds of all of it, the stopwatch included."""
     day: str = ""

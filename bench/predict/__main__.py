@@ -11,30 +11,25 @@ from bench.predict import (
     cpu_sensitivity,
     gavel,
     gpus,
-    loader_queue,
     memory,
     pipelines,
     published,
     sharded,
-    slowest,
-    speed,
     testbed,
 )
 from bench.predict.errors import HELD, verdicts
 from bench.table import deliver, page_path
 
 SECTIONS = (
-    *(
-        published.section,
-        published.more,
-        published.paper,
-        sharded.section,
-        pipelines.section,
-        gavel.section,
-        slowest.section,
-    ),
-    *(testbed.section, gpus.section, cpu_sensitivity.section, loader_queue.section),
-    *(memory.section, speed.section),
+    published.section,
+    published.more,
+    sharded.section,
+    pipelines.section,
+    gavel.section,
+    testbed.section,
+    gpus.section,
+    cpu_sensitivity.section,
+    memory.section,
 )
 
 

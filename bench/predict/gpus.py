@@ -69,7 +69,7 @@ def section() -> str:
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split('. ``')[0].split())}."
     )
-    return "\n\n".join((evidence("Another GPU", split, found), blind(), candidates(), batches()))
+    return "\n\n".join((evidence("Another GPU", split, found), blind(), batches()))
 
 
 @cache
@@ -191,44 +191,6 @@ def blind() -> str:
     )
     heads = ["set", "cases", "others on the two GPUs: median / 90th", f"within {AIM:.0%} by one number"]
     return f"## What other models tell\n\n{text}\n\n{table(heads, lines)}"
-
-
-def candidates() -> str:
-    """Two GPUs that are both forecast from a third: how well their difference is known, drawn together and apart."""
-    found: dict[tuple[str, str], list[tuple[bool, float, float, bool]]] = defaultdict(list)
-    for name, (one, other) in itertools.product(LEFT_OUT, _forks()):
-        scale = _without_both(name, one, other)
-        rates_drawn = scale.drawn([_cell(one.first), _cell(one.second), _cell(other.second)], DRAWS)
-        measured = other.log_ratio - one.log_ratio
-        together = rates_drawn[1] - rates_drawn[2]
-        alone = [scale.ratio(_cell(each.first), _cell(each.second)) for each in (one, other)]
-        middle, spread = alone[1][0] - alone[0][0], math.hypot(alone[0][1], alone[1][1])
-        apart = middle + spread * DRAWS.normals("apart")
-        for how, drawn in (("together", together), ("each by itself", apart)):
-            low, high = np.percentile(drawn, (2.5, 97.5))
-            chance = float((drawn > 0).mean())
-            found[name, how].append((bool(low <= measured <= high), float(drawn.std()), chance, measured > 0))
-    lines = []
-    for (name, how), each in found.items():
-        held, spread, chances, faster = np.array(each, np.float64).T
-        lines.append([name, how, len(each), f"{held.mean():.0%}", f"{spread.mean():.0%}",
-                      f"{((chances - faster) ** 2).mean():.3f}"])  # fmt: skip
-    heads = ["without", "drawn", "pairs", "in the interval", "spread", "squared error of the chance to be faster"]
-    return f"## Two GPUs forecast from a third\n\n{table(heads, lines)}"
-
-
-def _forks() -> list[tuple[Case, Case]]:
-    """Of Lambda's series, the two cases of every two GPUs from every third."""
-    known = [case for case in cases() if "Lambda" in case.sets]
-    by_first: dict[Speed, list[Case]] = defaultdict(list)
-    for case in known:
-        by_first[case.first].append(case)
-    return [pair for each in by_first.values() for pair in itertools.combinations(each, 2)]
-
-
-def _without_both(name: str, one: Case, other: Case) -> GpuScale:
-    kept = tuple(row for row in speeds() if not (LEFT_OUT[name](one, row) or LEFT_OUT[name](other, row)))
-    return _fitted(kept)
 
 
 def batches() -> str:

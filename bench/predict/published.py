@@ -24,7 +24,7 @@ import numpy as np
 from bench import recorded
 from bench.machine import ROOT, arguments
 from bench.predict.errors import Prediction, coverage, evidence, widened
-from bench.table import median_90, table
+from bench.table import median_90
 from stash.predict import cluster, collective_times, compute_ratios, exposure, timeline
 from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
@@ -397,35 +397,6 @@ def section() -> str:
         + "; ".join(f"{name} {errors}" for name, errors in simpler.items())
     )
     return evidence("Published throughput on several GPUs", f"{split}.", found)
-
-
-def paper() -> str:
-    """Scaling factors of three models on eight p3dn.24xlarge, of which the paper found 60 to 76 %."""
-    rows, factors = [], []
-    for name, sockets, whole in scaling_factors():
-        low, high = np.percentile(sockets, [2.5, 97.5])
-        factors.append(float(np.median(sockets)))
-        rows.append([name, f"{factors[-1]:.0%}", f"{low:.0%} to {high:.0%}", f"{np.median(whole):.1%}"])
-    heads = ("model", "sockets as others saw them", "95 % interval", "all of 100 Gbit/s")
-    title = f"## {PAPER}: 64 V100 over 100 Gbit/s of TCP"
-    return f"{title}\n\n{table(heads, rows)}\n\nThe mean of the three is {np.mean(factors):.0%}."
-
-
-PAPER = "arXiv 2006.10103"
-PAPERS_AUTHOR = "gist zarzen/c2dca465"
-
-
-def scaling_factors() -> list[tuple[str, Array, Array]]:
-    """(model, scaling factor at 64 V100 over 100 Gbit/s of sockets, the same if they used all of it), as draws."""
-    found = []
-    for name, step in STEPS.items():
-        exchanges = timed(name)
-        machine = Machine("nvlink", 150 * GB, "tcp", 100 * GBIT)
-        seen = fabric(machine, 8, 8, without=PAPERS_AUTHOR)
-        full = Fabric(8, 8, seen.inside, np.full(DRAWS.count, 100 * GBIT), seen.ring, seen.tree)
-        sockets, whole = (step / (step + exposed(exchanges, step, each)) for each in (seen, full))
-        found.append((name, sockets, whole))
-    return found
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
 
-from bench.study.published import pairs
 from bench.study.runs import Row, days, facts, kept
 from bench.table import table
 
@@ -43,12 +42,8 @@ def page() -> str:
         "Beside the paper's findings": findings(grid),
         "Interconnect stalls: (T1 − T0) / T1 of one node": interconnects(grid),
         "Network stalls: (T1 of two nodes − T1 of one) / T1 of one": networks(grid),
-        "Dollars for a million samples": by_place(grid, "dollars_per_million", min, "${:.2f}"),
-        "Samples per second": by_place(grid, "samples_per_second", max, "{:.0f}"),
-        "Beside published throughput": published(rows),
         "Against known truth, in points of the step": errors([row for row in rows if ALL not in row.where]),
         "Every cell against known truth": every_error(rows),
-        "Two ranks, or all of them": all_ranks(rows),
         "The facts it rests on": "\n".join(f"- {fact}" for fact in facts()),
     }
     parts = (f"## {title}\n\n{section}" for title, section in sections.items())
@@ -95,30 +90,6 @@ def networks(rows: Sequence[Row]) -> str:
     return table(["model", *heads], body)
 
 
-def by_place(rows: Sequence[Row], field: str, best: Callable[[Sequence[float]], float], form: str) -> str:
-    """One number of each cell, the best of a row marked."""
-    body = []
-    for workload in workloads(rows):
-        found = [
-            (row.number(field) if (row := find(rows, workload, place)) is not None else None) for place in PLACES
-        ]
-        known = [value for value in found if value is not None]
-        chosen = best(known) if known else None
-        texts = ["unknown" if value is None else form.format(value) for value in found]
-        body.append([workload, *(f"**{t}**" if v == chosen else t for t, v in zip(texts, found, strict=True))])
-    return table(["model", *PLACES], body)
-
-
-def published(rows: Sequence[Row]) -> str:
-    body = []
-    for pair in pairs(rows):
-        name, ours = f"{pair.row.workload}, batch {pair.row.batch}", f"{pair.row.number('samples_per_second'):.0f}"
-        theirs = (f"{pair.published:.0f}", f"{pair.ratio:.2f}", pair.data, pair.source)
-        body.append([name, pair.row.where, pair.gpus, ours, *theirs])
-    heads = ["model", "emulated as", "GPUs", "emulated /s", "published /s", "ratio", "published data", "source"]
-    return table(heads, body)
-
-
 def errors(rows: Sequence[Row]) -> str:
     """Mean and worst error of each stall, and over all of them."""
     body, every = [], []
@@ -136,22 +107,6 @@ def errors(rows: Sequence[Row]) -> str:
     goal = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
     heads = ["stall", "cells", "mean size of the error", "bias", "worst", "which is"]
     return f"{table(heads, body)}\n\n{goal}"
-
-
-def all_ranks(rows: Sequence[Row]) -> str:
-    """Cells of as many ranks as devices, beside those of the same instance with few."""
-    body = []
-    for row in rows:
-        few = find(rows, row.workload, row.where.split(ALL)[0])
-        if ALL in row.where and few is not None:
-            both = [f"{interconnect(each):.1f} %" for each in (few, row)]
-            true = 100 * (row.true_step - float(row.stalls["compute"]["truth"])) / row.true_step
-            ranks = [each.cell["ranks"] for each in (few, row)]
-            body.append(
-                [f"{row.workload} on {few.where}", *ranks, *both, f"{true:.1f} %", f"{100 * row.error('step'):+.1f}"]
-            )
-    heads = ["cell", "few ranks", "all", "interconnect, few", "all", "true", "error of the step with all, points"]
-    return table(heads, body)
 
 
 def every_error(rows: Sequence[Row]) -> str:

@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bench.fix.simulated import SimulatedJob, StepSeconds
 from stash.fix.change_search import Search
 from stash.fix.script_changes import ScriptChange
 from stash.fix.tries import Candidate
 from stash.fix.turns import Turns
+from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
 LAUNCH = 8.0
 """Seconds."""
+StepSeconds = Callable[[frozenset[str]], float]
+Noise = Callable[[], float]
+
+
+class SimulatedJob:
+    """A script whose step takes ``step(names of changes)`` seconds, times ``exp(noise())``.
+
+    ``clock`` goes on by ``launch`` seconds each time; what ``breaks`` names fails, what ``other_losses`` names trains
+    something else, and a Ctrl-C comes at ``interrupt_at``.
+    """
+
+    def __init__(
+        self, step: StepSeconds, noise: Noise, launch: float, breaks: Mapping[str, str] | None = None
+    ) -> None:
+        self.step, self.noise, self.seconds, self.breaks = step, noise, launch, breaks or {}
+        self.now = 0.0
+        self.launched: list[frozenset[str]] = []
+        self.interrupt_at = float("inf")
+        self.other_losses: set[str] = set()
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        """One launch."""
+        names = frozenset(each.name for each in changes)
+        self.launched.append(names)
+        self.now += self.seconds
+        if self.now > self.interrupt_at:
+            raise KeyboardInterrupt
+        for name in names & self.breaks.keys():
+            return TrialRun(None, elapsed_seconds=self.seconds, failure=Diagnosis(self.breaks[name]))
+        seconds = self.step(names) * float(np.exp(self.noise()))
+        loss = 2.0 if names & self.other_losses else 1.0
+        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},)
+        return TrialRun(seconds, steps=30, elapsed_seconds=self.seconds, evidence=evidence)
 
 
 class Job(SimulatedJob):

@@ -8,7 +8,6 @@ import pytest
 from studies import ZOO, study
 
 from bench.study import page, runs
-from bench.study.published import pairs
 from bench.study.runs import Row
 from bench.study.truth import buckets, truth
 from stash import catalog
@@ -51,20 +50,6 @@ def test_the_truth_of_a_cell_by_hand() -> None:
     two = truth(cell(2), MODEL)
     across = 2 * 7 / 8 * 30e6 / 0.05e9
     assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
-
-
-def test_only_like_is_held_against_like() -> None:
-    rows = [
-        row("resnet50", "p2.8xlarge", samples_per_second="320"),
-        row("resnet50", "p2.8xlarge", batch=33, samples_per_second="320"),
-        row("resnet18", "p2.8xlarge", samples_per_second="320"),
-        row("resnet50", "p2.8xlarge shared PCIe", samples_per_second="320"),
-        row("resnet50", "p2.xlarge", devices=1, samples_per_second="40"),
-    ]
-    found = pairs(rows)
-    assert {pair.row.workload for pair in found} == {"resnet50"}
-    assert all((pair.row is rows[0], pair.gpus) == (True, 8) for pair in found)
-    assert found[0].ratio == pytest.approx(320 / found[0].published)
 
 
 def test_the_papers_interconnect_percentage_and_an_error_in_points() -> None:

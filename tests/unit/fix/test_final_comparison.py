@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, change, searched, standing
+from searches import LAUNCH, Job, StepSeconds, change, searched, standing
 
-from bench.fix.simulated import StepSeconds
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.trials import TrialRun
 

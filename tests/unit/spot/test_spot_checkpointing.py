@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from restart_closed_forms import expected_seconds, in_time_exactly
 
-from bench.spot.closed_forms import expected_seconds, in_time_exactly
 from stash.spot.risk.lifetimes import Gang, Memoryless, WeibullLife
 from stash.spot.risk.restarting import (
     CheckpointedJob,

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fleet_pools import published
 
-from bench.spot.risk import binned, brier, expected_share
 from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
@@ -22,6 +21,16 @@ from stash.spot.risk.restarting import mean_of, share_of
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
 """One machine does all of the work in a second, two do it twice."""
+
+
+def expected_share(law_rate: float, shocks: float, join: float) -> float:
+    """E[share of the time since ``join`` that a memoryless worker works] = e^(−λ · join).
+
+    The age of a renewed memoryless machine is exponential, cut off at the time since the start; it works from the
+    age of ``join`` on. So of a fleet whose speed is the sum of its workers', E[work by t] = e^(−λ · join) · v ·
+    (t − join).
+    """
+    return math.exp(-(law_rate + shocks) * join)
 
 
 def a_plan(
@@ -173,12 +182,3 @@ def test_what_overlaps_tells_less() -> None:
     # Wilson's interval of 0 of 10, by hand: 0 to z² / (n + z²).
     seen = share_of(np.zeros(1000, dtype=bool), 10)
     assert (seen.low, seen.high) == (0, pytest.approx(1.96**2 / (10 + 1.96**2), abs=1e-4))
-
-
-def test_chances_are_held_against_what_came_true() -> None:
-    bins = binned([0.05, 0.08, 0.95, 1.0], [False, True, True, True])
-    assert [(round(each.forecast, 3), each.came_true.value, each.cases) for each in bins] == [
-        (0.065, 0.5, 2),
-        (0.975, 1, 2),
-    ]
-    assert brier([1.0, 0.0, 0.5], [True, False, True]) == pytest.approx(0.25 / 3)
