@@ -151,9 +151,8 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
 def cached_samples() -> str:
     """The class that keeps samples, as it is put into a script."""
     text = re.sub(r"  # type: ignore.*", "", inspect.getsource(CachedSamples))
-    needs = "copy", "fcntl", "multiprocessing.context", "os", "pickle", "struct", "sys", "tempfile"
-    imports = "".join(f"import {name}\n" for name in needs)
-    return f"{imports}from multiprocessing.reduction import DupFd\n\n\n{text}"
+    imports = "".join(f"import {name}\n" for name in ("fcntl", "os", "pickle", "struct", "sys", "tempfile"))
+    return f"{imports}\n\n{text}"
 
 
 def batch_changes(facts: Facts, site: Site) -> Proposal:

@@ -159,33 +159,36 @@ def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path: Path):
         assert CachedSamples([sample] * 4, tmp_path)[3].max() == ink
 
 
-def test_samples_of_a_data_set_whose_fields_were_set_anew_are_made_again(tmp_path: Path):
+def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_path: Path):
     def half(sample: torch.Tensor) -> torch.Tensor:
         return sample / 2
 
     inner = Samples()
-    for data, set_anew in (
+    for data, owner in (
         (CachedSamples(inner, tmp_path), inner),
         (CachedSamples(Subset(inner, range(4)), tmp_path), inner),
         (each := CachedSamples(Samples(), tmp_path), each),
     ):
         assert data[2][0].tolist() == [2, 2, 2]
-        set_anew.transform = None  # as it was: what is kept stays
+        owner.transform = None  # as it was: what is kept stays
         assert data[2][0].tolist() == [2, 2, 2]
-        set_anew.transform = half
+        owner.transform = half
         assert data[2][0].tolist() == [1, 1, 1]
         inner.transform = None
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_what_a_worker_made_is_there_for_those_of_later_epochs(tmp_path: Path, start: str):
+@pytest.mark.parametrize(("start", "workers", "epochs"), [("fork", 2, 2), ("spawn", 1, 1)])
+def test_what_one_process_made_is_there_for_those_of_later_epochs(
+    tmp_path: Path, start: str, workers: int, epochs: int
+):
     data = Logged(tmp_path / "made")
     (tmp_path / "kept").mkdir()
-    loader = DataLoader(
-        CachedSamples(data, tmp_path / "kept"), 2, shuffle=True, num_workers=2, multiprocessing_context=start
-    )
-    epochs = [sorted(int(number) for batch in loader for number in batch) for _ in range(3)]
-    assert epochs == [list(range(8))] * 3
+    kept = CachedSamples(data, tmp_path / "kept")
+    assert kept[3] == 3
+    loader = DataLoader(kept, 2, shuffle=True, num_workers=workers, multiprocessing_context=start)
+    for _ in range(epochs):
+        assert sorted(int(number) for batch in loader for number in batch) == list(range(8))
+    assert [kept[number] for number in range(8)] == list(range(8))
     assert sorted((tmp_path / "made").read_text().split()) == list("01234567")
     assert list((tmp_path / "kept").iterdir()) == []
 
@@ -236,6 +239,15 @@ def test_a_quarter_of_what_is_free_is_taken_at_most(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(kept, "_free", lambda: next(free))
     assert [kept[at][1] for at in (0, 0, 0)] == [0, 0, 0]
     assert data.made == [0, 0]
+
+
+def test_the_class_takes_no_name_from_a_script_but_those_of_its_modules():
+    before = {"copy": copy.copy, "multiprocessing": torch.multiprocessing}
+    exec(cached_samples(), found := dict(before))
+    new = found.keys() - before.keys() - {"__builtins__"}
+    assert new == {"CachedSamples", "fcntl", "os", "pickle", "struct", "sys", "tempfile"}
+    assert {name: found[name] for name in before} == before
+    assert found["CachedSamples"](Samples(transform=of_torch), None, True)[3][1] == 3
 
 
 def test_what_cannot_be_kept_is_made_each_time(tmp_path: Path):

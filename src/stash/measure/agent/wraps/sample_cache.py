@@ -8,10 +8,8 @@ samples that are seldom changed, three would rarely show it. What reading them b
 
 from __future__ import annotations
 
-import copy
 import fcntl
 import itertools
-import multiprocessing.context
 import os
 import pickle
 import random
@@ -23,7 +21,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +39,15 @@ class CachedSamples:
 
     Workers share it, ranks have their own, and it goes with the last process that has it. With ``transform``, what is
     kept is what the data set gives without its ``transform``, which follows each time. Where a field of the data set
-    was set anew, and where less than three quarters of what was free would stay so, samples are made each time.
+    was set since, and where less than three quarters of what was free would stay so, samples are made each time.
+    What is changed within a field, as an entry of a list, is not noticed.
     """
 
     def __init__(self, data, folder=None, transform=False):  # type: ignore[no-untyped-def]
         self._data, self._plain, self._transform = data, data, transform
         if transform:
+            import copy  # here, as the script may have another of that name
+
             self._plain = copy.copy(data)
             self._plain.transform = self._plain.transforms = None
         self._remember_fields()
@@ -84,7 +84,10 @@ class CachedSamples:
         return self._file is not None
 
     def __getstate__(self):  # type: ignore[no-untyped-def]
-        spawns = multiprocessing.context.get_spawning_popen() is not None  # a copy is another data set
+        from multiprocessing.context import get_spawning_popen
+        from multiprocessing.reduction import DupFd
+
+        spawns = get_spawning_popen() is not None  # a worker; a copy is another data set
         file = DupFd(self._file.fileno()) if spawns and self._is_kept() else None
         return {**self.__dict__, "_file": file, "_fields": None}
 
@@ -198,6 +201,8 @@ def _without_transform(dataset: Any) -> Any:
     """The data set without what it does last, if that is where ``torchvision`` and most scripts have it."""
     if not callable(getattr(dataset, "transform", None)) or getattr(dataset, "target_transform", None) is not None:
         return None
+    import copy
+
     plain = copy.copy(dataset)
     plain.transform = plain.transforms = None
     return plain
