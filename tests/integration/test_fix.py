@@ -51,6 +51,70 @@ def fix(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600, env=new)
 
 
+OF_SPLITS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from PIL import Image
+import time
+
+
+class Pictures(Dataset):
+    def __init__(self, first):
+        self.first = first
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        with open("made.txt", "a") as file:
+            file.write(f"{self.first + index} ")
+        time.sleep(0.01)
+        return list(Image.new("L", (4, 4), self.first + index).getdata())
+
+
+def loader(first):
+    return DataLoader(Pictures(first), batch_size=8, num_workers=1, collate_fn=torch.tensor)
+
+
+training, validation = loader(0), loader(100)
+model = nn.Linear(16, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(400):
+    for batch in training:
+        loss = model(batch / 255).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if epoch % 100 == 0:
+        validated = sorted(int(each) for batch in validation for each in batch[:, 0])
+        print("validated on", validated[0], "to", validated[-1])
+"""
+
+
+def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_path: Path):
+    # GIVEN a script whose training and validation are made by one line, and which decodes them in every epoch
+    (tmp_path / "train.py").write_text(OF_SPLITS)
+    before = set(Path("/dev/shm").iterdir())
+    # WHEN keeping samples is tried, found good and applied
+    done = fix(tmp_path, "--try", "cache", "--budget", "4m", "--apply", "train.py")
+    assert done.returncode == 0, done.stderr
+    record = FILE.load(tmp_path / "train.fix.json")
+    assert [each.knob for each in record.kept] == ["cache"], done.stdout
+    assert record.together is not None
+    assert record.together.value > 0.25 * record.step_seconds
+    # THEN two starts of the patched script make each sample once, and read none of another data set
+    for _ in range(2):
+        (tmp_path / "made.txt").unlink()
+        short = (tmp_path / "train.py").read_text().replace("range(400)", "range(3)")
+        (tmp_path / "short.py").write_text(short)
+        done = subprocess.run([sys.executable, "short.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("validated on 100 to 131\n", "")
+        made = sorted(map(int, (tmp_path / "made.txt").read_text().split()))
+        assert made == [*range(32), *range(100, 132)]
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
 def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp_path: Path):
     # GIVEN a script whose samples arrive one after the other, 40 ms a step
     (tmp_path / "train.py").write_text(SCRIPT)

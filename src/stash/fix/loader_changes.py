@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from stash.advice.case import Remedy
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
 from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site, of_threads
-from stash.measure.agent.wraps.sample_cache import CachedSamples
+from stash.measure.agent.wraps.sample_cache import MEMORY, CachedSamples
 
 
 def of_loader(propose: Callable[[Facts, Site], Proposal]) -> Callable[[Facts], Proposal]:
@@ -34,8 +32,8 @@ def _set(name: str, knob: str, text: str, site: Site, values: Mapping[str, Any],
 
 _WORK = 0.3
 """Of the time in which batches are made: where cores are busy, making them waits for cores too."""
-_OF_A_FILE = 4096
-"""Bytes that a file takes besides what is in it."""
+_PAGE = 4096
+"""Bytes that a kept sample takes besides what is in it: its last page is seldom full."""
 _NO_FASTER = 0.8
 """Times what making a sample takes, which reading it back has to stay below."""
 _PLACES = {"memory": "in memory", "disk": "on disk"}
@@ -132,20 +130,20 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
     made, read = kept["made_seconds"], kept["read_seconds"]
     if read > _NO_FASTER * made:
         return f"a sample is made in {format_seconds(made)}, and would be read back in {format_seconds(read)}"
-    size = int(kept["samples"] * (kept["bytes"] + _OF_A_FILE))
+    size = int(facts.ranks * kept["samples"] * (kept["bytes"] + _PAGE))  # in time, each rank may read them all
     place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
     if place is None:
-        return f"{kept['samples']:,} samples take {format_bytes(size)}, more than half of what is free"
-    name = f"{Path(site.file).stem}-samples-{zlib.crc32(site.key.encode()):08x}"  # of this script and loader alone
-    folder = f"/dev/shm/{name}" if place == "memory" else name
+        return f"{kept['samples']:,} samples take {format_bytes(size)}, more than a quarter of what is free"
     before = " before their transform" if kept["transform"] else ""
-    text = f"samples kept{before}, {format_bytes(size)} {_PLACES[place]}, which pays from the second epoch on"
+    again = "from the second epoch on" if facts.ranks == 1 else "where a rank reads a sample again"
+    text = f"samples kept{before}, {format_bytes(size)} {_PLACES[place]}, which pays {again}"
+    where = f', "{MEMORY}"' if place == "memory" else ""
     return [
         ScriptChange(
             f"cache={place}", "cache", text, stalls=("prep", "fetch"), site=site, fills=True,
-            settings={"cache": {"site": site.key, "place": place, "transform": kept["transform"]}},
+            settings={"cache": {"site": site.key, "transform": kept["transform"]}},
             forecast=facts.prep, line=cached_samples(),
-            around=("CachedSamples(", f', "{folder}"{", transform=True" if kept["transform"] else ""})'),
+            around=("CachedSamples(", f"{where}{', transform=True' if kept['transform'] else ''})"),
         )
     ]  # fmt: skip
 
@@ -153,7 +151,8 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
 def cached_samples() -> str:
     """The class that keeps samples, as it is put into a script."""
     text = re.sub(r"  # type: ignore.*", "", inspect.getsource(CachedSamples))
-    return f"import os\nimport pickle\nimport re\nimport zlib\n\n\n{text}"
+    imports = "".join(f"import {name}\n" for name in ("fcntl", "os", "pickle", "struct", "sys", "tempfile"))
+    return f"{imports}\n\n{text}"
 
 
 def batch_changes(facts: Facts, site: Site) -> Proposal:

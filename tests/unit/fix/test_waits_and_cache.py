@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import copy
 import errno
+import itertools
 import os
 import random
-import time
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from test_space import LOADER, facts
+from torch.utils.data import DataLoader, Subset
 
 from stash.fix.loader_changes import cached_samples
 from stash.fix.patch import Patch
 from stash.fix.script_changes import Facts, ScriptChange, Site
 from stash.fix.source import Edit, SourceText, edited
 from stash.fix.space import propose
-from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of, sweep
+from stash.measure.agent.wraps import sample_cache
+from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of
 from stash.measure.agent.wraps.trial_changes import printed
 from stash.measure.agent.wraps.trial_settings import Late
 from stash.measure.linux.cores import numa_cores
@@ -31,13 +37,14 @@ class Samples:
     """Four samples; how often each was made is counted."""
 
     def __init__(self, noise: float = 0.0, transform: Any = None) -> None:
-        self.noise, self.transform, self.made = noise, transform, 0
+        self.noise, self.transform = noise, transform
+        self.made: list[int] = []
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        self.made += 1
+        self.made.append(index)
         sample = torch.full((3,), float(index)) + (self.noise * torch.randn(3) if self.noise else 0)
         return (self.transform(sample) if self.transform else sample), index
 
@@ -101,57 +108,188 @@ def test_reading_twice_leaves_the_scripts_random_numbers_as_they_were():
 
 def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path: Path):
     data = Samples(transform=jitter)
-    kept = CachedSamples(data, tmp_path / "kept", transform=True)
+    kept = CachedSamples(data, tmp_path, transform=True)
     torch.manual_seed(7)
     first = [kept[2], kept[2]]
+    assert data.made == [2]
     # THEN what the transform draws is what it would have drawn
     torch.manual_seed(7)
     assert torch.equal(first[0][0], data[2][0])
     assert torch.equal(first[1][0], data[2][0])
-    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["2"]
     assert data.transform is jitter
     assert len(kept) == 4
-    # AND others of the same data find it
-    again = CachedSamples(Samples(transform=jitter), tmp_path / "kept", transform=True)
-    before = again._data.made
-    assert again[2][1] == data[2][1]
-    assert again._data.made == before
-    assert again.noise == 0.0
+    assert kept.noise == 0.0
+    # AND nothing is left in the folder, even while it is used
+    assert list(tmp_path.iterdir()) == []
+
+
+class Pictures(Samples):
+    """As torchvision's folder of pictures has them: an image and its class."""
+
+    def __init__(self, shade: int) -> None:
+        super().__init__()
+        self.shade = shade
+
+    def __getitem__(self, index: int) -> Any:
+        self.made.append(index)
+        return Image.new("RGB", (8, 8), (self.shade + index,) * 3), index
+
+
+def shades(kept: Any) -> list[int]:
+    return [kept[index][0].getpixel((0, 0))[0] for index in range(len(kept))]
+
+
+def test_pictures_are_kept_and_replaced_ones_are_not_taken_for_them(tmp_path: Path):
+    old, new = Pictures(10), Pictures(200)
+    for data, expected in ((old, [10, 11, 12, 13]), (new, [200, 201, 202, 203])):
+        kept = CachedSamples(data, tmp_path)
+        assert shades(kept) == shades(kept) == expected
+        assert data.made == [0, 1, 2, 3]
+
+
+def test_validation_reads_no_sample_of_training(tmp_path: Path):
+    folds = [Subset(Pictures(0), range(2)), Subset(Pictures(0), range(2, 4))]
+    assert [shades(CachedSamples(fold, tmp_path)) for fold in folds] == [[0, 1], [2, 3]]
+
+
+def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path: Path):
+    for ink in (1.0, 0.25):  # black borders, and more numbers than are printed
+        sample = torch.zeros(1, 40, 40)
+        sample[:, 8:32, 8:32] = ink
+        assert CachedSamples([sample] * 4, tmp_path)[3].max() == ink
+
+
+def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_path: Path):
+    def half(sample: torch.Tensor) -> torch.Tensor:
+        return sample / 2
+
+    inner = Samples()
+    for data, owner in (
+        (CachedSamples(inner, tmp_path), inner),
+        (CachedSamples(Subset(inner, range(4)), tmp_path), inner),
+        (each := CachedSamples(Samples(), tmp_path), each),
+    ):
+        assert data[2][0].tolist() == [2, 2, 2]
+        owner.transform = None  # as it was: what is kept stays
+        assert data[2][0].tolist() == [2, 2, 2]
+        owner.transform = half
+        assert data[2][0].tolist() == [1, 1, 1]
+        inner.transform = None
+
+
+@pytest.mark.parametrize(("start", "workers", "epochs"), [("fork", 2, 2), ("spawn", 1, 1)])
+def test_what_one_process_made_is_there_for_those_of_later_epochs(
+    tmp_path: Path, start: str, workers: int, epochs: int
+):
+    data = Logged(tmp_path / "made")
+    (tmp_path / "kept").mkdir()
+    kept = CachedSamples(data, tmp_path / "kept")
+    assert kept[3] == 3
+    loader = DataLoader(kept, 2, shuffle=True, num_workers=workers, multiprocessing_context=start)
+    for _ in range(epochs):
+        assert sorted(int(number) for batch in loader for number in batch) == list(range(8))
+    assert [kept[number] for number in range(8)] == list(range(8))
+    assert sorted((tmp_path / "made").read_text().split()) == list("01234567")
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+class Logged:
+    """Eight numbers; a file says which were made, by whatever process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        with self.path.open("a") as file:
+            file.write(f"{index}\n")
+        return index
+
+
+def test_a_copy_of_the_data_set_keeps_nothing_and_gives_the_same(tmp_path: Path):
+    kept = CachedSamples(Pictures(0), tmp_path)
+    assert shades(kept) == [0, 1, 2, 3]
+    other = copy.deepcopy(kept)
+    other.shade = 50
+    assert shades(other) == [50, 51, 52, 53]
+    assert shades(kept) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("index", [-1, "a", (0, 1)])
+def test_an_index_that_is_no_number_of_a_sample_goes_to_the_data_set(tmp_path: Path, index: Any):
+    data = {-1: "last", "a": "b", (0, 1): "both"}
+    assert CachedSamples(data, tmp_path)[index] == data[index]
 
 
 def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(sample: Any, file: Any, protocol: int) -> None:
-        file.write(b"half of it")
+    def full(file: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("pickle.dump", full)
+    monkeypatch.setattr("os.pwrite", full)
     kept = CachedSamples(data := Samples(), tmp_path)
     assert [kept[1][1], kept[1][1]] == [1, 1]
-    assert data.made == 3 + 2  # by three samples it is known
-    assert list(tmp_path.glob("*/*")) == []
+    assert data.made == [1, 1]
 
 
-def test_other_data_under_the_same_folder_are_other_samples(tmp_path: Path):
-    # GIVEN samples kept of one data set, and the script started with another of the same length
-    first, second = ([torch.full((2,), number + each) for each in range(4)] for number in (0.0, 10.0))
-    assert [float(CachedSamples(first, tmp_path)[at][0]) for at in range(4)] == [0, 1, 2, 3]
-    assert [float(CachedSamples(second, tmp_path)[at][0]) for at in range(4)] == [10, 11, 12, 13]
+def test_a_quarter_of_what_is_free_is_taken_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kept = CachedSamples(data := Samples(), tmp_path)
+    free = iter([kept._spare, kept._spare + 1_000_000])
+    monkeypatch.setattr(kept, "_free", lambda: next(free))
+    assert [kept[at][1] for at in (0, 0, 0)] == [0, 0, 0]
+    assert data.made == [0, 0]
+
+
+def test_the_class_takes_no_name_from_a_script_but_those_of_its_modules():
+    before = {"copy": copy.copy, "multiprocessing": torch.multiprocessing}
+    exec(cached_samples(), found := dict(before))
+    new = found.keys() - before.keys() - {"__builtins__"}
+    assert new == {"CachedSamples", "fcntl", "os", "pickle", "struct", "sys", "tempfile"}
+    assert {name: found[name] for name in before} == before
+    assert found["CachedSamples"](Samples(transform=of_torch), None, True)[3][1] == 3
+
+
+def test_what_cannot_be_kept_is_made_each_time(tmp_path: Path):
+    class Local:
+        pass
+
+    kept = CachedSamples(samples := [Local()], tmp_path)
+    assert [kept[0], kept[0]] == 2 * samples
+
+
+def test_a_script_goes_on_where_nothing_can_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kept = CachedSamples(Samples(), tmp_path / "none")
+    assert [kept[at][1] for at in range(4)] == [0, 1, 2, 3]
+    assert capsys.readouterr().err.startswith("samples are not kept: [Errno 2]")
     assert len(CachedSamples([], tmp_path)) == 0
 
 
-def test_what_killed_trials_left_in_memory_goes_after_a_day(tmp_path: Path):
-    for name, age in (("stash-a-samples", 90_000), ("stash-b-samples", 3_600), ("mine-samples", 90_000)):
-        (tmp_path / name).mkdir()
-        then = time.time() - age
-        os.utime(tmp_path / name, (then, then))
-    sweep(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine-samples", "stash-b-samples"]
+@pytest.mark.skipif(os.getuid() != 0, reason="plays another user")
+def test_another_user_may_start_the_same_script(tmp_path: Path):
+    script = f"{cached_samples()}\nos.setuid(int(sys.argv[1]))\nprint(CachedSamples([5, 6], '/dev/shm')[1])\n"
+    for user in ("0", "65534"):
+        done = subprocess.run([sys.executable, "-c", script, user], capture_output=True, text=True, check=False)
+        assert (done.stdout, done.stderr) == ("6\n", "")
 
 
-def test_a_folder_of_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(PermissionError, match="belongs to somebody else"):
-        CachedSamples(Samples(), tmp_path)
+def test_trials_of_a_run_keep_samples_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # GIVEN a script that makes training's and validation's samples by one call
+    def launch(rank: int) -> list[list[int]]:
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setattr(sample_cache, "_numbers", itertools.count())
+        made = []
+        for shade in (0, 100):
+            data = Pictures(shade + 50 * rank)
+            kept = sample_cache.with_cache(data, False, tmp_path)
+            assert shades(kept) == [shade + 50 * rank + at for at in range(4)]
+            made.append(data.made)
+        return made
+
+    # THEN each has its own, and so has each rank
+    assert launch(0) == launch(1) == [[0, 1, 2, 3]] * 2
+    assert launch(0) == launch(1) == [[], []]
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
@@ -162,11 +300,11 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
         }  # fmt: skip
         return propose(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
-    (change,), _ = tried(memory=10_000_000, disk=10**9)  # 1,000 samples of 5,904 bytes in files: 10 MB
+    (change,), _ = tried(memory=20_000_000, disk=10**9)  # of two ranks, 1,000 samples of 5,904 bytes and a page
     assert (change.name, change.fills) == ("cache=memory", True)
-    assert "10.0 MB in memory" in change.text
-    assert tried(memory=9_999_999, disk=10**9)[0][0].name == "cache=disk"
-    assert "more than half of what is free" in tried(memory=0, disk=0)[1][0].why
+    assert "20.0 MB in memory" in change.text
+    assert tried(memory=19_999_999, disk=10**9)[0][0].name == "cache=disk"
+    assert "more than a quarter of what is free" in tried(memory=0, disk=0)[1][0].why
     cheap = tried(made=6e-5, memory=10**9, disk=10**9)[1][0]
     assert cheap.why == "a sample is made in 60.0 µs, and would be read back in 50.0 µs"
     assert propose(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1][0].why == "random"
@@ -189,7 +327,7 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
         call.end_col_offset, {},
     )  # fmt: skip
     keeps = ScriptChange(
-        "cache=disk", "cache", "kept", site=site, line=cached_samples(), around=("CachedSamples(", ', "kept")')
+        "cache=disk", "cache", "kept", site=site, line=cached_samples(), around=("CachedSamples(", ', "/dev/shm")')
     )
     workers = ScriptChange("workers=1", "workers", "one", site=site, writes={"num_workers": 1})
     # WHEN both changes are written
@@ -197,10 +335,10 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
     assert [patch.add(each, None, ()).way for each in (keeps, workers)] == ["patch", "patch"]
     (after,) = patch.after().values()
     # THEN the loader reads through the class, with its other argument changed as well
-    assert 'CachedSamples(data, "kept"),\n    batch_size=2,\n    num_workers=1,' in after
+    assert 'CachedSamples(data, "/dev/shm"),\n    batch_size=2,\n    num_workers=1,' in after
     assert "type: ignore" not in after
     exec(compile(after.replace("num_workers=1", "num_workers=0"), "train.py", "exec"), {"__name__": "train"})
-    assert sorted(path.name for path in (tmp_path / "kept").glob("*/*")) == ["0", "1", "2", "3"]
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 # Waits

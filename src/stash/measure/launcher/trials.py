@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,6 @@ from typing import Any
 from stash.analysis.disturbance import undisturbed
 from stash.core.ladder import UNTOUCHED
 from stash.core.records.profile import Block, Profile
-from stash.measure.agent.wraps.sample_cache import folder_of, sweep
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles
@@ -80,8 +78,6 @@ class Trials:
             self._folder = stack.enter_context(TemporaryFolder()).path
             stack.enter_context(GuardedFiles(self._folder))
             self._others = neighbours.others
-            sweep()
-            stack.callback(shutil.rmtree, folder_of(self._folder, "memory"), ignore_errors=True)
             self._stack = stack.pop_all()
         return self
 

@@ -8,16 +8,18 @@ samples that are seldom changed, three would rarely show it. What reading them b
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import pickle
 import random
-import re
 import shutil
+import struct
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,35 +28,74 @@ MEMORY = "/dev/shm"
 """A folder that is kept in memory."""
 _READ = 3
 """Samples that are read twice."""
-_OLD = 86_400.0
 _LONG = 1.0
 """Seconds of reading after which one sample has to do."""
-_KEPT_FREE = 0.5
-"""Of what is free in memory or on a disk: no more is taken."""
+_KEPT_FREE = 0.25
+"""Of what is free in memory or on a disk: no more is taken, as ``CachedSamples`` has it."""
 
 
 class CachedSamples:
-    """Samples of a map-style data set, each made once and kept in a folder; remove it when the data change.
+    """Samples of a map-style data set, each made once and kept for this run, in a file that has no name.
 
-    Data sets of another length, root, or first, middle or last sample have folders of their own in it. With
-    ``transform``, what is kept is what the data set gives without its ``transform``, which follows each time.
+    Workers share it, ranks have their own, and it goes with the last process that has it. With ``transform``, what is
+    kept is what the data set gives without its ``transform``, which follows each time. Where a field of the data set
+    was set since, and where less than three quarters of what was free would stay so, samples are made each time.
+    What is changed within a field, as an entry of a list, is not noticed.
     """
 
-    def __init__(self, data, folder, transform=False):  # type: ignore[no-untyped-def]
-        import copy
-
-        self._data, self._folder, self._transform = data, folder, None
+    def __init__(self, data, folder=None, transform=False):  # type: ignore[no-untyped-def]
+        self._data, self._plain, self._transform = data, data, transform
         if transform:
-            self._data, self._transform = copy.copy(data), data.transform
-            self._data.transform = self._data.transforms = None
-        length = len(data)
-        few = [self._data[index] for index in sorted({0, length // 2, length - 1}) if length]
-        text = re.sub(r"\b0x[0-9a-f]+", "", f"{length} {getattr(data, 'root', None)} {few!r}")  # without addresses
-        self._folder = os.path.join(folder, f"{zlib.crc32(text.encode(errors='replace')):08x}")
-        for each in (folder, self._folder):
-            os.makedirs(each, mode=0o700, exist_ok=True)
-            if os.stat(each).st_uid != os.getuid():  # what is read from it could run
-                raise PermissionError(f"{each} belongs to somebody else")
+            import copy  # here, as the script may have another of that name
+
+            self._plain = copy.copy(data)
+            self._plain.transform = self._plain.transforms = None
+        self._remember_fields()
+        self._length = len(data)
+        self._room = (
+            (1 << 42) // max(1, self._length) // 4096 * 4096
+        )  # of a sample; what is not written takes no space
+        try:
+            self._file = self._open(folder)
+            self._spare = 0.75 * self._free()
+        except OSError as error:
+            self._file = None
+            print(f"samples are not kept: {error}", file=sys.stderr)
+
+    def _open(self, folder):  # type: ignore[no-untyped-def]
+        return tempfile.TemporaryFile(dir=folder, buffering=0)
+
+    def _free(self):  # type: ignore[no-untyped-def]
+        found = os.fstatvfs(self._file.fileno())
+        return found.f_bavail * found.f_frsize
+
+    def _remember_fields(self):  # type: ignore[no-untyped-def]
+        self._fields, part = [], self._data
+        while part is not None:  # of a Subset, those of its data set too
+            fields = getattr(part, "__dict__", {})
+            self._fields += [(fields, name, value) for name, value in fields.items()]
+            part = fields.get("dataset")
+
+    def _is_kept(self):  # type: ignore[no-untyped-def]
+        for fields, name, value in self._fields:
+            now = fields.get(name)
+            if now is not value and (value is not None or callable(now)):  # what was None may be a file opened since
+                return False
+        return self._file is not None
+
+    def __getstate__(self):  # type: ignore[no-untyped-def]
+        from multiprocessing.context import get_spawning_popen
+        from multiprocessing.reduction import DupFd
+
+        spawns = get_spawning_popen() is not None  # a worker; a copy is another data set
+        file = DupFd(self._file.fileno()) if spawns and self._is_kept() else None
+        return {**self.__dict__, "_file": file, "_fields": None}
+
+    def __setstate__(self, state):  # type: ignore[no-untyped-def]
+        self.__dict__.update(state)
+        self._remember_fields()
+        if self._file is not None:
+            self._file = os.fdopen(self._file.detach(), "r+b", buffering=0)
 
     def __len__(self):  # type: ignore[no-untyped-def]
         return len(self._data)
@@ -64,42 +105,63 @@ class CachedSamples:
             raise AttributeError(name)
         return getattr(self._data, name)
 
+    def __setattr__(self, name, value):  # type: ignore[no-untyped-def]
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._data, name, value)
+            self._file = None
+
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        path = os.path.join(self._folder, str(index))
+        number = index.__index__() if hasattr(index, "__index__") else -1
+        if not 0 <= number < self._length or not self._is_kept():
+            return self._data[index]
+        sample = self._read(number)
+        if sample is None:
+            sample = self._plain[index]
+            self._write(number, sample)
+        return (self._data.transform(sample[0]), *sample[1:]) if self._transform else sample
+
+    def _read(self, number):  # type: ignore[no-untyped-def]
+        file, start = self._file.fileno(), number * self._room
+        size, found = struct.unpack("<QQ", os.pread(file, 16, start).ljust(16, b"\0"))
         try:
-            with open(path, "rb") as file:
-                sample = pickle.load(file)
-        except FileNotFoundError:
-            sample, new = self._data[index], f"{path}.{os.getpid()}"
+            return pickle.loads(os.pread(file, size, start + 16)) if size and found == number else None
+        except Exception:  # it cannot be read back: it is made each time
+            return None
+
+    def _write(self, number, sample):  # type: ignore[no-untyped-def]
+        file, start = self._file.fileno(), number * self._room
+        try:
+            content = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)  # another process may be at it
             try:
-                with open(new, "wb") as file:
-                    pickle.dump(sample, file, pickle.HIGHEST_PROTOCOL)
-                os.replace(new, path)
-            except OSError:  # no room is left: this one is made each time
-                if os.path.exists(new):
-                    os.remove(new)
-        if self._transform is None:
-            return sample
-        return (self._transform(sample[0]), *sample[1:])
+                fits = len(content) + 16 <= self._room and self._free() - len(content) >= self._spare
+                if fits and self._read(number) is None and os.pwrite(file, content, start + 16) == len(content):
+                    os.pwrite(file, struct.pack("<QQ", len(content), number), start)
+            finally:
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
+        except Exception:  # no room is left, or it is nothing that can be kept: it is made each time
+            pass
 
 
-def with_cache(dataset: Any, asked: Mapping[str, Any], run: Path) -> Any:
-    """The data set, kept as a trial's orders ask, for the trials of this ``run``, by its folder."""
-    folder = folder_of(run, str(asked["place"]))
-    return CachedSamples(dataset, folder, bool(asked.get("transform")))
+class _TrialSamples(CachedSamples):
+    """Samples kept for the trials of a run, which make the same data sets in the same order."""
+
+    def _open(self, folder):  # type: ignore[no-untyped-def]
+        return os.fdopen(os.open(folder, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0)
 
 
-def folder_of(run: Path, place: str) -> Path:
-    """Where samples of a run's trials are kept: beside the run, or in memory."""
-    return Path(MEMORY) / f"{run.name}-samples" if place == "memory" else run / "samples"
+_numbers = itertools.count()
 
 
-def sweep(memory: Path = Path(MEMORY)) -> None:
-    """Remove what trials that were killed more than a day ago left in memory."""
-    for folder in memory.glob("stash-*-samples"):
-        with suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _OLD:
-                shutil.rmtree(folder, ignore_errors=True)
+def with_cache(dataset: Any, transform: bool, run: Path) -> Any:
+    """The data set, its samples kept for the trials of this ``run`` in its folder, be it for memory or for a disk.
+
+    What was just written is read from memory.
+    """
+    name = f"samples.{os.environ.get('RANK') or 0}.{next(_numbers)}.{len(dataset)}"
+    return _TrialSamples(dataset, run / name, transform)
 
 
 def facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, Any]:

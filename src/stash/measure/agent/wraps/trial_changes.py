@@ -154,8 +154,8 @@ def wrap_loaders(module: ModuleType) -> None:
         if asked and where in (None, key):
             args, kwargs = _with_loader(init, self, args, kwargs, asked)
         if cache.get("site") == key:
-            run = orders.files.run
-            kept = sample_cache.with_cache(kwargs["dataset"] if "dataset" in kwargs else args[0], cache, run)
+            data = kwargs["dataset"] if "dataset" in kwargs else args[0]
+            kept = sample_cache.with_cache(data, bool(cache["transform"]), orders.files.run)
             args, kwargs = ((), {**kwargs, "dataset": kept}) if "dataset" in kwargs else ((kept, *args[1:]), kwargs)
         init(self, *args, **kwargs)
         self.__dict__[_SITE] = key
