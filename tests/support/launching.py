@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from stash.core.ladder import NAMES
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.measurement import Result
 from stash.measure.launcher.neighbours import NeighbouringRuns
@@ -135,7 +136,9 @@ def expedition(
     given = ProfileOptions(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
     no_runs = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
-    return ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=no_runs), started
+    unlocked = FolderLock(None)  # tests run side by side
+    session = ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=no_runs, folder_lock=unlocked)
+    return session, started
 
 
 def orders_of(request: Request) -> Orders:

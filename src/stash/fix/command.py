@@ -102,6 +102,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     """
     require_linux("stash fix")
     from stash.core.documents import FIX
+    from stash.measure.launcher.folder_lock import output_lock
     from stash.measure.launcher.profile_options import ProfileOptions
     from stash.measure.launcher.session import ProfileSession
 
@@ -111,12 +112,12 @@ def fix(options: FixOptions, context: typer.Context) -> None:
         raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
-    began = time.monotonic()
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
-    session.launches.passing, session.launches.until = True, began + options.budget
     session.request()
-    with interrupted_by(*REQUESTS):
+    with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
+        began = time.monotonic()
+        session.launches.passing, session.launches.until = True, began + options.budget
         result = _profiled(session, began + options.budget)
         found, patch = _tried(session, result, options, began)
         keep_copy(found, copies, _finish(found, patch, target, options))

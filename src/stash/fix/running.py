@@ -8,12 +8,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE, Fix
 from stash.core.printable import printable_line
 from stash.fix.space import SETTABLE
 from stash.measure.launcher.engines import ENGINES
+from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.process import SITE
 from stash.measure.linux.cores import VARIABLE
@@ -61,6 +63,12 @@ def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], 
 def start(record: Path, job: Job, options: RankOptions) -> None:
     """Become the job; raises UserError."""
     words, new = command(FILE.load(record), job, options)
+    with FolderLock(Path.cwd(), is_shared=True) as folder_lock:
+        folder_lock.hand_on()
+        _become(words, new)
+
+
+def _become(words: tuple[str, ...], new: dict[str, str]) -> NoReturn:
     print(
         " ".join(f"{name}={value}" for name, value in new.items() if name != "PYTHONPATH"),
         file=sys.stderr,

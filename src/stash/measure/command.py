@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -104,9 +104,20 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
         print(printable(masked_text(request.describe(), arguments=False)))
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
-    with interrupted_by(*REQUESTS):
+    with interrupted_by(*REQUESTS), _locked(session, target):
         file = Growing(target, new=options.output is None)
         _finish(_watched(session, probed, file), file, copies)
+
+
+@contextmanager
+def _locked(session: ProfileSession, target: Path) -> Iterator[None]:
+    """Be the only command that works in this folder, and writes ``target``, which one node of several does."""
+    from stash.measure.launcher.folder_lock import output_lock
+
+    cluster = session.measurement.cluster
+    is_one_of_several = cluster.nnodes > 1 or cluster.inherited
+    with session.folder_lock, nullcontext() if is_one_of_several else output_lock(target):
+        yield
 
 
 def job_of(words: Split, workload: str | None, data: str | None, batch: int | None, verb: str) -> Job:

@@ -142,6 +142,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
     from stash.core.secrets import hide
+    from stash.measure.launcher.folder_lock import FolderLock
     from stash.monitor.attach import memory_folder
     from stash.monitor.records import SUFFIX
 
@@ -150,7 +151,10 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         options = replace(options, output=options.output.with_name(own))
 
     hide(job.command, job.kept)
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder:
+    with (
+        FolderLock(Path.cwd(), is_shared=True),
+        tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder,
+    ):
         watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
         print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)

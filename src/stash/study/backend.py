@@ -8,6 +8,7 @@ it is gone. So whatever kills a controller, the next one knows what may still co
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,14 +18,34 @@ from typing import Any
 from stash.core.printable import printable_line
 from stash.study.programs import Called, SystemPrograms, exit_code, is_gone
 from stash.study.status import HOUR
-from stash.study.study_folder import CellFolder, StudyEvent, StudyFolder, append
+from stash.study.study_folder import CellFolder, Renter, StudyEvent, StudyFolder, append
 
 ProgramWords = tuple[str, ...]
+_LEASE = re.compile(r"stash-[a-z0-9-]+")
+"""What studies call whatever they rent: nothing else is ended."""
 _TRIES = 3
 _PAUSE = 5.0
 """Seconds between two tries."""
 _PATIENCE = 900.0
 """Seconds for a command of a cloud: taking machines down takes minutes."""
+
+
+def _release_commands(renter: Renter, lease: str) -> tuple[ProgramWords, ...]:
+    """The commands that end a lease: from here, since a journal may come from somebody else."""
+    if not _LEASE.fullmatch(lease):
+        return ()
+    commands: dict[Renter, ProgramWords] = {
+        "slurm": ("scancel", f"--name={lease}"),
+        "sky": ("sky", "down", "--yes", lease),
+    }
+    return (commands[renter],) if renter else ()
+
+
+def _check_command(renter: Renter, lease: str) -> ProgramWords:
+    """The command that names a lease as long as it is there."""
+    if renter == "slurm":
+        return ("squeue", "--noheader", "--format=%j %T %r", f"--name={lease}")
+    return ("sky", "status", "--refresh", lease) if renter == "sky" else ()
 
 
 @dataclass(frozen=True)
@@ -41,10 +62,7 @@ class Submission:
     """What is rented for it; cells that follow each other in a lane may share one."""
     fetch: tuple[ProgramWords, ...] = ()
     """Brings the profile into the cell's folder."""
-    release: tuple[ProgramWords, ...] = ()
-    """Ends the lease, and whatever still runs on it; does no harm where it has ended."""
-    check: ProgramWords = ()
-    """Names the lease on a line of its own as long as it is there."""
+    rented_from: Renter = ""
     waits: str = field(default="", repr=False)
     """A regular expression: what ``check`` says of something that has yet to begin; nobody pays for it until then."""
     hopeless: str = field(default="", repr=False)
@@ -53,6 +71,16 @@ class Submission:
     """
     lost: str = field(default="", repr=False)
     """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
+
+    @property
+    def release(self) -> tuple[ProgramWords, ...]:
+        """Ends the lease, and whatever still runs on it; does no harm where it has ended."""
+        return _release_commands(self.rented_from, self.lease)
+
+    @property
+    def check(self) -> ProgramWords:
+        """Names the lease on a line of its own as long as it is there; empty where nothing does."""
+        return _check_command(self.rented_from, self.lease)
 
     def put(self, cell: CellFolder) -> None:
         """Write its files where its commands look for them; raises OSError."""
@@ -81,12 +109,21 @@ class OpenLease:
     """Seconds since 1970."""
     dollars_per_hour: float | None
     """``None``: not paid for by time."""
-    release: tuple[ProgramWords, ...] = ()
-    check: ProgramWords = ()
+    rented_from: Renter = ""
     cell: str = ""
     """The cell that was last started there, and did not end."""
     began: float = 0.0
     """When that was."""
+
+    @property
+    def release(self) -> tuple[ProgramWords, ...]:
+        """As of its ``Submission``."""
+        return _release_commands(self.rented_from, self.name)
+
+    @property
+    def check(self) -> ProgramWords:
+        """As of its ``Submission``."""
+        return _check_command(self.rented_from, self.name)
 
     def seconds(self, now: float) -> float:
         """Since it was opened; none if the clock was set back between two runs."""
@@ -102,7 +139,7 @@ def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
     leases: dict[str, OpenLease] = {}
     for event in events:
         if event.what == "opened":
-            leases[event.lease] = OpenLease(event.lease, event.at, event.dollars_per_hour, event.release, event.check)
+            leases[event.lease] = OpenLease(event.lease, event.at, event.dollars_per_hour, event.rented_from)
         elif event.what == "released":
             leases.pop(event.lease, None)
         elif event.lease in leases:
@@ -138,13 +175,11 @@ class JobBackend:
         if submission.lease in self.leases:
             return
         now, lease = self.programs.now(), submission.lease
+        renter = submission.rented_from
         self.write(
-            StudyEvent(
-                at=now, what="opened", lease=lease, dollars_per_hour=dollars_per_hour, release=submission.release,
-                check=submission.check,
-            )
-        )  # fmt: skip
-        self.adopt(OpenLease(lease, now, dollars_per_hour, submission.release, submission.check))
+            StudyEvent(at=now, what="opened", lease=lease, dollars_per_hour=dollars_per_hour, rented_from=renter)
+        )
+        self.adopt(OpenLease(lease, now, dollars_per_hour, renter))
 
     def start(self, name: str, submission: Submission) -> None:
         """Start what was opened; returns at once. Raises OSError."""

@@ -187,8 +187,7 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
         command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
         lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
         lease=name,
-        release=(("scancel", f"--name={name}"),),
-        check=("squeue", "--noheader", "--format=%j %T %r", f"--name={name}"),
+        rented_from="slurm",
         waits=SLURM_WAITS,
         hopeless=SLURM_HOPELESS,
         lost=SLURM_LOST,
@@ -223,8 +222,7 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
         lane=cell.place.name,
         lease=cluster,
         fetch=(("scp", "-q", f"{cluster}:{remote}", str(own.profile)),),
-        release=(("sky", "down", "--yes", cluster),),
-        check=("sky", "status", "--refresh", cluster),
+        rented_from="sky",
         lost=_SKY_LOST,
     )
 

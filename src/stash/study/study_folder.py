@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
@@ -23,6 +23,10 @@ from stash.measure.protocol.folder import lock
 
 _MAX = 2**28
 """Bytes that are read: a cell writes some hundred."""
+JournalName = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
+"""Of a lease or a cell: a file's name and a command's word, never a path or an option."""
+Renter = Literal["", "slurm", "sky"]
+"""Who rents a lease out; empty: nobody, it is this machine."""
 EventKind = Literal["opened", "started", "ended", "released"]
 """*opened* and *released*: what is paid for by time. *started* and *ended*: a cell, once for each try."""
 Ending = Literal["done", "failed", "out of memory", "lost"]
@@ -35,9 +39,9 @@ class StudyEvent(Record):
     at: Number
     """Seconds since 1970."""
     what: EventKind
-    lease: str = ""
+    lease: JournalName = ""
     """What is rented and released as one."""
-    cell: str = ""
+    cell: JournalName = ""
     """Its id; empty of a lease's own events."""
     ending: Ending | None = None
     why: Sentence = ""
@@ -47,10 +51,8 @@ class StudyEvent(Record):
     """``None``: not paid for by time."""
     dollars_per_hour: Number | None = None
     """Of a lease, all nodes together."""
-    release: tuple[tuple[str, ...], ...] = ()
-    """The commands that end a lease."""
-    check: tuple[str, ...] = ()
-    """The command that names it as long as it is there; empty where nothing does."""
+    rented_from: Renter = ""
+    """Of a lease: what ends it, and how, the study knows."""
     artefact: str = ""
     """The profile's name in the study's store; empty where it is in the cell's folder only."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -232,6 +233,25 @@ def test_a_cluster_of_cells_that_left_the_study_is_taken_down(tmp_path: Path) ->
     other = study(SKY.replace("p3.8xlarge", "p3.2xlarge"), tmp_path)
     run(other, world, dollars=10)
     assert (world.clusters, open_leases(events(other))) == (set(), ())
+
+
+@pytest.mark.parametrize("lease", ["stash-p3-8xlarge-1-abc", "somebodys-own", "--all", "../up"])
+def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(tmp_path: Path, lease: str) -> None:
+    # GIVEN a journal from somebody else, whose open lease brings commands of its own
+    file, world = study(SKY, tmp_path), FakeWorld()
+    journal = of_study(file.path).journal
+    journal.parent.mkdir()
+    pwned = str(tmp_path / "pwned")
+    planted = {"at": 1, "what": "opened", "lease": lease, "rented_from": "sky"}
+    planted |= {"release": [["touch", pwned]], "check": ["touch", pwned]}
+    started = {"at": 2, "what": "started", "lease": lease, "cell": "../../elsewhere"}
+    journal.write_text(f"{json.dumps(planted)}\n{json.dumps(started)}\n")
+    # WHEN the study is run THEN only its own commands are, on what Stash itself may have rented
+    run(file, world, dollars=10)
+    assert not any("touch" in command for command in world.commands)
+    ended = [command for command in world.commands if command[:2] == ("sky", "down") and command[-1] == lease]
+    assert ended == ([("sky", "down", "--yes", lease)] if lease.startswith("stash-") else [])
+    assert all(event.cell != "../../elsewhere" for event in events(file))
 
 
 def test_money_is_a_hard_stop_before_a_cell_and_while_one_runs(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from stash.study.cell_engines import SLURM_HOPELESS, SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
 
-SUBMISSION = Submission({}, ("sbatch",), "lane", "lease", check=("squeue",), hopeless=SLURM_HOPELESS, lost=SLURM_LOST)
+SUBMISSION = Submission(
+    {}, ("sbatch",), "lane", "lease", rented_from="slurm", hopeless=SLURM_HOPELESS, lost=SLURM_LOST
+)
 PREEMPTED = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
 
 

@@ -27,10 +27,13 @@ _NAMED = 3
 
 
 class GuardedFiles:
-    """A context that makes a place for what the job keeps, in the folder of a run."""
+    """A context that makes a place for what the job keeps, in the folder of a run.
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    ``locked``: the descriptor of the working folder's lock, which lasts until the files are back.
+    """
+
+    def __init__(self, run: Path, locked: int | None = None) -> None:
+        self._run, self._locked = run, locked
         self._kept = run / KEPT
         self._claimed: int | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -49,7 +52,7 @@ class GuardedFiles:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # what ends the launcher's group or session does not end it
-                    pass_fds=() if self._claimed is None else (self._claimed,),  # it owns the place after us
+                    pass_fds=[each for each in (self._claimed, self._locked) if each is not None],  # its own after us
                 )
         return self
 

@@ -8,12 +8,13 @@ own error says best.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher import isolated
 from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after, cause
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
 from stash.measure.launcher.job import Job, commit_of, may_train_on_several
@@ -81,7 +83,10 @@ def as_one_process(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
 
 
 class ProfileSession:
-    """One ``stash profile``; ``clock``, ``start`` (of launches' processes), ``neighbours`` may be a test's own."""
+    """One ``stash profile``.
+
+    ``clock``, ``start`` (of launches' processes), ``neighbours`` and ``folder_lock`` may be a test's own.
+    """
 
     def __init__(
         self,
@@ -92,12 +97,17 @@ class ProfileSession:
         clock: Timer = time,
         start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: NeighbouringRuns | None = None,
+        folder_lock: FolderLock | None = None,
     ) -> None:
         hide(job.command, job.kept)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
         self._neighbours = neighbours or NeighbouringRuns(cluster.meeting(os.environ))
+        self.folder_lock = folder_lock or FolderLock(
+            Path.cwd(), is_shared=cluster.nnodes > 1 or cluster.inherited, find_strangers=self._neighbours.others
+        )
+        """Of where the job works: files there are the job's, or the user's, and nobody else's."""
         self.launches = Launches(self.measurement, shown, start, self._neighbours.others)
         self._most_steps: int | None = None
         self._endless: bool | None = None
@@ -116,11 +126,15 @@ class ProfileSession:
     def run(self, watcher: Watcher = lambda moment: None) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
 
-        Raises UserError for nodes that do not find each other.
+        Raises UserError for nodes that do not find each other, and while another command works in the folder.
         """
         self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
-        with suppress(KeyboardInterrupt), self._neighbours, TemporaryFolder() as folder, GuardedFiles(folder.path):
+        with suppress(KeyboardInterrupt), ExitStack() as stack:
+            stack.enter_context(self._neighbours)
+            locked = stack.enter_context(self.folder_lock).descriptor
+            folder = stack.enter_context(TemporaryFolder())
+            stack.enter_context(GuardedFiles(folder.path, locked))
             self.measurement.cluster = numbered(self.measurement.cluster)
             self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
             result = self._run_in(folder)
@@ -309,7 +323,8 @@ def unwatched(session: ProfileSession) -> AbstractContextManager[Watcher]:
 def measure(job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = unwatched) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
     session = ProfileSession(job, cluster, wishes)
-    with watching(session) as watcher:
+    session.folder_lock.patience_seconds = math.inf  # a program's calls, or a test run's, follow each other
+    with session.folder_lock, watching(session) as watcher:
         result = session.run(watcher)
     if result.profile is not None:
         return result.profile

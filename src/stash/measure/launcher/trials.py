@@ -69,6 +69,7 @@ class Trials:
 
     def __init__(self, session: ProfileSession, *, until: float | None = None, bare: bool = True) -> None:
         self._measurement, self._until = session.measurement, until
+        self._folder_lock = session.folder_lock
         self._number, self._bare = 0, bare
         self._endless = False
 
@@ -76,7 +77,8 @@ class Trials:
         with ExitStack() as stack:
             neighbours = stack.enter_context(NeighbouringRuns())
             self._folder = stack.enter_context(TemporaryFolder()).path
-            stack.enter_context(GuardedFiles(self._folder))
+            locked = stack.enter_context(self._folder_lock).descriptor
+            stack.enter_context(GuardedFiles(self._folder, locked))
             self._others = neighbours.others
             self._stack = stack.pop_all()
         return self

@@ -155,6 +155,13 @@ def lock(descriptor: int, shared: bool = False) -> bool | None:
     return True
 
 
+def unlock(descriptor: int) -> None:
+    """Let go of the lock on an open file."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
 def wait_for_lock(descriptor: int) -> None:
     """Lock an open file as soon as no other has; where the file system has no locks, do without."""
     import fcntl
