@@ -54,32 +54,30 @@ class ReportOptions(Options):
 
     files: tuple[str, ...] = argument(
         "RUN...",
-        "Files of `stash profile`, `probe`, `fix`, `watch`, plans, logs of `stash spot run`; of several profiles the "
-        "first is compared with each other one. Or one study.yaml.",
+        "Files that Stash wrote, or one study.yaml. The first of several profiles is compared with each other one.",
         many=True,
     )  # fmt: skip
     format: tuple[str, ...] | None = option(
         "FORMATS",
-        f"{', '.join(FORMATS)}, or several like html,svg; else as --output ends, or html. A picture is made of every "
-        "chart, with fonts embedded and colours that the colour-blind tell apart. perfetto is a trace of the stamped "
-        "steps of one profile, for ui.perfetto.dev.",
+        f"Write {', '.join(FORMATS)}, or several like html,svg. The default follows --output's ending, else html. "
+        "Every chart becomes a picture; perfetto is a trace for ui.perfetto.dev.",
         _formats,
-    )  # fmt: skip
+    )
     output: Path | None = option(
         "PATH",
-        "The file of a page; else a new one in this folder, named after the first RUN (md is printed). The folder of "
-        f"pictures, or of several formats; else {_FOLDER}.",
-        Path, "-o", "--output",
-    )  # fmt: skip
+        "Write to this file (default: named after the first RUN). "
+        f"Pictures and several formats go to this folder (default {_FOLDER}).",
+        Path,
+        "-o",
+        "--output",
+    )
     width: float | None = option(
         "MM",
-        f"Width of pictures, in millimetres; a column of most papers is 85, a page {WIDTH_MM}, which it is else.",
+        f"Set the width of pictures (default {WIDTH_MM}, a page; 85 is a column).",
         _width,
     )
     open: bool = flag("Open the report in a browser.")
-    probe: Path | None = option(
-        "FILE", "A *.host.json file of the machines that were profiled, whose links the report then shows.", Path
-    )
+    probe: Path | None = option("FILE", "Include the links of this *.host.json of the profiled machines.", Path)
     public: bool = public_flag()
     store: str | None = store_option()
 
@@ -125,17 +123,13 @@ class ReportOptions(Options):
 
 
 def report(options: ReportOptions) -> None:
-    """Write a report to forward: one HTML file that needs nothing else, or Markdown, or each chart as a picture.
+    """Write a report to share: one HTML file, Markdown or pictures.
 
     Examples:
-
-        stash report train.stash.json
-
-        stash report monday.stash.json today.stash.json -o week.html --open
-
-        stash report train.stash.json --format pdf,svg --width 85 -o figures/
-
-        stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
+      stash report train.stash.json
+      stash report monday.stash.json today.stash.json -o week.html --open
+      stash report train.stash.json --format pdf,svg --width 85 -o figures/
+      stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
     """
     if options.formats == (_TRACE,):
         _write_trace(options)

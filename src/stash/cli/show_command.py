@@ -25,29 +25,23 @@ class ShowOptions(Options):
 
     file: str = argument(
         "FILE",
-        "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
-        "`stash spot run`, a *.watch.jsonl of `stash watch`, a *.fix.json; or a store's id.",
+        "A profile, probe, plan, fix, watch or spot log, or a store's id.",
     )
-    json: bool = json_flag(
-        "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
-    )
-    explain: bool = flag("Say also what each word of a profile's report means.")
-    as_seen: bool = flag("Leave what other work on the machine cost in the stalls of a profile, as they were seen.")
-    redact: bool = flag("Leave out names of machines, paths and addresses.")
-    output: Path | None = option("FILE", "With --redact: save what is left, to be passed on.", Path, "-o", "--output")
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
+    explain: bool = flag("Explain every word of a profile's report.")
+    as_seen: bool = flag("Leave the cost of other processes in a profile's stalls.")
+    redact: bool = flag("Remove names of machines, paths and addresses.")
+    output: Path | None = option("FILE", "With --redact: write the result to this file.", Path, "-o", "--output")
     store: str | None = store_option()
 
 
 def show(options: ShowOptions) -> None:
-    """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
+    """Show where a step's time goes and what to do next.
 
     Examples:
-
-        stash show resnet18.stash.json
-
-        stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
-
-        stash show resnet18.stash.json --redact -o shared.stash.json
+      stash show resnet18.stash.json
+      stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
+      stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.analysis.disturbance import without_delays
     from stash.cli.saved_files import SavedFile, saved_file

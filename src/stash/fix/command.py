@@ -65,37 +65,42 @@ class FixOptions(RankOptions):
     parsed_by: ClassVar[type] = ProfileCommand
 
     try_only: tuple[str, ...] | None = option(
-        "A,B,C", "Only these changes, like workers,bucket,pin; else all that may pay.", _wanted, "--try", panel=_HOW
+        "A,B,C",
+        "Try only these changes, like workers,bucket,pin (default: all promising ones).",
+        _wanted,
+        "--try",
+        panel=_HOW,
     )
     budget: float = option(
-        "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
+        "TIME", "Take at most this long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Keep also what changes this: numerics, batch.", lambda text: _known(text, _CONSENT), default=(),
+        "WHAT", "Also keep changes of numerics or batch.", lambda text: _known(text, _CONSENT), default=(),
         panel=_HOW,
     )  # fmt: skip
     min_saving: float = option(
-        "PERCENT", "Keep only what is shown to save more than this of the step.", parsers.percent, default="1%",
+        "PERCENT", "Keep only changes proven to save more than this.", parsers.percent, default="1%",
         panel=_HOW,
     )  # fmt: skip
     start_timeout: float = option(
-        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW
+        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW
     )
-    apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
-    output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
+    apply: bool = flag("Apply the patch to the script; git or a copy keeps the old one.")
+    output: Path | None = option(
+        "FILE", "Write the record to this file, and the patch beside it.", Path, "-o", "--output"
+    )
     json: bool = json_flag()
     store: str | None = store_option()
 
 
 def fix(options: FixOptions, context: typer.Context) -> None:
-    """Make a training script faster: try changes on it, prove what they save, write a patch.
+    """Make a training script faster: try changes, prove savings, write a patch.
 
-    The script is started many times, each time with one setting changed and for seconds, beside launches as typed.
-    What is kept is faster in fresh rounds, with one error rate for the whole search, and trains the same. Files stay
-    as they are unless --apply is given.
+    The script is started many times for a few seconds, with one setting changed, and compared with unmodified
+    launches. A change is kept if it trains the same and is faster in fresh rounds, with one error rate for the whole
+    search. Files stay as they are unless you give --apply.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash fix train.py --lr 0.1
       stash fix --try workers,bucket --budget 10m train.py
       stash fix --apply train.py
@@ -323,14 +328,13 @@ class StartOptions(RankOptions):
 
     parsed_by: ClassVar[type] = ProfileCommand
 
-    record: Path = option("FILE", "A *.fix.json of `stash fix`.", Path, "--with", default=...)
+    record: Path = option("FILE", "Use this *.fix.json of `stash fix`.", Path, "--with", default=...)
 
 
 def run(options: StartOptions, context: typer.Context) -> None:
-    """Start a script with what `stash fix` found to be set from outside: environment, cores of ranks and workers.
+    """Run a script with the environment and CPU affinity `stash fix` chose.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash run --with train.fix.json train.py
     """
     require_linux("stash run")

@@ -142,7 +142,7 @@ class AgentTools:
     def list_artefacts(
         self,
         folder: Annotated[str, Field(description="A folder on this machine with files that Stash wrote.")] = ".",
-        limit: Annotated[int, Field(description="How many, the newest first.", ge=1, le=1000)] = 30,
+        limit: Annotated[int, Field(description="Show the N newest.", ge=1, le=1000)] = 30,
     ) -> str:
         """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
         rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))

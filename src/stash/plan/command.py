@@ -33,17 +33,14 @@ if TYPE_CHECKING:
 
 
 def recommend(options: PlanOptions) -> None:
-    """Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are stalls.
+    """Recommend what to rent for a job, by deadline and cost.
 
-    Exit code 1 if nothing keeps the deadline and the cost; then the nearest that can be kept are named.
+    The exit code is 1 if nothing meets the deadline and the cost; the nearest that can be met are then named.
 
     Examples:
-
-        stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
-
-        stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
-
-        stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
+      stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
+      stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
+      stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
     """
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
