@@ -120,7 +120,8 @@ def table() -> str:
     rows = ["| option | meaning | of |", "|---|---|---|"]
     for name, texts in sorted(helps().items()):
         shown = f"{name} {known[name].metavar or ''}".strip()
-        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in texts.values() for words in found)
+        having = sorted(words.removeprefix("stash ") for found in texts.values() for words in found)
+        where = ", ".join(f"`{words}`" for words in having)
         rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(texts))))} | {where} |")
     return "\n".join(rows)
 

@@ -152,9 +152,10 @@ def refresh() -> None:
 
     from stash.catalog.refresh import https
     from stash.catalog.refresh import refresh as renew
+    from stash.ui.terminal import progress_console
 
     console = Console(highlight=False)
-    with Console(stderr=True).status("downloading price lists"):
+    with progress_console().status("downloading price lists"):
         report = renew(transport=https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)

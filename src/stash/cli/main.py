@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -12,12 +13,14 @@ import typer
 
 from stash.cli import completion
 from stash.core.errors import StashError, UserError, error_document
-from stash.core.printable import printable, printable_line, shortened, strict_json
+from stash.core.printable import has_colours, printable, printable_line, shortened, strict_json
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import App, LazyCommand, LazyGroup
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+_GUESSES = re.compile(r"[.\s]*\(?(?:Did you mean|Possible options:)(?: one of:)?(.*)$", re.DOTALL)
+"""How the parser names what may have been meant."""
 _MAX_CHARACTERS = 4_000
 """Of an error: a job's exception can be any length; the log that is named with it has the whole."""
 
@@ -145,13 +148,13 @@ def _run() -> int:
         text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
         if error.as_json:
             print(strict_json(error_document(error.code, text)))
-        print(f"error: {text}", file=sys.stderr)
+        _print_error(text)
         return error.exit_code
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         named = printable_line(shortened(os.fsdecode(error.filename or ""), 200))
-        print(f"error: {named} is longer than any name of a file can be; name another", file=sys.stderr)
+        _print_error(f"{named} is longer than any name of a file can be; name another")
         return UserError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
@@ -160,13 +163,24 @@ def _run() -> int:
         text = printable_line(_sentence(error))
         if getattr(error, "as_json", False):
             print(strict_json(error_document(UserError.code, text)))
-        print(f"error: {text}", file=sys.stderr)
+        _print_error(text)
         return 2
+
+
+def _print_error(text: str) -> None:
+    """One sentence on standard error, its first word red where colours are wanted."""
+    colour = has_colours(sys.stderr.isatty(), os.environ)
+    print("\x1b[1;31merror:\x1b[0m" if colour else "error:", text, file=sys.stderr)
 
 
 def _sentence(error: Any) -> str:
     """What the parser refused, in the voice of all errors: what happened, and what to type."""
     words = error.ctx.command_path.split() if getattr(error, "ctx", None) is not None else []
     command = " ".join(["stash", *words[words.index("stash") + 1 if "stash" in words else 1 :]])
-    text = error.format_message().rstrip(".")
-    return f"{command}: {text[:1].lower()}{text[1:]}; type `{command} --help` for what there is"
+    text = error.format_message()
+    guesses = _GUESSES.search(text)
+    if guesses is not None:
+        names = re.findall(r"(?:--?)?\w[\w-]*(?=['),?]|$)", guesses[1])
+        text = f"{text[: guesses.start()]} (did you mean {' or '.join(names)}?)"
+    text = text.rstrip(".")
+    return f"{command}: {text[:1].lower()}{text[1:]}; type `{command} --help` to see what there is"

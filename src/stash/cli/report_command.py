@@ -12,7 +12,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.garbage import no_garbage
 from stash.core.output_files import is_same, output_file, write_output
-from stash.core.printable import printable_line
+from stash.core.printable import print_written, printable_line
 from stash.core.units import counted
 from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
@@ -73,7 +73,7 @@ class ReportOptions(Options):
     )
     width: float | None = option(
         "MM",
-        f"Set the width of pictures (default {WIDTH_MM}, a page; 85 is a column).",
+        f"Set pictures' width (default {WIDTH_MM}, a page; 85 is a column).",
         _width,
     )
     open: bool = flag("Open the report in a browser.")
@@ -147,7 +147,7 @@ def _write_page(options: ReportOptions) -> None:
     if target is None:
         print(file_of(page, ".md"), end="")
         return
-    _write(options, target, file_of(page, f".{kind}"), ".")
+    _write(options, target, file_of(page, f".{kind}"), "")
     if options.open:
         _open(target)
 
@@ -158,12 +158,12 @@ def _write_trace(options: ReportOptions) -> None:
 
     target = output_file(options.output, _short(options.files[0]), SUFFIX)
     text = render(profile_of(options.files[0], options.store)[0])
-    _write(options, target, text, "; open it in https://ui.perfetto.dev.")
+    _write(options, target, text, "; open it in https://ui.perfetto.dev")
 
 
 def _write(options: ReportOptions, target: Path, content: str | bytes, behind: str) -> None:
     write_output(target, content, new=options.output is None, public=options.public)
-    print(printable_line(f"Wrote {target} ({target.stat().st_size / 1e3:.0f} kB){behind}"))
+    print_written(target, False, f" ({target.stat().st_size / 1e3:.0f} kB){behind}")
 
 
 def _write_folder(options: ReportOptions) -> None:
@@ -185,7 +185,7 @@ def _write_folder(options: ReportOptions) -> None:
             write_output(target, made, public=options.public)
             written.append(target)
     names = ", ".join(path.name for path in written)
-    print(printable_line(f"Wrote {counted(len(written), 'file')} to {folder}: {names}."))
+    print_written(counted(len(written), "file"), False, f" to {folder}: {names}")
     if options.open:
         _open(folder / f"{stem}.html")
 

@@ -344,13 +344,13 @@ def make(options: DatasetOptions) -> None:
 
 
 def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from stash.lab.zoo.datasets import make_dataset
+    from stash.ui.terminal import progress_console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = progress_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"making {kind}", total=None)
 

@@ -21,7 +21,7 @@ from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
-from stash.core.printable import print_note, printable_line
+from stash.core.printable import print_note, print_written, printable_line
 from stash.core.units import counted
 from stash.market import advising
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
@@ -84,7 +84,7 @@ def import_market(options: MarketImportOptions) -> None:
     printed(market_document(found.trace, target.name) if options.json else market_page(found.trace, target.name))
     for note in found.notes:
         print_note(f"Left out or assumed: {note}.", options.json)
-    print_note(f"Saved {target}.", options.json)
+    print_written(target, options.json)
 
 
 def _target(wanted: Path | None, stem: str) -> Path:
@@ -159,7 +159,7 @@ def backtest(options: BacktestOptions) -> None:
         write_output(target, file_of(shown, target.suffix.lower()))
     printed(backtest_document(found, source) if options.json else shown)
     if target is not None:
-        print_note(f"Saved {target}.", options.json)
+        print_written(target, options.json)
 
 
 def _progress(json: bool) -> Callable[[int, int], None] | None:
@@ -258,6 +258,8 @@ def advise(options: MoveOptions) -> None:
     printed(advice_document(found) if options.json else advice_page(found))
     if found.task is not None and options.output is None and not options.json:
         print(f"\n{found.task}", end="")
+    if found.task is not None and options.output is not None:
+        print_written(options.output, options.json)
     if options.apply:
         _apply(found, options.json)
 

@@ -26,7 +26,7 @@ from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.core.artefact import Growing
@@ -55,6 +55,7 @@ class _JobOptions(Options):
     probe: Path | None = option("FILE", "Include the links that `stash probe` measured.", Path)
     store: str | None = store_option()
     dry_run: bool = flag("Print the command without starting it.")
+    quiet: bool = quiet_flag()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS):
         file = Growing(target, new=options.output is None)
-        _finish(_watched(session, probed, file), file, copies)
+        _finish(_watched(session, probed, file, options.quiet), file, copies)
 
 
 def job_of(words: Split, workload: str | None, data: str | None, batch: int | None, verb: str) -> Job:
@@ -168,11 +169,12 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(session: ProfileSession, probe: Probe | None, file: Growing) -> Result:
+def _watched(session: ProfileSession, probe: Probe | None, file: Growing, quiet: bool) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.analysis.step_times import step_matrix
     from stash.measure.launcher.measurement import Moment, Result
     from stash.measure.live import Progress
+    from stash.ui.terminal import progress_console
 
     result = Result(None, None, interrupted=True)  # while progress is begun, or ended
 
@@ -181,7 +183,7 @@ def _watched(session: ProfileSession, probe: Probe | None, file: Growing) -> Res
             file.take(_with_links(moment.profile, probe))
         progress.show(moment)
 
-    with suppress(KeyboardInterrupt), Progress(session) as progress:
+    with suppress(KeyboardInterrupt), Progress(session, progress_console(quiet)) as progress:
         result = session.run(watch)
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:
@@ -247,6 +249,7 @@ class _LinksOptions(Options):
     output: Path | None = _output_option("Write the probe to this file (default: named after the machine).")
     store: str | None = store_option()
     json: bool = json_flag("Print JSON; docs/probe.md documents its keys.")
+    quiet: bool = quiet_flag()
 
     def check(self) -> None:
         if self.only is not None and self.no_measure:
@@ -319,7 +322,7 @@ def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
     from stash.measure.launcher.job import require_torch
 
     require_torch("stash probe")
-    with _progress() as say:
+    with _progress(options.quiet) as say:
         return probing.probe(
             cluster(options), budget=options.budget, data=folder, instance=options.instance,
             what=options.only, say=say, ask_metadata=not options.no_metadata,
@@ -344,14 +347,14 @@ def _described(folder: Path | None, options: ProbeOptions) -> Probe:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured: one changing line on a terminal, a line each in a log; on stderr."""
-    from rich.console import Console
+    from stash.ui.terminal import progress_console
 
-    console = Console(stderr=True, highlight=False)
+    console = progress_console(quiet)
     if not console.is_terminal or console.is_dumb_terminal:
-        print("probing …", file=sys.stderr)
-        yield lambda part: print(f"  {_SAYS.get(part, part)}", file=sys.stderr, flush=True)
+        print("probing …", file=console.file)
+        yield lambda part: print(f"  {_SAYS.get(part, part)}", file=console.file, flush=True)
         return
     with console.status("probing") as status:
         yield lambda part: status.update(_SAYS.get(part, part))

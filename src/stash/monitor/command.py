@@ -20,11 +20,11 @@ import typer
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
-from stash.core.printable import printable_line
+from stash.core.printable import print_written, printable_line
 from stash.measure.ranks import RankOptions, cluster
 from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture
 from stash.ui.arguments import ProfileCommand
-from stash.ui.options import Options, flag, option
+from stash.ui.options import Options, flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
@@ -54,6 +54,7 @@ class _WatchedOptions(Options):
     capture: tuple[int, tuple[int, ...]] | None = option(
         "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
     )
+    quiet: bool = quiet_flag()
     attach: int | None = option("PID", "Watch a job that is already running.", parsers.whole(1))
     stuck_after: float = option(
         "TIME", "After this long without a step, report each rank's stack.", parsers.duration, default="2min"
@@ -131,7 +132,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         title = f"process {options.attach}"
-        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options)))
+        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), options.quiet))
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -151,10 +152,12 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     hide(job.command, job.kept)
     with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder:
         watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
-        print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        if not options.quiet:
+            print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
         _quietly(lambda: watcher.finish(code))
-    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    if not options.quiet:
+        print_written(target, True, f"; show the run with `stash show {target}`")
     return code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
-from stash.core.printable import printable_line, strict_json
+from stash.core.printable import print_written, printable_line, strict_json
 from stash.report.output import printed
 from stash.store.storing import as_profile, found, profile_of, store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
@@ -29,8 +28,8 @@ class CompareOptions(Options):
 
     files: tuple[str, ...] = argument(
         "BEFORE... [vs] AFTER...",
-        "Profiles or records of `stash fix`. The first is compared with each other one. With `vs`, all "
-        "before it are compared with all after it.",
+        "Profiles, or fix records; the first is compared with each other one. "
+        "With `vs`, all before it are compared with all after it.",
         many=True,
     )  # fmt: skip
     force: bool = flag("Compare even different workloads and steps of different size.")
@@ -185,7 +184,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     if target is not None:
         write_output(target, openmetrics(runs), public=options.public)
-        print(printable_line(f"Saved {target}."), file=sys.stderr)
+        print_written(target, False)
         return
     if to == "openmetrics":
         print(openmetrics(runs), end="")
@@ -207,7 +206,9 @@ def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, proj
     if to == "tensorboard":
         assert output is not None
         exports.to_tensorboard(runs, output)
-        return f"Runs in {output}: {len(runs)}; `tensorboard --logdir {output}` shows them"
+        from stash.core.units import counted
+
+        return f"Wrote {counted(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
         new = exports.to_mlflow(runs, project, url)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"

@@ -11,6 +11,7 @@ from stash.catalog.layers import load as load_catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
+from stash.core.printable import print_written
 from stash.core.records.base import SUFFIX
 from stash.core.units import counted
 from stash.report.output import file_of, printed
@@ -96,7 +97,7 @@ def throughputs(options: ThroughputsOptions) -> None:
         write_output(target, matrix_text(found.matrix))
     printed(matrix_document(found) if options.json else matrix_page(found, cluster))
     if target is not None:
-        note(f"saved {target}")
+        print_written(target, options.json)
 
 
 def _profile_files(words: Sequence[str]) -> list[str]:
@@ -144,7 +145,7 @@ def import_trace(options: TraceImportOptions) -> None:
         print(text, end="")
     else:
         write_output(target, text)
-        note(f"saved {len(found.jobs):,} jobs in {target}")
+        print_written(target, False, f" ({len(found.jobs):,} jobs)")
     for why, count in found.left_out.items():
         note(f"left out {count:,} {why}")
 
@@ -228,6 +229,8 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if options.json else shown)
+    if target is not None:
+        print_written(target, options.json)
 
 
 @dataclass(frozen=True, kw_only=True)

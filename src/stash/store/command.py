@@ -15,7 +15,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import printable, printable_line, strict_json
+from stash.core.printable import print_written, printable, printable_line, strict_json
 from stash.store.storing import store_option
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -155,7 +155,7 @@ def query(options: QueryOptions) -> None:
     with queried(opened, options.sql, progress("read"), options.timeout) as answer:
         if target is not None:
             write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
-            print(printable_line(f"Saved {target}."), file=sys.stderr)
+            print_written(target, False)
         elif how == "table":
             _print_table(answer)
         else:

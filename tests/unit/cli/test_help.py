@@ -69,9 +69,7 @@ def test_help_is_in_short_sentences(words: tuple[str, ...], command: Any) -> Non
         for sentence in sentences:
             assert len(sentence.split()) <= MAX_WORDS, sentence
         if each.param_type_name == "option":
-            assert not re.match(
-                r"(Of|Where|What|How|Whose|By|At|Per|Between|Else|Like|Only|From|Until) ", each.help
-            )
+            assert not re.match(r"(Of|Where|What|How|Whose|By|At|Per|Between|Else|Like|Only|From|Until) ", each.help)
             assert not re.search(r"\belse\b(?! html)|as typed|\blie[s]?\b", each.help), each.help
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_note
+from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.spot.commands.spot_options import CheckpointOptions
@@ -61,7 +61,7 @@ def fit(options: FitOptions) -> None:
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
-    print_note(f"Saved {target}.", json)
+    print_written(target, json)
     print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
@@ -162,7 +162,7 @@ def learn(options: LearnOptions) -> None:
         curve = learned(parts, job, wish, __version__, now(), show)
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
-    print_note(f"Saved {target}.", json)
+    print_written(target, json)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
     )
@@ -171,11 +171,12 @@ def learn(options: LearnOptions) -> None:
 @contextmanager
 def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
     """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console, number = Console(stderr=True, force_terminal=sys.stderr.isatty()), 0
+    from stash.ui.terminal import progress_console
+
+    console, number = progress_console(), 0
 
     def show(moment: ReplayMoment) -> None:
         nonlocal number
@@ -278,7 +279,7 @@ def simulate(options: SimulateOptions) -> None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if json else shown)
     if target is not None:
-        print_note(f"Saved {target}.", json)
+        print_written(target, json)
 
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:

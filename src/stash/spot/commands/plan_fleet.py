@@ -10,7 +10,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_note
+from stash.core.printable import print_written
 from stash.spot.commands.spot_options import RevocationOptions, dangers_of
 from stash.ui.options import Options, argument, json_flag, option
 
@@ -108,7 +108,7 @@ def plan(options: FleetPlanOptions) -> None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
-        print_note(f"Saved {target}.", json)
+        print_written(target, json)
     if not kept(found):
         raise typer.Exit(1)
 

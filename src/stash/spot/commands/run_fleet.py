@@ -14,7 +14,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
-from stash.core.printable import print_note, printable, printable_line
+from stash.core.printable import print_note, print_written, printable, printable_line
 from stash.ui.options import Options, argument, declarations, json_flag, option
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _keep(
         print()
     if log.updates.seconds:
         printed(document(log) if json else page(log))
-    print_note(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
+    print_written(target, json, f"; draw it with `stash report {shlex.quote(str(target))}`")
 
 
 def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
