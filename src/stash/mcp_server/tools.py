@@ -174,7 +174,8 @@ class AgentTools:
         least: Annotated[TextList, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
         baseline: Annotated[str | None, Field(description="The profile that slower is about.")] = None,
         slower: Annotated[
-            TextList, Field(description="How much longer than the baseline's: 5%, or of a stall fetch=20%.")
+            TextList,
+            Field(description="Maximum slowdown against the baseline, of the step (5%) or of one stall (fetch=20%)."),
         ] = [],  # noqa: B006
         require: Annotated[TextList, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
     ) -> str:

@@ -66,8 +66,11 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
         patched.setattr(OneCommand, "parse_args", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert commands.run(patched, command, *launcher.split(), "train.py", option, "3") == 130
     start = f"{launcher.split(maxsplit=1)[0]} …" if launcher else "train.py"
-    said = f"`{option}` stands after train.py, so it goes to the script"
-    assert f"{said}; if it is meant for Stash, type `stash {command} {option} … {start}`\n" in capsys.readouterr().err
+    sentence = f"`{option}` stands after train.py, so it goes to the script"
+    assert (
+        f"{sentence}; if it is meant for Stash, type `stash {command} {option} … {start}`\n"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("words", [("profle",), ("query", "--stor"), ("show", "--jsn", "x")])

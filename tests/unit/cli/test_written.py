@@ -64,7 +64,7 @@ def test_what_was_written_is_said_once(
         assert Path(target).exists()
     if as_json:
         json.loads(out)
-    said = [line for line in (err if as_json else out).splitlines() if line.startswith(f"Wrote {target}")]
-    assert len(said) == 1
-    assert said[0].endswith(".")
+    lines = [line for line in (err if as_json else out).splitlines() if line.startswith(f"Wrote {target}")]
+    assert len(lines) == 1
+    assert lines[0].endswith(".")
     assert "Wrote" not in (out if as_json else err)

@@ -26,7 +26,7 @@ class ProfileOptions(Options):
     rungs: tuple[str, ...] = option(
         "A,B,C", "Measure only these rungs of the ladder (default: all).", parse_rungs, default=NAMES, panel=_HOW
     )
-    isolate: bool = flag("Launch the job anew for every rung.", panel=_HOW)
+    isolate: bool = flag("Launch the job separately for every rung.", panel=_HOW)
     data_root: str | None = option("PATH", "Name the data folder, if C code reads it.", panel=_HOW)
     start_timeout: float = option(
         "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW,
