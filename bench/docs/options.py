@@ -6,7 +6,6 @@ here, once, and a test holds both against the commands.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,8 @@ from typing import Any
 from typer.main import get_command
 
 from stash.cli.main import app
+from stash.ui.help import read_docstring
 
-_MARKUP = re.compile(r"\[/?(?:bold|italic|dim|b|i)\]")
 MEANINGS: Mapping[str, str] = {
     "--apply": "Do what is printed.",
     "--batch": "Samples of one device in one pass.",
@@ -122,14 +121,15 @@ def table() -> str:
     rows = ["| option | meaning | of |", "|---|---|---|"]
     for name, texts in sorted(helps().items()):
         shown = f"{name} {known[name].metavar or ''}".strip()
-        where = ", ".join(f"`{words.removeprefix('stash ')}`" for found in texts.values() for words in found)
+        having = sorted(words.removeprefix("stash ") for found in texts.values() for words in found)
+        where = ", ".join(f"`{words}`" for words in having)
         rows.append(f"| `{shown}` | {_cell(MEANINGS.get(name, next(iter(texts))))} | {where} |")
     return "\n".join(rows)
 
 
 def _cell(text: str) -> str:
     """Text for a table: one line, nothing in it taken for Markdown or HTML."""
-    line = re.sub(r"\s+", " ", _MARKUP.sub("", text)).strip()
+    line = re.sub(r"\s+", " ", text).strip()
     parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's sign
     parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
     return "".join(parts).replace("|", "\\|")
@@ -137,14 +137,9 @@ def _cell(text: str) -> str:
 
 def prose(text: str) -> str:
     """A command's description: paragraphs, and its examples as a block."""
-    parts = []
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(_MARKUP.sub("", text).replace("\b", "")).strip()):
-        lines = [line.strip() for line in paragraph.splitlines()]
-        if any(line.startswith("stash ") for line in lines):
-            parts.append("\n".join(["```bash", *lines, "```"]))
-        elif lines not in (["Examples"], ["Examples:"]):
-            parts.append(_cell(paragraph))
-    return "\n\n".join(parts).replace("\n```\n\n```bash\n", "\n")
+    summary, paragraphs, examples = read_docstring(text)
+    block = ["\n".join(["```bash", *examples, "```"])] if examples else []
+    return "\n\n".join([*map(_cell, (summary, *paragraphs)), *block])
 
 
 def _spelled(parameter: Any) -> str:

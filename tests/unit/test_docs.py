@@ -15,16 +15,18 @@ import shlex
 from functools import cache
 
 from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
+from forecast_profiles import gpu_job
 
 import stash
 from bench.docs import format as formats
 from bench.docs import options as reference
 from bench.docs import site
+from stash.core.artefact import load
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, strays, value_takers
 
 RUNNABLE = re.compile(
-    r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show (tests/golden|docs/pictures)/\S+( --json| --explain)?$"
+    r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show docs/(profiles|pictures)/\S+( --json| --explain)?$"
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
@@ -52,6 +54,20 @@ def test_pages_show_commands_and_examples_at_all() -> None:
 def test_commands_that_only_print_run_as_shown() -> None:
     shown = sorted({command.text for command in commands() if RUNNABLE.match(command.text)})
     assert [line for line in shown if run(line).startswith("exit code") or not run(line)] == []
+
+
+def test_pages_for_users_need_no_file_of_the_tests() -> None:
+    """What a reader is to type or to load is in the package, the examples or the docs."""
+    for name, text in PAGES.items():
+        if name != "CONTRIBUTING.md" and "decisions" not in name:
+            assert [body for _, body in FENCE.findall(text) if re.search(r"\btests[/.]", body)] == [], name
+
+
+def test_profiles_of_the_pages_are_those_that_tests_know() -> None:
+    folder = ROOT / "docs" / "profiles"
+    assert (folder / "resnet18.stash.json").read_text() == (ROOT / "tests/golden/one-node.stash.json").read_text()
+    known = gpu_job()
+    assert load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
 
 
 def test_output_shown_is_the_output() -> None:

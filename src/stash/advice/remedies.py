@@ -31,7 +31,7 @@ from stash.predict.sufficiency import Suffices
 
 SMALL_FILE = 256e3
 _WORTH_A_MESH = 0.05
-"""Of a step, that another mesh has to save."""
+"""The share of a step that another mesh must save to be suggested."""
 CACHED = Alteration(cache=1.0)
 """All data in memory."""
 

@@ -35,7 +35,7 @@ class Limit(Record):
 
 
 class Tolerance(Record):
-    """How much longer than a baseline's the step, or a stall, may be: by a fraction of it."""
+    """Maximum slowdown of the step, or of one stall, against a baseline, as a fraction of it."""
 
     name: str
     fraction: float

@@ -36,31 +36,33 @@ def _price(text: str) -> float:
 
 
 def _instances_option() -> Any:
-    return option("FILE", "Your own instances in YAML.", Path)
+    return option("FILE", "Read your own machines and prices from this YAML file.", Path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogOptions(Options):
     """One call of ``stash catalog``."""
 
-    gpu: str | None = option("NAME", "A model or variant: V100, A100-80GB, A100-SXM4-80GB.")
+    gpu: str | None = option("NAME", "Show only this GPU: V100, A100-80GB, A100-SXM4-80GB.")
     gpus: tuple[float | None, float | None] = option(
-        "N", 'How many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
+        "N", 'Require this many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
     )
-    min_gpu_memory: float | None = option("SIZE", "Memory of one GPU at least, like 24GB.", units.size)
-    cloud: str | None = option("NAME", "aws, gcp, azure, lambda, runpod, on-premise …")
-    region: str | None = option("NAME", "Only offers of this region, like us-east-1.")
-    min_network: float | None = option("RATE", "Sustained network at least, like 25gbit.", units.rate)
-    interconnect: str | None = option("NAME", "Between GPUs: nvlink, nvlink3, nvswitch, pcie.")
-    min_vcpus: float | None = option("N", "vCPUs at least.", parsers.number)
-    min_memory: float | None = option("SIZE", "Host memory at least, like 200GB.", units.size)
-    max_price: float | None = option("DOLLARS/H", 'At most, like 10 or "$3.06/h".', _price)
-    spot: bool = flag("Spot prices instead of on-demand prices.")
-    history: bool = flag("Past on-demand prices instead.")
-    sort: Sort = option("ORDER", f"{', '.join(get_args(Sort))}.", parsers.one_of(get_args(Sort)), default="price")
-    limit: int = option("N", "Rows to show.", parsers.whole(1), default="30")
+    min_gpu_memory: float | None = option("SIZE", "Require this much memory per GPU, like 24GB.", units.size)
+    cloud: str | None = option("NAME", "Show only this cloud: aws, gcp, azure, lambda, runpod, on-premise …")
+    region: str | None = option("NAME", "Show only this region, like us-east-1.")
+    min_network: float | None = option("RATE", "Require this sustained network, like 25gbit.", units.rate)
+    interconnect: str | None = option("NAME", "Require this link between GPUs: nvlink, nvlink3, nvswitch, pcie.")
+    min_vcpus: float | None = option("N", "Require at least N vCPUs.", parsers.number)
+    min_memory: float | None = option("SIZE", "Require this much host memory, like 200GB.", units.size)
+    max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
+    spot: bool = flag("Show spot prices instead of on-demand prices.")
+    history: bool = flag("Show past on-demand prices instead.")
+    sort: Sort = option(
+        "ORDER", f"Sort by {', '.join(get_args(Sort))}.", parsers.one_of(get_args(Sort)), default="price"
+    )
+    limit: int = option("N", "Show at most N rows.", parsers.whole(1), default="30")
     instances: Path | None = _instances_option()
-    json: bool = json_flag("Print every offer as JSON for other programs.")
+    json: bool = json_flag("Print every offer as JSON.")
 
     def check(self) -> None:
         if self.spot and self.history:
@@ -98,16 +100,16 @@ class CatalogShowOptions(Options):
 
 @app.callback(invoke_without_command=True)
 def catalog(options: CatalogOptions, context: typer.Context) -> None:
-    """List what can be rented, cheapest first, with the price, its date and its source.
+    """List machines to rent, cheapest first, with dates and sources of prices.
 
-    An offer is left out when something you ask for is not known of it, and the number of those is printed.
-    Exit code 1 if none is left; then the option that removed the last is named.
+    Offers of which a required fact is unknown are left out and counted. The exit code is 1 if none is left;
+    the option that removed the last one is then named.
 
-    \b
-    stash catalog --gpu V100 --min-network 25gbit --cloud aws
-    stash catalog --gpu A100-80GB --gpus 8 --spot
-    stash catalog show p3.8xlarge     everything known about one instance
-    stash catalog refresh             get today's prices
+    Examples:
+      stash catalog --gpu V100 --min-network 25gbit --cloud aws
+      stash catalog --gpu A100-80GB --gpus 8 --spot
+      stash catalog show p3.8xlarge
+      stash catalog refresh
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
@@ -130,7 +132,7 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
 
 @app.command()
 def show(options: CatalogShowOptions) -> None:
-    """Print everything known about one instance or GPU, with sources; what is not known is called unknown."""
+    """Print everything known about one instance or GPU, with sources."""
     from stash import catalog as facts
     from stash.catalog.page import sheet
     from stash.ui.terminal import print_page
@@ -140,19 +142,20 @@ def show(options: CatalogShowOptions) -> None:
 
 @app.command()
 def refresh() -> None:
-    """Download today's price lists, as gpuhunt publishes them.
+    """Download today's price lists from gpuhunt.
 
-    They go into a snapshot in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME).
-    Without a network, or when a list looks broken, the snapshot stays as it is.
+    They are kept in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or if a list looks
+    broken, the earlier lists stay.
     """
     from rich.console import Console
     from rich.text import Text
 
     from stash.catalog.refresh import https
     from stash.catalog.refresh import refresh as renew
+    from stash.ui.terminal import progress_console
 
     console = Console(highlight=False)
-    with Console(stderr=True).status("downloading price lists"):
+    with progress_console().status("downloading price lists"):
         report = renew(transport=https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)

@@ -30,22 +30,20 @@ class CheckOptions(Options):
 
     files: tuple[str, ...] = argument(
         "[PLAN] RUN...",
-        "Profiles of one job, of `stash profile`; several tell how launches differ. Or a plan of `stash recommend`, "
-        "and one profile of the job, measured later on a machine of the plan.",
+        "Profiles of one job; several show how launches differ. Or a plan and one profile measured on the "
+        "planned machines.",
         many=True,
     )  # fmt: skip
-    max: tuple[str, ...] = option("NAME=VALUE", "A limit: network=15%, step=250ms.", many=True)
-    min: tuple[str, ...] = option("NAME=VALUE", "A limit from below: samples/s=90.", many=True)
-    against: tuple[str, ...] = option("FILE", "A baseline's profile; may be repeated.", many=True)
+    max: tuple[str, ...] = option("NAME=VALUE", "Set an upper limit: network=15%, step=250ms.", many=True)
+    min: tuple[str, ...] = option("NAME=VALUE", "Set a lower limit: samples/s=90.", many=True)
+    against: tuple[str, ...] = option("FILE", "Compare with this baseline profile; repeatable.", many=True)
     slower: tuple[str, ...] = option(
-        "[NAME=]PERCENT", "How much longer than its the step, or a stall, may be.", many=True
+        "[NAME=]PERCENT", "Set the maximum slowdown of the step or of one stall.", many=True
     )
-    require: tuple[str, ...] = option("NAME=VALUE", "A fact that must be so: ranks=8, precision=bfloat16.", many=True)
-    instance: str | None = option(
-        "NAME", "With a plan: the type the profile was measured on, where it does not tell."
-    )
-    junit: Path | None = option("FILE", "Write the decisions as JUnit XML, for a pipeline's report.", Path)
-    json: bool = json_flag("Print the decisions as JSON; of a plan, its keys are a contract (docs/format.md).")
+    require: tuple[str, ...] = option("NAME=VALUE", "Require a fact: ranks=8, precision=bfloat16.", many=True)
+    instance: str | None = option("NAME", "With a plan: name the profiled machine type, if unknown.")
+    junit: Path | None = option("FILE", "Write the decisions to this file as JUnit XML.", Path)
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
     markdown: bool = markdown_flag()
     store: str | None = store_option()
 
@@ -56,22 +54,19 @@ class CheckOptions(Options):
 
 
 def check(options: CheckOptions) -> None:
-    """Check that a job keeps its limits, or its plan: exit code 0 if it does, 1 if it does not, 3 if unknown.
+    """Check a job against limits, a baseline or a plan.
 
-    A limit passes or fails only if the whole 95 % interval does; where it holds the limit, a longer profile tells.
+    The exit code is 0 if all limits hold, 1 if one does not, and 3 if that is unknown. A limit passes or fails only
+    if the whole 95 % interval does; if the limit lies inside the interval, measure a longer profile.
 
-    A plan is kept if the step is as planned or faster, and deadline and budget hold. What is printed says also which
-    intervals held, and which assumption failed.
+    A plan holds if the step is as planned or faster, and deadline and budget are met. The answer also names the
+    intervals that held and the assumption that failed.
 
     Examples:
-
-        stash check today.stash.json --max network=15% --max step=250ms
-
-        stash check today.stash.json --against monday.stash.json --slower 5% --junit stash.xml
-
-        stash check today.stash.json --require ranks=8 --require precision=bfloat16 --min samples/s=900
-
-        stash check train.plan.json on-p3.stash.json
+      stash check today.stash.json --max network=15% --max step=250ms
+      stash check today.stash.json --against monday.stash.json --slower 5% --junit stash.xml
+      stash check today.stash.json --require ranks=8 --require precision=bfloat16 --min samples/s=900
+      stash check train.plan.json on-p3.stash.json
     """
     from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
     from stash.plan.records import is_plan

@@ -12,7 +12,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.garbage import no_garbage
 from stash.core.output_files import is_same, output_file, write_output
-from stash.core.printable import printable_line
+from stash.core.printable import print_written, printable_line
 from stash.core.units import counted
 from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
@@ -54,32 +54,30 @@ class ReportOptions(Options):
 
     files: tuple[str, ...] = argument(
         "RUN...",
-        "Files of `stash profile`, `probe`, `fix`, `watch`, plans, logs of `stash spot run`; of several profiles the "
-        "first is compared with each other one. Or one study.yaml.",
+        "Files that Stash wrote, or one study.yaml. The first of several profiles is compared with each other one.",
         many=True,
     )  # fmt: skip
     format: tuple[str, ...] | None = option(
         "FORMATS",
-        f"{', '.join(FORMATS)}, or several like html,svg; else as --output ends, or html. A picture is made of every "
-        "chart, with fonts embedded and colours that the colour-blind tell apart. perfetto is a trace of the stamped "
-        "steps of one profile, for ui.perfetto.dev.",
+        f"Write {', '.join(FORMATS)}, or several like html,svg. The default follows --output's ending, else html. "
+        "Every chart becomes a picture; perfetto is a trace for ui.perfetto.dev.",
         _formats,
-    )  # fmt: skip
+    )
     output: Path | None = option(
         "PATH",
-        "The file of a page; else a new one in this folder, named after the first RUN (md is printed). The folder of "
-        f"pictures, or of several formats; else {_FOLDER}.",
-        Path, "-o", "--output",
-    )  # fmt: skip
+        "Write to this file (default: named after the first RUN). "
+        f"Pictures and several formats go to this folder (default {_FOLDER}).",
+        Path,
+        "-o",
+        "--output",
+    )
     width: float | None = option(
         "MM",
-        f"Width of pictures, in millimetres; a column of most papers is 85, a page {WIDTH_MM}, which it is else.",
+        f"Set pictures' width (default {WIDTH_MM}, a page; 85 is a column).",
         _width,
     )
     open: bool = flag("Open the report in a browser.")
-    probe: Path | None = option(
-        "FILE", "A *.host.json file of the machines that were profiled, whose links the report then shows.", Path
-    )
+    probe: Path | None = option("FILE", "Include the links of this *.host.json of the profiled machines.", Path)
     public: bool = public_flag()
     store: str | None = store_option()
 
@@ -125,17 +123,13 @@ class ReportOptions(Options):
 
 
 def report(options: ReportOptions) -> None:
-    """Write a report to forward: one HTML file that needs nothing else, or Markdown, or each chart as a picture.
+    """Write a report to share: one HTML file, Markdown or pictures.
 
     Examples:
-
-        stash report train.stash.json
-
-        stash report monday.stash.json today.stash.json -o week.html --open
-
-        stash report train.stash.json --format pdf,svg --width 85 -o figures/
-
-        stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
+      stash report train.stash.json
+      stash report monday.stash.json today.stash.json -o week.html --open
+      stash report train.stash.json --format pdf,svg --width 85 -o figures/
+      stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
     """
     if options.formats == (_TRACE,):
         _write_trace(options)
@@ -153,7 +147,7 @@ def _write_page(options: ReportOptions) -> None:
     if target is None:
         print(file_of(page, ".md"), end="")
         return
-    _write(options, target, file_of(page, f".{kind}"), ".")
+    _write(options, target, file_of(page, f".{kind}"), "")
     if options.open:
         _open(target)
 
@@ -164,12 +158,12 @@ def _write_trace(options: ReportOptions) -> None:
 
     target = output_file(options.output, _short(options.files[0]), SUFFIX)
     text = render(profile_of(options.files[0], options.store)[0])
-    _write(options, target, text, "; open it in https://ui.perfetto.dev.")
+    _write(options, target, text, "; open it in https://ui.perfetto.dev")
 
 
 def _write(options: ReportOptions, target: Path, content: str | bytes, behind: str) -> None:
     write_output(target, content, new=options.output is None, public=options.public)
-    print(printable_line(f"Wrote {target} ({target.stat().st_size / 1e3:.0f} kB){behind}"))
+    print_written(target, False, f" ({target.stat().st_size / 1e3:.0f} kB){behind}")
 
 
 def _write_folder(options: ReportOptions) -> None:
@@ -191,7 +185,7 @@ def _write_folder(options: ReportOptions) -> None:
             write_output(target, made, public=options.public)
             written.append(target)
     names = ", ".join(path.name for path in written)
-    print(printable_line(f"Wrote {counted(len(written), 'file')} to {folder}: {names}."))
+    print_written(counted(len(written), "file"), False, f" to {folder}: {names}")
     if options.open:
         _open(folder / f"{stem}.html")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.core.errors import UserError
 from stash.core.garbage import no_garbage
-from stash.core.printable import printable_line
+from stash.core.printable import print_written
 from stash.report.output import print_probe, print_profile
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -25,29 +24,23 @@ class ShowOptions(Options):
 
     file: str = argument(
         "FILE",
-        "A *.stash.json file of `stash profile`, a *.host.json of `stash probe`, a *.plan.json, a *.spotlog.json of "
-        "`stash spot run`, a *.watch.jsonl of `stash watch`, a *.fix.json; or a store's id.",
+        "A file that Stash wrote, or an id of the store.",
     )
-    json: bool = json_flag(
-        "Print the breakdown as JSON, for other programs; its keys are a contract (docs/format.md)."
-    )
-    explain: bool = flag("Say also what each word of a profile's report means.")
-    as_seen: bool = flag("Leave what other work on the machine cost in the stalls of a profile, as they were seen.")
-    redact: bool = flag("Leave out names of machines, paths and addresses.")
-    output: Path | None = option("FILE", "With --redact: save what is left, to be passed on.", Path, "-o", "--output")
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
+    explain: bool = flag("Explain every word of a profile's report.")
+    as_seen: bool = flag("Leave the cost of other processes in a profile's stalls.")
+    redact: bool = flag("Remove names of machines, paths and addresses.")
+    output: Path | None = option("FILE", "With --redact: write the result to this file.", Path, "-o", "--output")
     store: str | None = store_option()
 
 
 def show(options: ShowOptions) -> None:
-    """Show where a step's time goes: every stall with its interval, what dominates, what to do next.
+    """Show where a step's time goes and what to do next.
 
     Examples:
-
-        stash show resnet18.stash.json
-
-        stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
-
-        stash show resnet18.stash.json --redact -o shared.stash.json
+      stash show resnet18.stash.json
+      stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
+      stash show resnet18.stash.json --redact -o shared.stash.json
     """
     from stash.analysis.disturbance import without_delays
     from stash.cli.saved_files import SavedFile, saved_file
@@ -67,7 +60,7 @@ def show(options: ShowOptions) -> None:
             printed(saved.document() if json else saved.page())
             return
         assert not isinstance(saved.artefact, Fix)
-        found = _fit_to_share(saved.artefact, saved.place, output) if redact else saved.artefact
+        found = _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
         if options.as_seen and isinstance(found, Probe):
@@ -81,7 +74,7 @@ def show(options: ShowOptions) -> None:
             print_probe(found, load_catalog(), saved=Path(file), json=json)
 
 
-def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) -> Profile | Probe:
+def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None, json: bool) -> Profile | Probe:
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
     from stash.core.output_files import output_file
@@ -94,5 +87,5 @@ def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None) ->
                 f"--output {output} is the profile itself, which would lose its names; choose another file"
             )
         save(found, output_file(output, "", ""))
-        print(printable_line(f"Saved {output}: no names of machines, no paths, no addresses."), file=sys.stderr)
+        print_written(output, json, ", without names of machines, paths and addresses")
     return found

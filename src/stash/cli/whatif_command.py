@@ -22,33 +22,30 @@ class WhatIfOptions(Alteration):
 
     runs: tuple[str, ...] = argument(
         "RUN...",
-        "A profile, of `stash profile`; with --by-features those of different models on the same machines, or none "
-        "for all of this folder.",
+        "A profile. With --by-features: profiles of different models (default: this folder's).",
         many=True, default=None,
     )  # fmt: skip
     sweep: tuple[str, ...] = option(
         "A=1..64",
-        "A curve over a range, like nodes=1..64, or a list, like gpu=V100,T4; give it twice for two dimensions.",
+        "Sweep a range (nodes=1..64) or a list (gpu=V100,T4); repeatable once.",
         panel=_SHOWN, many=True,
     )  # fmt: skip
     output: Path | None = option(
-        "FILE", "Draw the sweep's curve into this file: .png, .svg, .pdf or .html.", Path, "--output", "-o",
+        "FILE", "Draw the sweep to this file: .png, .svg, .pdf or .html.", Path, "--output", "-o",
         panel=_SHOWN,
     )  # fmt: skip
-    json: bool = json_flag("Print the answer as JSON; its keys are a contract (docs/format.md).", _SHOWN)
-    by_features: bool = flag(
-        "How the communication stall grows with a model's layers and gradients, and how wrong that is.", panel=_LINE
-    )
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.", _SHOWN)
+    by_features: bool = flag("Fit the communication stall to a model's layers and gradients.", panel=_LINE)
     study: Path | None = option(
         "STUDY",
-        "Instead of files: a study, like that of `stash characterize --features`; a line for each of its places.",
+        "Fit one line per machine of this study instead of files.",
         Path, "--from", panel=_LINE,
     )  # fmt: skip
     job: str | None = option(
-        "FILE", "Also this profile's model, by the fitted line: it may be of another machine, or of one device.",
+        "FILE", "Also predict this profile's model by the fitted line.",
         panel=_LINE,
     )  # fmt: skip
-    zoo: bool = flag("Also every zoo model that was not profiled, by the fitted line.", panel=_LINE)
+    zoo: bool = flag("Also predict every other zoo model by the fitted line.", panel=_LINE)
     store: str | None = store_option()
 
     def check(self) -> None:
@@ -89,19 +86,14 @@ class WhatIfOptions(Alteration):
 
 
 def whatif(options: WhatIfOptions) -> None:
-    """Say what a step would be on machines never touched, next to what was measured, and how sure that is.
+    """Predict a step on other machines or with other settings.
 
     Examples:
-
-        stash whatif train.stash.json --network 100gbit --nodes 8
-
-        stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
-
-        stash whatif pretrain.stash.json --mesh all
-
-        stash whatif --by-features resnet*.stash.json vgg*.stash.json --zoo
-
-        stash whatif --by-features --from features.yaml --job train.stash.json
+      stash whatif train.stash.json --network 100gbit --nodes 8
+      stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
+      stash whatif pretrain.stash.json --mesh all
+      stash whatif --by-features resnet*.stash.json vgg*.stash.json --zoo
+      stash whatif --by-features --from features.yaml --job train.stash.json
     """
     if options.by_features:
         from stash.study.features_command import features

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 MAX_LINES_CHARACTERS = 20_000
@@ -57,9 +58,24 @@ def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
     return printable(shortened(text, most)).replace("\n", "\\n").replace("\t", " ")
 
 
+def has_colours(on_terminal: bool, environment: Mapping[str, str]) -> bool:
+    """Whether to use colours; ``NO_COLOR`` counts before ``FORCE_COLOR``, and both before the terminal."""
+    if environment.get("NO_COLOR"):
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (on_terminal and environment.get("TERM") != "dumb")
+
+
 def print_note(note: str, json: bool) -> None:
     """Print a note on standard error where standard output is JSON, which must hold nothing else."""
     print(printable_line(note), file=sys.stderr if json else sys.stdout)
+
+
+def print_written(file: object, json: bool, more: str = "") -> None:
+    """Say what ``-o`` wrote, the same of every command: on standard error where standard output carries data.
+
+    ``more`` goes on with the sentence.
+    """
+    print_note(f"Wrote {file}{more}.", json)
 
 
 def shortened(text: str, most: int) -> str:

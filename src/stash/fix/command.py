@@ -15,14 +15,14 @@ from stash.core import parsers
 from stash.core.errors import ArtefactError, JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.output_files import output_file
-from stash.core.printable import last_of, printable, printable_line
+from stash.core.printable import last_of, print_written, printable, printable_line
 from stash.core.secrets import masked_text
 from stash.measure.command import own_job
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import printed
 from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
-from stash.ui.options import flag, json_flag, option
+from stash.ui.options import flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.advice.case import Case
@@ -65,37 +65,43 @@ class FixOptions(RankOptions):
     parsed_by: ClassVar[type] = ProfileCommand
 
     try_only: tuple[str, ...] | None = option(
-        "A,B,C", "Only these changes, like workers,bucket,pin; else all that may pay.", _wanted, "--try", panel=_HOW
+        "A,B,C",
+        "Try only these changes, like workers,bucket,pin (default: all promising ones).",
+        _wanted,
+        "--try",
+        panel=_HOW,
     )
     budget: float = option(
-        "TIME", "At most so long, the profile included.", parsers.duration, default="5m", panel=_HOW
+        "TIME", "Take at most this long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Keep also what changes this: numerics, batch.", lambda text: _known(text, _CONSENT), default=(),
+        "WHAT", "Also keep changes of numerics or batch.", lambda text: _known(text, _CONSENT), default=(),
         panel=_HOW,
     )  # fmt: skip
     min_saving: float = option(
-        "PERCENT", "Keep only what is shown to save more than this of the step.", parsers.percent, default="1%",
+        "PERCENT", "Keep only changes proven to save more than this.", parsers.percent, default="1%",
         panel=_HOW,
     )  # fmt: skip
     start_timeout: float = option(
-        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW
+        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW
     )
-    apply: bool = flag("Change the script, once the patch was shown; never without git or a copy.")
-    output: Path | None = option("FILE", "Where the record goes; the patch lies beside it.", Path, "-o", "--output")
+    apply: bool = flag("Apply the patch; git or a copy keeps the old script.")
+    output: Path | None = option(
+        "FILE", "Write the record to this file, and the patch beside it.", Path, "-o", "--output"
+    )
     json: bool = json_flag()
+    quiet: bool = quiet_flag()
     store: str | None = store_option()
 
 
 def fix(options: FixOptions, context: typer.Context) -> None:
-    """Make a training script faster: try changes on it, prove what they save, write a patch.
+    """Make a training script faster: try changes, prove savings, write a patch.
 
-    The script is started many times, each time with one setting changed and for seconds, beside launches as typed.
-    What is kept is faster in fresh rounds, with one error rate for the whole search, and trains the same. Files stay
-    as they are unless --apply is given.
+    The script is started many times for a few seconds, with one setting changed, and compared with unmodified
+    launches. A change is kept if it trains the same and is faster in fresh rounds, with one error rate for the whole
+    search. Files stay as they are unless you give --apply.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash fix train.py --lr 0.1
       stash fix --try workers,bucket --budget 10m train.py
       stash fix --apply train.py
@@ -118,18 +124,19 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
         session.launches.passing, session.launches.until = True, began + options.budget
-        result = _profiled(session, began + options.budget)
+        result = _profiled(session, began + options.budget, options.quiet)
         found, patch = _tried(session, result, options, began)
         keep_copy(found, copies, _finish(found, patch, target, options))
     if found.interrupted:
         raise typer.Exit(130)
 
 
-def _profiled(session: ProfileSession, until: float) -> Result:
+def _profiled(session: ProfileSession, until: float, quiet: bool) -> Result:
     """The profile that the search starts from; raises JobError, UserError, or Exit after an interrupt."""
     from stash.measure.live import Progress
+    from stash.ui.terminal import progress_console
 
-    with Progress(session) as progress:
+    with Progress(session, progress_console(quiet)) as progress:
         result = session.run(progress.show)
     if result.interrupted:
         print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
@@ -164,12 +171,13 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         raise _late(session)
     others = case.breakdown.disturbed
     busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
+    say = _say_nothing if options.quiet else _say
     with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
             return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
 
-        _say("the script as typed, with seeds of its own")
+        say("the script as typed, with seeds of its own")
         try:
             first = run([])
         except KeyboardInterrupt:
@@ -189,7 +197,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
             [Candidate(change) for change in changes], run, time.monotonic,
-            until - time.monotonic(), first, _say, turns=trials.take_turns,
+            until - time.monotonic(), first, say, turns=trials.take_turns,
             allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
         search.search()
@@ -211,6 +219,10 @@ def _late(session: ProfileSession) -> UserError:
 
 def _say(text: str) -> None:
     print(printable_line(f"  {text}"), file=sys.stderr, flush=True)
+
+
+def _say_nothing(text: str) -> None:
+    """With --quiet."""
 
 
 def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, Written]]:
@@ -308,6 +320,8 @@ def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path
         printed(document(found) if options.json else page(found))
         raise
     printed(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
+    for written in (target, *([beside] if found.patch else [])):
+        print_written(written, options.json)
     out = sys.stderr if options.json else sys.stdout
     if options.apply and not found.patch:
         print("nothing to apply: no change of this script is proven to save time", file=out)
@@ -324,14 +338,13 @@ class StartOptions(RankOptions):
 
     parsed_by: ClassVar[type] = ProfileCommand
 
-    record: Path = option("FILE", "A *.fix.json of `stash fix`.", Path, "--with", default=...)
+    record: Path = option("FILE", "Use this *.fix.json of `stash fix`.", Path, "--with", default=...)
 
 
 def run(options: StartOptions, context: typer.Context) -> None:
-    """Run a script with the environment variables and CPU affinity that `stash fix` chose.
+    """Run a script with the environment and CPU affinity `stash fix` chose.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash run --with train.fix.json train.py
     """
     require_linux("stash run")

@@ -44,42 +44,41 @@ _WITH_RANKS = ("profile", "probe")
 
 @app.callback()
 def lab() -> None:
-    """Workloads, data sets and an emulated cluster: what experiments on this machine need."""
+    """Set up experiments on this machine: workloads, data sets, an emulated cluster."""
 
 
 @testbed_app.callback()
 def testbed() -> None:
-    """An emulated cluster on this machine: namespaces as hosts, links with set rates."""
+    """Emulate a cluster on this machine, with network namespaces as hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestbedOptions(Options):
     """One call of ``stash lab testbed run``."""
 
-    command: tuple[str, ...] = argument("COMMAND…", "What to run on every node.", many=True)
-    nodes: int = option("N", "Hosts.", parsers.whole(1, MAX_NODES), default="2")
-    devices: int = option("N", "Ranks per host, for `stash profile`.", parsers.whole(1), default="1")
-    network: float | None = option("RATE", 'Each host\'s uplink, like "1gbit".', parsers.rate)
-    loopback: float | None = option("RATE", "Between a host's ranks.", parsers.rate)
-    disk: float | None = option("RATE", 'Reads from disk, like "100MB/s".', parsers.rate)
-    disk_path: Path = option("PATH", "A folder on that disk.", Path, default=".")
-    cpus: float | None = option("N", "Each host's share of the cores.", parsers.number)
-    node: tuple[str, ...] = option("K:NAME=VALUE,…", "A host that differs; repeatable.", many=True)
-    dry_run: bool = flag("Print the commands that would be run, and stop.")
+    command: tuple[str, ...] = argument("COMMAND…", "The command to run on every node.", many=True)
+    nodes: int = option("N", "Emulate N hosts.", parsers.whole(1, MAX_NODES), default="2")
+    devices: int = option("N", "Start N ranks per host, for `stash profile`.", parsers.whole(1), default="1")
+    network: float | None = option("RATE", 'Limit each host\'s uplink, like "1gbit".', parsers.rate)
+    loopback: float | None = option("RATE", "Limit the rate between a host's ranks.", parsers.rate)
+    disk: float | None = option("RATE", 'Limit reads from disk, like "100MB/s".', parsers.rate)
+    disk_path: Path = option("PATH", "Name a folder on that disk.", Path, default=".")
+    cpus: float | None = option("N", "Give each host N cores.", parsers.number)
+    node: tuple[str, ...] = option("K:NAME=VALUE,…", "Set a value of host K alone; repeatable.", many=True)
+    dry_run: bool = flag("Print the commands without running them.")
 
 
 @testbed_app.command(context_settings={"allow_interspersed_args": False})
 def run(options: TestbedOptions) -> None:
-    """Run a command on every node of a testbed, and remove the testbed when all have ended.
+    """Run a command on every node of a testbed, then remove it.
 
-    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are
-    filled in; its environment has STASH_NODE, STASH_TESTBED_NODES,
-    STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` and `stash probe`
-    are given their node rank and meeting point.
+    In the command, {node}, {nodes}, {address} (its own) and {head} (node 0) are filled in; its environment has
+    STASH_NODE, STASH_TESTBED_NODES, STASH_TESTBED_ADDRESS and STASH_TESTBED_HEAD. `stash profile` and `stash probe`
+    get their node rank and meeting point.
 
-    \b
-    stash lab testbed run --network 1gbit -- stash profile train.py
-    stash lab testbed run --nodes 3 --node 1:network=100mbit -- python work.py {head}
+    Examples:
+      stash lab testbed run --network 1gbit -- stash profile train.py
+      stash lab testbed run --nodes 3 -- python work.py {head}
     """
     overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
     bed = Testbed(
@@ -108,7 +107,7 @@ def run(options: TestbedOptions) -> None:
 
 @testbed_app.command()
 def doctor() -> None:
-    """Say what this machine can emulate and what is missing; tries everything, leaves nothing."""
+    """Check what this machine can emulate and what is missing."""
     checks = examine()
     rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
     grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
@@ -121,7 +120,7 @@ def doctor() -> None:
 
 @testbed_app.command()
 def clean() -> None:
-    """Remove what testbeds left behind whose process is gone; those in use are not touched."""
+    """Remove what ended testbeds left behind."""
     removed = sweep()
     print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
     if others := elsewhere():
@@ -141,21 +140,21 @@ _DTYPES = ("fp32", "fp16")
 class TestbedModelOptions(Options):
     """One call of ``stash lab testbed model``."""
 
-    name: str = argument("WORKLOAD", "A workload of the zoo; see `stash lab zoo`.")
-    gpu: str | None = option("NAME", 'A GPU of the catalog, like "V100".')
+    name: str = argument("WORKLOAD", "Train a workload of the zoo; see `stash lab zoo`.")
+    gpu: str | None = option("NAME", 'Use this GPU of the catalog, like "V100".')
     dtype: str = option(
         "HOW",
-        "fp32, or fp16 (autocast, tensor cores).",
+        "Compute in fp32, or fp16 (autocast, tensor cores).",
         parsers.one_of(_DTYPES),
         default="fp32",
     )
-    tflops: float | None = option("N", "The GPU's peak, 10^12 operations a second.", parsers.number)
-    memory_bandwidth: float | None = option("RATE", 'Its memory\'s rate, like "900GB/s".', parsers.rate)
+    tflops: float | None = option("N", "Set the GPU's peak, in 10^12 operations a second.", parsers.number)
+    memory_bandwidth: float | None = option("RATE", 'Set its memory\'s rate, like "900GB/s".', parsers.rate)
     utilization: float = option(
-        "F", "The part of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
+        "F", "Set the share of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
     )  # fmt: skip
-    speed: float | None = option("N", "… or the samples a second that it reaches.", parsers.number)
-    batch: int | None = option("N", "Samples; else the workload's.", parsers.whole(1))
+    speed: float | None = option("N", "Set the samples a second instead.", parsers.number)
+    batch: int | None = option("N", "Set the batch (default: the workload's).", parsers.whole(1))
 
     def check(self) -> None:
         peak = self.given("tflops", "memory_bandwidth")
@@ -171,9 +170,10 @@ class TestbedModelOptions(Options):
 
 @testbed_app.command()
 def model(options: TestbedModelOptions) -> None:
-    """Print the YAML of a zoo model on a GPU, for `python -m stash.lab.testbed.train_emulated --model FILE`.
+    """Print the YAML of a zoo model on a GPU, to emulate.
 
-    The GPU is one of the catalog (--gpu), or any other by its peak rates (--tflops and --memory-bandwidth).
+    `python -m stash.lab.testbed.train_emulated --model FILE` trains it. The GPU is one of the catalog (--gpu), or any
+    other by its peak rates (--tflops and --memory-bandwidth).
     """
     from stash.catalog.machines import VALUE_BYTES
     from stash.lab.testbed.emulation import dump
@@ -266,18 +266,18 @@ _GROUPS = {
 class ZooOptions(Options):
     """One call of ``stash lab zoo``."""
 
-    json: bool = json_flag("Print the list as JSON for other programs.")
+    json: bool = json_flag("Print JSON.")
 
 
 @app.command()
 def zoo(options: ZooOptions) -> None:
     """List the workloads that come with Stash.
 
-    Each is ordinary training code: use one to measure a machine when you have no script at hand.
+    Each is ordinary training code: use one to measure a machine if you have no script.
 
-    \b
-    stash profile --workload resnet18 --data DIR    measure one of them
-    stash lab dataset make images DIR               make data it can read
+    Examples:
+      stash profile --workload resnet18 --data DIR
+      stash lab dataset make images DIR
     """
     if options.json:
         keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
@@ -304,7 +304,7 @@ def _models(group: str) -> Grid:
 
 @dataset_app.callback()
 def dataset() -> None:
-    """Make data sets that are as large, and as slow to read, as real ones."""
+    """Make data sets that read like real ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,9 +313,9 @@ class DatasetOptions(Options):
 
     kind: str = argument("KIND", "images, text, audio or clicks.")
     path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
-    count: int | None = option("N", "Samples to make; a default for each kind.", parsers.whole(1))
-    size: float | None = option("SIZE", 'Bytes to make instead of a count, like "2GB".', parsers.size_above_zero)
-    seed: int | None = option("N", "The same seed makes the same data (default 0).", parsers.whole(0))
+    count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
+    size: float | None = option("SIZE", 'Make this many bytes instead, like "2GB".', parsers.size_above_zero)
+    seed: int | None = option("N", "Draw with this seed (default 0).", parsers.whole(0))
 
     def check(self) -> None:
         if self.size is not None and self.count is not None:
@@ -326,15 +326,14 @@ class DatasetOptions(Options):
 def make(options: DatasetOptions) -> None:
     """Make a data set, or finish one that was interrupted.
 
-    \b
-    images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
-    text: token ids in memory-mapped files, 1024 to a sample.
-    audio: spoken-word-like WAV files of one second in a folder per word.
-    clicks: Criteo-like records of 13 counters and 26 categories.
+      images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
+      text: token ids in memory-mapped files, 1024 to a sample.
+      audio: spoken-word-like WAV files of one second in a folder per word.
+      clicks: Criteo-like records of 13 counters and 26 categories.
 
-    \b
-    stash lab dataset make images /data/images --size 2GB
-    stash lab dataset make text /data/text --count 100000
+    Examples:
+      stash lab dataset make images /data/images --size 2GB
+      stash lab dataset make text /data/text --count 100000
     """
     from stash.lab.zoo.datasets import dataset_kind
 
@@ -345,13 +344,13 @@ def make(options: DatasetOptions) -> None:
 
 
 def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from stash.lab.zoo.datasets import make_dataset
+    from stash.ui.terminal import progress_console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = progress_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"making {kind}", total=None)
 

@@ -21,7 +21,7 @@ from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
-from stash.core.printable import print_note, printable_line
+from stash.core.printable import print_note, print_written, printable_line
 from stash.core.units import counted
 from stash.market import advising
 from stash.market.advising import MarketAdvice, held_offer, move_task, start_command
@@ -63,12 +63,13 @@ _REFRESH = "`stash catalog refresh` renews them"
 
 
 def import_market(options: MarketImportOptions) -> None:
-    """Turn prices and availability that somebody wrote down into a market file.
+    """Turn recorded prices and availability into a market file.
 
-    aws: what `aws ec2 describe-spot-price-history` prints. skypilot: skypilot-org/spot-traces. catalog: what Stash's
-    own catalog knows of past prices.
+    KIND is aws (the output of `aws ec2 describe-spot-price-history`), skypilot (skypilot-org/spot-traces) or catalog
+    (past prices of Stash's catalog).
 
-    stash market import aws history.json -o 2020.market.csv.gz
+    Examples:
+      stash market import aws history.json -o 2020.market.csv.gz
     """
     target = _target(options.output, options.kind)
     if options.kind == "aws":
@@ -83,7 +84,7 @@ def import_market(options: MarketImportOptions) -> None:
     printed(market_document(found.trace, target.name) if options.json else market_page(found.trace, target.name))
     for note in found.notes:
         print_note(f"Left out or assumed: {note}.", options.json)
-    print_note(f"Saved {target}.", options.json)
+    print_written(target, options.json)
 
 
 def _target(wanted: Path | None, stem: str) -> Path:
@@ -98,9 +99,10 @@ def _save(trace: MarketTrace, target: Path) -> None:
 
 
 def record(options: RecordOptions) -> None:
-    """Add the catalog's prices of these days to a market file: for cron, after `stash catalog refresh`.
+    """Add the catalog's current prices to a market file.
 
-    stash catalog refresh && stash market record prices.market.csv.gz
+    Examples:
+      stash catalog refresh && stash market record prices.market.csv.gz
     """
     target = _target(options.market, "prices")
     look, old = asked_lately(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
@@ -112,9 +114,10 @@ def record(options: RecordOptions) -> None:
 
 
 def show(options: ShowMarketOptions) -> None:
-    """Show what a market file holds: offers, coverage, holes, prices, availability, contradictions.
+    """Show what a market file holds, and what is missing.
 
-    stash market show 2020.market.csv.gz
+    Examples:
+      stash market show 2020.market.csv.gz
     """
     trace, source = markets(options.markets)
     printed(market_document(trace, source) if options.json else market_page(trace, source))
@@ -129,12 +132,14 @@ def markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
 
 
 def backtest(options: BacktestOptions) -> None:
-    """Replay a job over recorded weeks under several policies, from many starts, beside the least that was possible.
+    """Replay a job over recorded weeks under several policies.
 
-    A job is a profile, with --epochs and --dataset, --samples or the like, or a job.yaml that states work and rates.
-    Ctrl-C keeps the starts that are finished.
+    A job is a profile with --epochs and --dataset, --samples or the like, or a job.yaml that states work and rates.
+    Every policy is replayed from many starts and compared with the lowest possible cost. Ctrl-C keeps the finished
+    starts.
 
-    stash market backtest 2020.market.csv.gz --job resnet50.stash.json --epochs 90 --dataset imagenet --deadline 8d
+    Examples:
+      stash market backtest 2020.market.csv.gz --job resnet50.stash.json --epochs 90 --dataset imagenet --deadline 8d
     """
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     whole, source = markets(options.markets)
@@ -154,7 +159,7 @@ def backtest(options: BacktestOptions) -> None:
         write_output(target, file_of(shown, target.suffix.lower()))
     printed(backtest_document(found, source) if options.json else shown)
     if target is not None:
-        print_note(f"Saved {target}.", options.json)
+        print_written(target, options.json)
 
 
 def _progress(json: bool) -> Callable[[int, int], None] | None:
@@ -219,13 +224,13 @@ def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
 
 
 def advise(options: MoveOptions) -> None:
-    """Say whether to stay or to move now: why, what it saves, what would change that; with the task and command to do
-    it.
+    """Advise whether to stay or to move now, and why.
 
-    Prices are the catalog's (`stash catalog refresh` renews them) and those of the record, if one is given. --samples
-    or --epochs count what is left to train. Nothing is started without --apply.
+    Prices are the catalog's (`stash catalog refresh` renews them) and those of the market files, if any. --samples
+    and --epochs count the remaining work. Nothing is started without --apply.
 
-    stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
+    Examples:
+      stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
     """
     now = datetime.now(timezone.utc)
     catalog = load_catalog(options.instances)
@@ -253,6 +258,8 @@ def advise(options: MoveOptions) -> None:
     printed(advice_document(found) if options.json else advice_page(found))
     if found.task is not None and options.output is None and not options.json:
         print(f"\n{found.task}", end="")
+    if found.task is not None and options.output is not None:
+        print_written(options.output, options.json)
     if options.apply:
         _apply(found, options.json)
 
@@ -296,7 +303,7 @@ app = App(no_args_is_help=True)
 
 @app.callback()
 def market() -> None:
-    """Replay a job over recorded prices and availability: which rule to follow, its cost, and what to do now."""
+    """Replay a job over recorded spot prices, and choose a policy."""
 
 
 app.command("import")(import_market)

@@ -38,16 +38,16 @@ class MarketImportOptions(Options):
 
     kind: ImportKind = argument("KIND", "aws, skypilot or catalog.", parsers.one_of(_KINDS))
     paths: tuple[Path, ...] = argument(
-        "PATH...", "Files or folders; of the catalog none.", Path, many=True, default=None
+        "PATH...", "Files or folders; none for the catalog.", Path, many=True, default=None
     )
-    output: Path | None = option("FILE", "Where the market goes: .market.csv or .market.csv.gz.", Path,
+    output: Path | None = option("FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path,
         "--output", "-o")  # fmt: skip
-    inverted: bool = flag("SkyPilot's ticks count what could not be had, as its authors' simulator reads them.")
+    inverted: bool = flag("Read SkyPilot's ticks as unavailable machines, as its authors do.")
     spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "An hour, of traces without prices; may be given several times.", _priced, many=True
+        "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _priced, many=True
     )
     on_demand_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Adds an on-demand offer in each region, always there; may be given several times.", _priced,
+        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _priced,
         many=True,
     )  # fmt: skip
     json: bool = json_flag()
@@ -61,8 +61,8 @@ class MarketImportOptions(Options):
 class RecordOptions(Options):
     """One call of ``stash market record``."""
 
-    market: Path = argument("MARKET", "The file that grows; a new one if there is none.", Path)
-    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names)
+    market: Path = argument("MARKET", "The market file; it is created if missing.", Path)
+    cloud: tuple[str, ...] | None = option("NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,44 +77,54 @@ class ShowMarketOptions(Options):
 class ReplayOptions(Options):
     """What backtests and advice share."""
 
-    job: Path = option("FILE", "A profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB)
-    epochs: float | None = option("N", "Passes over the data set.", parsers.count, panel=_JOB)
+    job: Path = option("FILE", "The job: a profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB)
+    epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_JOB)
     samples: float | None = option(
-        "N", "Samples of an epoch, or without --epochs of the whole training, like 1281167 or 50M.", parsers.count,
+        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count,
         panel=_JOB,
     )  # fmt: skip
     dataset: str | None = option(
-        "NAME", "A known data set, whose size an epoch is: imagenet, coco-2017, openwebtext …", panel=_JOB
+        "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_JOB
     )
     start: tuple[float, float] | None = option(
-        "TIME", "Until machines are up, like 5m or 3m..8m.", parsers.durations, panel=_JOB
+        "TIME", "Machines take this long to start: 5m, or 3m..8m.", parsers.durations, panel=_JOB
     )
-    download: float | None = option("RATE", "Of a node, like 500MB/s.", parsers.rate, panel=_JOB)
-    data_size: float | None = option("SIZE", "Of the data set; else as profiled.", parsers.size, panel=_JOB)
-    data_in: str | None = option("CLOUD", "Where the data lie: others pay egress.", panel=_JOB)
+    download: float | None = option(
+        "RATE", "Set the download rate of a node, like 500MB/s.", parsers.rate, panel=_JOB
+    )
+    data_size: float | None = option(
+        "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_JOB
+    )
+    data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB)
     checkpoint_size: float | None = option(
-        "SIZE", "Of a checkpoint; else three times the parameters.", parsers.size, panel=_JOB
+        "SIZE", "Set a checkpoint's size (default: three times the parameters).", parsers.size, panel=_JOB
     )
     checkpoint_every: float | None = option(
-        "TIME", "Of work between two checkpoints; else 30m.", parsers.duration, panel=_JOB
+        "TIME", "Save a checkpoint this often (default 30m).", parsers.duration, panel=_JOB
     )
-    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names, panel=_MAY)
-    region: tuple[str, ...] | None = option("NAMES", "Like us-east-1.", parsers.names, panel=_MAY)
-    watched_only: bool = flag("Take nothing to be there that nobody saw to be there.", panel=_MAY)
+    cloud: tuple[str, ...] | None = option(
+        "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
+    )
+    region: tuple[str, ...] | None = option(
+        "NAMES", "Rent only in these regions, like us-east-1.", parsers.names, panel=_MAY
+    )
+    watched_only: bool = flag("Treat unobserved capacity as unavailable.", panel=_MAY)
     instances: Path | None = option(
-        "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
+        "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
     )
-    deadline: float | None = option("TIME", "By when, from each start on, like 8d.", parsers.duration, panel=_GOAL)
+    deadline: float | None = option(
+        "TIME", "Finish this long after each start, like 8d.", parsers.duration, panel=_GOAL
+    )
     objective: Objective = option(
         "dollars|time",
-        "What policies make least.",
+        "Minimize dollars or time.",
         parsers.one_of(get_args(Objective)),
         default="dollars",
         panel=_GOAL,
     )
     hour_worth: float | None = option(
         "DOLLARS",
-        "What an hour of waiting costs you, which policies weigh with the bill.",
+        "Add this cost for every hour of waiting.",
         parsers.dollars,
         panel=_GOAL,
     )
@@ -141,13 +151,13 @@ class BacktestOptions(ReplayOptions):
     markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
     policy: tuple[str, ...] = option(
         "NAME,…",
-        "stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
+        "Compare policies: stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
         _names, default=",".join(DEFAULT), panel=_GOAL,
     )  # fmt: skip
-    starts: str = option("HOW", "How often a run begins: daily, hourly, 6h …", default="daily", panel=_GOAL)
+    starts: str = option("HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL)
     json: bool = json_flag(panel=_SHOWN)
     output: Path | None = option(
-        "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", Path, "--output",
+        "FILE", "Write a page (.html) or a picture (.svg, .png, .pdf).", Path, "--output",
         "-o", panel=_SHOWN,
     )  # fmt: skip
 
@@ -157,11 +167,11 @@ class MoveOptions(ReplayOptions):
     """One call of ``stash market advise``."""
 
     markets: tuple[Path, ...] = argument(
-        "MARKET...", "What was recorded; today's catalog is added to it.", Path, many=True, default=None
+        "MARKET...", "Market files; today's catalog is added.", Path, many=True, default=None
     )
-    on: str | None = option("PLACE", "What is rented now, like p3.2xlarge@us-east-1a; else nothing is.")
-    policy: str = option("NAME,…", "One policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
-    output: Path | None = option("FILE", "Where a move's SkyPilot task goes; else it is shown.", Path, "--output",
-        "-o")  # fmt: skip
-    apply: bool = flag("Start the move: run the command that is printed.")
+    on: str | None = option("PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none).")
+    policy: str = option("NAME,…", "Use this policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
+    output: Path | None = option("FILE", "Write a move's SkyPilot task to this file (default: show it).", Path,
+        "--output", "-o")  # fmt: skip
+    apply: bool = flag("Start the move: run the printed command.")
     json: bool = json_flag()

@@ -22,9 +22,10 @@ _ABOUT = (
 
 
 def mcp() -> None:
-    """Serve Stash's tools to an agent, by the Model Context Protocol on standard input and output.
+    """Serve Stash's tools to an agent over the Model Context Protocol.
 
-    An agent's settings name the command: {"command": "stash", "args": ["mcp"]}. Needs the package mcp.
+    It reads standard input and writes standard output; start it from the agent's settings: {"command": "stash",
+    "args": ["mcp"]}. It needs the package mcp.
     """
     server().run()
 

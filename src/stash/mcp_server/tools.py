@@ -142,7 +142,7 @@ class AgentTools:
     def list_artefacts(
         self,
         folder: Annotated[str, Field(description="A folder on this machine with files that Stash wrote.")] = ".",
-        limit: Annotated[int, Field(description="How many, the newest first.", ge=1, le=1000)] = 30,
+        limit: Annotated[int, Field(description="Show the N newest.", ge=1, le=1000)] = 30,
     ) -> str:
         """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
         rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))
@@ -174,7 +174,8 @@ class AgentTools:
         least: Annotated[TextList, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
         baseline: Annotated[str | None, Field(description="The profile that slower is about.")] = None,
         slower: Annotated[
-            TextList, Field(description="How much longer than the baseline's: 5%, or of a stall fetch=20%.")
+            TextList,
+            Field(description="Maximum slowdown against the baseline, of the step (5%) or of one stall (fetch=20%)."),
         ] = [],  # noqa: B006
         require: Annotated[TextList, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
     ) -> str:

@@ -26,7 +26,7 @@ from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.core.artefact import Growing
@@ -48,13 +48,14 @@ def _output_option(what: str) -> Any:
 class _JobOptions(Options):
     """What is profiled, and where the profile goes."""
 
-    workload: str | None = option("NAME", "A workload of the zoo; see `stash lab zoo`.", panel=_JOB)
-    data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
-    batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
-    output: Path | None = _output_option("Where the profile goes; else named after the job.")
-    probe: Path | None = option("FILE", "Keep the links that `stash probe` measured with the profile.", Path)
+    workload: str | None = option("NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB)
+    data: str | None = option("PATH", "Read the workload's data here (default: data in memory).", panel=_JOB)
+    batch: int | None = option("N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB)
+    output: Path | None = _output_option("Write the profile to this file (default: named after the job).")
+    probe: Path | None = option("FILE", "Include the links that `stash probe` measured.", Path)
     store: str | None = store_option()
-    dry_run: bool = flag("Print the command that would be started, and stop.")
+    dry_run: bool = flag("Print the command without starting it.")
+    quiet: bool = quiet_flag()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +70,13 @@ class ProfileCommandOptions(RankOptions, ProfileOptions, _JobOptions):
 
 
 def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
-    """Profile a training job: every millisecond of a step attributed to compute or to a stall.
+    """Profile a training job: split every step into compute and stalls.
 
-    No change to the job is needed. It trains for about a minute, in part on batches that it has seen before, and is
-    ended early: its weights mean nothing and are thrown away. Files that are there now stay as they are. Whatever
-    else the job writes, or sends to other machines, remains.
+    The job needs no change. It trains for about a minute, partly on batches that it has seen before, and is then
+    stopped; its weights are discarded. Existing files stay as they are. Whatever else the job writes, or sends to
+    other machines, remains.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash profile train.py --lr 0.1
       stash profile -m my.training --config big.yaml
       stash profile --workload resnet50 --data /data/imagenet --batch 64
@@ -106,7 +106,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
     with interrupted_by(*REQUESTS), _locked(session, target):
         file = Growing(target, new=options.output is None)
-        _finish(_watched(session, probed, file), file, copies)
+        _finish(_watched(session, probed, file, options.quiet), file, copies)
 
 
 @contextmanager
@@ -180,11 +180,12 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(session: ProfileSession, probe: Probe | None, file: Growing) -> Result:
+def _watched(session: ProfileSession, probe: Probe | None, file: Growing, quiet: bool) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.analysis.step_times import step_matrix
     from stash.measure.launcher.measurement import Moment, Result
     from stash.measure.live import Progress
+    from stash.ui.terminal import progress_console
 
     result = Result(None, None, interrupted=True)  # while progress is begun, or ended
 
@@ -193,7 +194,7 @@ def _watched(session: ProfileSession, probe: Probe | None, file: Growing) -> Res
             file.take(_with_links(moment.profile, probe))
         progress.show(moment)
 
-    with suppress(KeyboardInterrupt), Progress(session) as progress:
+    with suppress(KeyboardInterrupt), Progress(session, progress_console(quiet)) as progress:
         result = session.run(watch)
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:
@@ -246,19 +247,20 @@ _SAYS = {
 class _LinksOptions(Options):
     """What is measured of a machine, and where the probe goes."""
 
-    path: Path | None = argument("PATH", "A folder of data: its disk is measured.", Path, default=None)
-    data: Path | None = option("PATH", "The same, as an option.", Path, panel=_LINKS)
-    budget: float = option("TIME", "How long to measure at most.", parsers.duration, default="45", panel=_LINKS)
+    path: Path | None = argument("PATH", "Measure the disk of this data folder.", Path, default=None)
+    data: Path | None = option("PATH", "Measure the disk of this data folder.", Path, panel=_LINKS)
+    budget: float = option("TIME", "Measure for at most this long.", parsers.duration, default="45", panel=_LINKS)
     only: frozenset[str] | None = option(
-        "A,B,C", f"Only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
+        "A,B,C", f"Measure only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
     )
-    no_measure: bool = flag("Only say what the machine is.", panel=_LINKS)
-    instance: str | None = option("NAME", "The machine's type, if it cannot tell.")
-    no_metadata: bool = flag("Do not ask the metadata service of the cloud this machine is in.")
-    expect: str | None = option("NAME", "Compare with this type; else with its own.")
-    output: Path | None = _output_option("Where the probe goes; else named after the machine.")
+    no_measure: bool = flag("Describe the machine without measuring.", panel=_LINKS)
+    instance: str | None = option("NAME", "Name the machine's type, if it cannot tell.")
+    no_metadata: bool = flag("Do not ask the cloud's metadata service.")
+    expect: str | None = option("NAME", "Compare with this type (default: its own).")
+    output: Path | None = _output_option("Write the probe to this file (default: named after the machine).")
     store: str | None = store_option()
-    json: bool = json_flag("Print probe, links and findings as JSON (docs/probe.md).")
+    json: bool = json_flag("Print JSON; docs/probe.md documents its keys.")
+    quiet: bool = quiet_flag()
 
     def check(self) -> None:
         if self.only is not None and self.no_measure:
@@ -271,12 +273,11 @@ class ProbeOptions(RankOptions, _LinksOptions):
 
 
 def probe(options: ProbeOptions) -> None:
-    """Find out what this machine really has: its links measured, next to what its type should have.
+    """Measure this machine's links and compare them with what its type promises.
 
-    Takes less than a minute, needs no privileges and no training job. Run it before training on a machine.
+    This takes less than a minute and needs no privileges and no training job. Run it before you train on a machine.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash probe /data/imagenet
       stash probe --expect p3.8xlarge
       stash probe --only copies,exchanges --json
@@ -332,7 +333,7 @@ def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
     from stash.measure.launcher.job import require_torch
 
     require_torch("stash probe")
-    with _progress() as say:
+    with _progress(options.quiet) as say:
         return probing.probe(
             cluster(options), budget=options.budget, data=folder, instance=options.instance,
             what=options.only, say=say, ask_metadata=not options.no_metadata,
@@ -357,14 +358,14 @@ def _described(folder: Path | None, options: ProbeOptions) -> Probe:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured: one changing line on a terminal, a line each in a log; on stderr."""
-    from rich.console import Console
+    from stash.ui.terminal import progress_console
 
-    console = Console(stderr=True, highlight=False)
+    console = progress_console(quiet)
     if not console.is_terminal or console.is_dumb_terminal:
-        print("probing …", file=sys.stderr)
-        yield lambda part: print(f"  {_SAYS.get(part, part)}", file=sys.stderr, flush=True)
+        print("probing …", file=console.file)
+        yield lambda part: print(f"  {_SAYS.get(part, part)}", file=console.file, flush=True)
         return
     with console.status("probing") as status:
         yield lambda part: status.update(_SAYS.get(part, part))

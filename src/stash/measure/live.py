@@ -29,7 +29,7 @@ from stash.core.printable import printable_line
 from stash.core.units import counted, format_seconds
 from stash.report.profile_page import table_rows
 from stash.ui.stall_lines import StallTable
-from stash.ui.terminal import each_text, plain_text
+from stash.ui.terminal import each_text, plain_text, progress_console
 
 if TYPE_CHECKING:
     from stash.core.records.profile import Profile
@@ -62,7 +62,7 @@ class Progress:
         self, session: ProfileSession, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._title, self._wishes = printable_line(session.job.title), session.measurement.wishes
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or progress_console()
         self._plain = self._console.color_system is None or self._console.no_color
         self._clock = clock
         self._live: Live | None = None

@@ -20,12 +20,12 @@ class RankOptions(Options):
     """torchrun's own options."""
 
     nproc_per_node: int | None = option(
-        "N", "Ranks on this machine; else one per GPU, or 2 on CPUs.", parsers.whole(1), panel=_RANKS
+        "N", "Start N ranks (default: one per GPU, 2 on CPUs).", parsers.whole(1), panel=_RANKS
     )
-    nnodes: int | None = option("N", "Machines; run the same command on each.", parsers.whole(1), panel=_RANKS)
-    node_rank: int | None = option("K", "Which machine this is, from 0.", parsers.whole(0), panel=_RANKS)
-    rdzv_endpoint: str | None = option("HOST:PORT", "Where the machines meet: an address of machine 0.", panel=_RANKS)
-    rdzv_id: str | None = option("SECRET", "The same on all machines, instead of --node-rank.", panel=_RANKS)
+    nnodes: int | None = option("N", "Use N machines; run the same command on each.", parsers.whole(1), panel=_RANKS)
+    node_rank: int | None = option("K", "Number this machine, from 0.", parsers.whole(0), panel=_RANKS)
+    rdzv_endpoint: str | None = option("HOST:PORT", "Meet at this address of machine 0.", panel=_RANKS)
+    rdzv_id: str | None = option("SECRET", "Use the same id on all machines, instead of --node-rank.", panel=_RANKS)
 
 
 def cluster(options: RankOptions, ranks: bool = True) -> Cluster:

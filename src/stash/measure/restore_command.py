@@ -21,19 +21,18 @@ from stash.ui.options import Options, flag
 class RestoreOptions(Options):
     """One call of ``stash restore``."""
 
-    dry_run: bool = flag("Say what would be put back, and stop.")
-    other_machines: bool = flag("Also of profiles of other machines; make sure that none runs any more.")
+    dry_run: bool = flag("List the files without putting them back.")
+    other_machines: bool = flag("Include profiles of other machines; none of them may be running.")
 
 
 def restore(options: RestoreOptions) -> None:
-    """Put back the files that a profile had replaced when it was killed.
+    """Put back the files that a killed profile had replaced.
 
-    A profile that ends puts them back itself; if it is killed (kill -9), a second process does so within seconds.
-    Where that was killed too, or the machine went down, the next stash command there does it. A file that somebody
-    has changed since stays, and what was there before is saved under a new name next to it.
+    A profile puts them back when it ends; if it is killed (kill -9), a second process does so within seconds. If that
+    is killed too, or the machine goes down, the next stash command does it. A file that has changed since stays, and
+    its earlier content is saved under a new name beside it.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash restore --dry-run
       stash restore
     """

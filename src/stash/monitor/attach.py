@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
-from stash.core.printable import printable_line
+from stash.core.printable import print_written
 from stash.measure.protocol.orders import ATTACHABLE, Orders, attach_file
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def memory_folder() -> str:
     return tempfile.gettempdir()
 
 
-def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]]) -> int:
+def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], quiet: bool) -> int:
     """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
 
     ``begin`` makes a watcher of the rings in a folder.
@@ -111,7 +111,8 @@ def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]]) -> i
                 f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
             )
         watcher, target = begin(folder)
-        print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        if not quiet:
+            print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
         try:
             while any((now := status_of(each)) is not None and not now.ended for each in entered):
                 watcher.poll()
@@ -120,5 +121,6 @@ def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]]) -> i
             for each in entered:
                 attach_file(each).unlink(missing_ok=True)
             watcher.finish(None)
-    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    if not quiet:
+        print_written(target, True, f"; show the run with `stash show {target}`")
     return 0

@@ -20,11 +20,11 @@ import typer
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
-from stash.core.printable import printable_line
+from stash.core.printable import print_written, printable_line
 from stash.measure.ranks import RankOptions, cluster
 from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture
 from stash.ui.arguments import ProfileCommand
-from stash.ui.options import Options, flag, option
+from stash.ui.options import Options, flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
@@ -40,21 +40,24 @@ _JOIN_SECONDS = 2.0
 class _WatchedOptions(Options):
     """What is watched, and against what."""
 
-    workload: str | None = option("NAME", "A workload of the zoo; see `stash lab zoo`.", panel=_JOB)
-    data: str | None = option("PATH", "The workload's data; without it, data in memory.", panel=_JOB)
-    batch: int | None = option("N", "The workload's batch per device.", parsers.whole(1), panel=_JOB)
-    baseline: Path | None = option("FILE", "A profile of the same job: what its stalls should be.", Path, panel=_JOB)
-    force: bool = flag("Hold the run against a baseline though the two differ.", panel=_JOB)
-    output: Path | None = option("FILE", "Where the record goes; else named after the job.", Path, "-o", "--output")
-    join: Path | None = option("FILE", "Follow the record of a run that is watched already.", Path)
-    pause: bool = flag("With --join: have the run watched no more until --resume.")
-    resume: bool = flag("With --join: have it watched again.")
-    capture: tuple[int, tuple[int, ...]] | None = option(
-        "N[:RANKS]", "Trace N steps when an alert begins; with --join now, on those ranks.", parsed_capture
+    workload: str | None = option("NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB)
+    data: str | None = option("PATH", "Read the workload's data here (default: data in memory).", panel=_JOB)
+    batch: int | None = option("N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB)
+    baseline: Path | None = option("FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB)
+    force: bool = flag("Compare with the baseline even if the jobs differ.", panel=_JOB)
+    output: Path | None = option(
+        "FILE", "Write the record to this file (default: named after the job).", Path, "-o", "--output"
     )
-    attach: int | None = option("PID", "Watch a job that runs already.", parsers.whole(1))
+    join: Path | None = option("FILE", "Follow the record of a watched run.", Path)
+    pause: bool = flag("With --join: pause watching.")
+    resume: bool = flag("With --join: resume watching.")
+    capture: tuple[int, tuple[int, ...]] | None = option(
+        "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
+    )
+    quiet: bool = quiet_flag()
+    attach: int | None = option("PID", "Watch a job that is already running.", parsers.whole(1))
     stuck_after: float = option(
-        "TIME", "Without a step for so long, say where each rank stands.", parsers.duration, default="2min"
+        "TIME", "After this long without a step, report each rank's stack.", parsers.duration, default="2min"
     )
 
 
@@ -66,17 +69,15 @@ class _ToldOptions(Options):
         "PORT", "Serve OpenMetrics on 127.0.0.1 at this port.", parsers.whole(1), panel=_TELL
     )
     log: tuple[str, ...] = option(
-        "TOOL:WHERE", "Log windows: tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", many=True, panel=_TELL
+        "TOOL:WHERE", "Log windows to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", many=True, panel=_TELL
     )
-    on_alert: str | None = option("COMMAND", "Run it with each alert as JSON on its input; no shell.", panel=_TELL)
-    instance: str | None = option("NAME", "The machine's type, whose price the bill has.", panel=_MONEY)
-    total_steps: int | None = option(
-        "N", "Steps of the whole run, to foresee its bill.", parsers.whole(1), panel=_MONEY
-    )
+    on_alert: str | None = option("COMMAND", "Run this for each alert, given as JSON on standard input.", panel=_TELL)
+    instance: str | None = option("NAME", "Compute the bill with this machine type's price.", panel=_MONEY)
+    total_steps: int | None = option("N", "Forecast the bill of a run of N steps.", parsers.whole(1), panel=_MONEY)
     max_dollars: float | None = option(
-        "DOLLARS", "Warn at 80 % of this bill, and at all of it.", parsers.dollars, panel=_MONEY
+        "DOLLARS", "Warn at 80 % and 100 % of this bill.", parsers.dollars, panel=_MONEY
     )
-    on_budget: str | None = option("COMMAND", "Run it when all of --max-dollars is spent; no shell.", panel=_MONEY)
+    on_budget: str | None = option("COMMAND", "Run this when --max-dollars is spent.", panel=_MONEY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +103,12 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
 
 
 def watch(options: WatchCommandOptions, context: typer.Context) -> None:
-    """Watch a training run to its end: stalls and stragglers while it lasts, and alerts when they change.
+    """Watch a training run to its end: stalls, stragglers and alerts.
 
-    The run stays its own: output, exit code, weights and files. A record of windows of ten seconds is written beside
-    it, which `--join` follows and `stash show` reads.
+    The run keeps its output, exit code, weights and files. A record with one window every ten seconds is written
+    beside it; follow it with `--join` and read it with `stash show`.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash watch train.py --lr 0.1
       stash watch --baseline train.stash.json --metrics 19177 -- torchrun --nproc-per-node 8 train.py
       stash watch --join train.watch.jsonl
@@ -132,7 +132,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         title = f"process {options.attach}"
-        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options)))
+        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), options.quiet))
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -156,10 +156,12 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder,
     ):
         watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
-        print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        if not options.quiet:
+            print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
         code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
         _quietly(lambda: watcher.finish(code))
-    print(f"stash: show the run with `stash show {printable_line(str(target))}`", file=sys.stderr)
+    if not options.quiet:
+        print_written(target, True, f"; show the run with `stash show {target}`")
     return code
 
 

@@ -63,7 +63,7 @@ class WatchOptions:
     max_dollars: float | None = None
     on_budget: str | None = None
     force: bool = False
-    """Hold the run against a baseline though the two differ."""
+    "Compare with the baseline even if the jobs differ."
     capture: int | None = None
     """Steps to trace when an alert begins."""
 

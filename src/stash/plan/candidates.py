@@ -49,7 +49,7 @@ class Rentable:
 
     @property
     def threads(self) -> float | None:
-        """Hardware threads of a node."""
+        """Set the hardware threads of a node."""
         if self.machine is not None and self.machine.cores is not None:
             return self.machine.cores.value
         return self.instance.vcpus

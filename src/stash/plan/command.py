@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from stash.analysis.attribution import attribute
 from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
 from stash.core.output_files import output_file
-from stash.core.printable import printable_line
+from stash.core.printable import print_written
 from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
 from stash.plan.explained import names_of
@@ -33,27 +32,24 @@ if TYPE_CHECKING:
 
 
 def recommend(options: PlanOptions) -> None:
-    """Say what to rent for a job: the cheapest in time, or the fastest for the money, and which dollars are stalls.
+    """Recommend what to rent for a job, by deadline and cost.
 
-    Exit code 1 if nothing keeps the deadline and the cost; then the nearest that can be kept are named.
+    The exit code is 1 if nothing meets the deadline and the cost; the nearest that can be met are then named.
 
     Examples:
-
-        stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
-
-        stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
-
-        stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
+      stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
+      stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
+      stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
     """
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
-    plan, quiet = found.plan, options.json or options.markdown
+    plan, data_on_stdout = found.plan, options.json or options.markdown
     task = None if options.launch is None else _task(found)  # if there is none, nothing is printed but that
     _print(plan, options.explain_type, options.markdown, options.json, options.pareto)
     for target in targets:
-        _write(plan, target, options.pareto, quiet)
+        _write(plan, target, options.pareto, data_on_stdout)
     if task is not None:
-        _write_task(*task, quiet)
+        _write_task(*task, data_on_stdout)
     if plan.chosen is None:
         raise typer.Exit(1)
 
@@ -71,7 +67,7 @@ def _print(plan: RentalPlan, explain: str | None, markdown: bool, json: bool, pa
         printed(document(plan) if json else page(plan, pareto))
 
 
-def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
+def _write(plan: RentalPlan, target: Path, pareto: bool, data_on_stdout: bool) -> None:
     """One file, by its ending; said on stderr where standard output is for a program or a ticket."""
     from stash.core.output_files import write_output
     from stash.plan.page import page
@@ -82,7 +78,7 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, quiet: bool) -> None:
         save_plan(plan, target)
     else:
         write_output(target, file_of(page(plan, pareto), target.suffix))
-    print(printable_line(f"Wrote {target}."), file=sys.stderr if quiet else sys.stdout)
+    print_written(target, data_on_stdout)
 
 
 def _task(found: Planned) -> tuple[Path, str, str]:
@@ -96,13 +92,12 @@ def _task(found: Planned) -> tuple[Path, str, str]:
     return target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), chosen.name
 
 
-def _write_task(target: Path, text: str, name: str, quiet: bool) -> None:
+def _write_task(target: Path, text: str, name: str, data_on_stdout: bool) -> None:
     """Next to no earlier one."""
     from stash.core.output_files import write_output
 
     write_output(target, text, new=True)
-    note = f"Wrote {target}, a SkyPilot task of {name}; nothing was started."
-    print(printable_line(note), file=sys.stderr if quiet else sys.stdout)
+    print_written(target, data_on_stdout, f", a SkyPilot task of {name}; nothing was started")
 
 
 @dataclass(frozen=True)

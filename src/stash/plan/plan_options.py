@@ -72,86 +72,102 @@ class PlanOptions(Options):
     """One call of ``stash recommend``."""
 
     runs: tuple[str, ...] = argument(
-        "RUN...", "Profiles of the job, of `stash profile`: on one kind of machine, or on several.", many=True,
+        "RUN...", "Profiles of the job, on one kind of machine or several.", many=True,
         default=None,
     )  # fmt: skip
-    study: Path | None = option("DIR", "A folder of profiles: all *.stash.json in it, and below.", Path)
+    study: Path | None = option("DIR", "Use all *.stash.json in and below this folder.", Path)
 
-    epochs: float | None = option("N", "Passes over the data set.", parsers.count, panel=_WORK)
+    epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_WORK)
     samples: float | None = option(
-        "N", "Samples of an epoch, or without --epochs of the whole training, like 1281167 or 50M.", parsers.count,
+        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count,
         panel=_WORK,
     )  # fmt: skip
     dataset: str | None = option(
-        "NAME", "A known data set, whose size an epoch is: imagenet, coco-2017, openwebtext …", panel=_WORK
+        "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_WORK
     )
-    steps: float | None = option("N", "Optimizer steps, as large as profiled.", parsers.count, panel=_WORK)
-    tokens: float | None = option("N", "Tokens, like 300B.", parsers.count, panel=_WORK)
-    tokens_per_sample: float | None = option("N", "The length of a sequence.", parsers.count, panel=_WORK)
+    steps: float | None = option("N", "Train for N optimizer steps of the profiled size.", parsers.count, panel=_WORK)
+    tokens: float | None = option("N", "Train on N tokens, like 300B.", parsers.count, panel=_WORK)
+    tokens_per_sample: float | None = option("N", "Set the length of a sequence.", parsers.count, panel=_WORK)
 
     deadline: float | datetime | None = option(
-        "TIME", "By when: like 24h or 3d from now, or a date like 2027-01-31T18:00.", _deadline, panel=_GOAL
+        "TIME", "Finish within 24h or 3d, or by 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
-    max_dollars: float | None = option("DOLLARS", "At most so much, for all of it.", parsers.dollars, panel=_GOAL)
+    max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL)
     confidence: float = option(
-        "P", "How probable it has to be that deadline and cost are kept.", parsers.probability, default="0.9",
+        "P", "Meet deadline and cost with at least this probability.", parsers.probability, default="0.9",
         panel=_GOAL,
     )  # fmt: skip
 
-    cloud: tuple[str, ...] | None = option("NAMES", "Like aws,gcp.", parsers.names, panel=_MAY)
-    region: tuple[str, ...] | None = option("NAMES", "Like us-east-1.", parsers.names, panel=_MAY)
-    gpu: tuple[str, ...] | None = option(
-        "NAMES", "Models or variants, like V100,A100-80GB.", parsers.names, panel=_MAY
+    cloud: tuple[str, ...] | None = option(
+        "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
     )
-    min_gpu_memory: float | None = option("SIZE", "Of a GPU, like 40GB.", parsers.size_above_zero, panel=_MAY)
-    max_nodes: int | None = option("N", "Machines; else 16.", parsers.whole(1), panel=_MAY)
-    max_price: float | None = option("DOLLARS/H", "Of all machines together.", parsers.price, panel=_MAY)
+    region: tuple[str, ...] | None = option(
+        "NAMES", "Rent only in these regions, like us-east-1.", parsers.names, panel=_MAY
+    )
+    gpu: tuple[str, ...] | None = option(
+        "NAMES", "Rent only these GPUs, like V100,A100-80GB.", parsers.names, panel=_MAY
+    )
+    min_gpu_memory: float | None = option(
+        "SIZE", "Require this much memory per GPU, like 40GB.", parsers.size_above_zero, panel=_MAY
+    )
+    max_nodes: int | None = option("N", "Rent at most N machines (default 16).", parsers.whole(1), panel=_MAY)
+    max_price: float | None = option(
+        "DOLLARS/H", "Pay at most this for all machines together.", parsers.price, panel=_MAY
+    )
     quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "At most so many of a type, like p3.16xlarge=2; may be given several times.", parsers.amounts,
+        "TYPE=N", "Rent at most N of a type, like p3.16xlarge=2; repeatable.", parsers.amounts,
         panel=_MAY, many=True,
     )  # fmt: skip
-    allow_spot: bool = flag("Also machines that may be taken away.", panel=_MAY)
-    exclude: tuple[str, ...] | None = option("NAMES", "Instance types, or clouds.", parsers.names, panel=_MAY)
-    max_age: int | None = option("DAYS", "Of a price, before a warning.", _days, panel=_MAY)
+    allow_spot: bool = flag("Include spot machines, which may be revoked.", panel=_MAY)
+    exclude: tuple[str, ...] | None = option(
+        "NAMES", "Leave out these instance types or clouds.", parsers.names, panel=_MAY
+    )
+    max_age: int | None = option("DAYS", "Warn of prices older than this.", _days, panel=_MAY)
     instances: Path | None = option(
-        "FILE", "Your own machines and prices (docs/how-to/own-instances.md); else the usual file.", Path, panel=_MAY
+        "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
     )
 
     transport: NodeTransport | None = option(
-        "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
+        "HOW", "Connect nodes by sockets, efa or infiniband (default: as profiled).",
         parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_HOW,
     )  # fmt: skip
     scaling: ScalingPolicy = option(
         "per-device|global",
-        "What more devices do: each trains the profiled batch (per-device), or they share it (global).",
+        "Keep the batch of each device, or the global one.",
         parsers.one_of(SCALING), default="per-device", panel=_HOW,
     )  # fmt: skip
 
     start: tuple[float, float] | None = option(
-        "TIME", "Until machines are up, like 5m or 3m..8m.", parsers.durations, panel=_BILL
+        "TIME", "Machines take this long to start: 5m, or 3m..8m.", parsers.durations, panel=_BILL
     )
-    image_size: float | None = option("SIZE", "Of the container's image.", parsers.size, panel=_BILL)
-    data_size: float | None = option("SIZE", "Of the data set; else as profiled.", parsers.size, panel=_BILL)
-    download: float | None = option("RATE", "Of a node, like 500MB/s.", parsers.rate, panel=_BILL)
-    disk_size: float | None = option("SIZE", "Of a node; else image and data.", parsers.size, panel=_BILL)
-    disk_price: float | None = option("DOLLARS", "Per GB and month.", _dollars_per_gb, panel=_BILL)
-    data_in: str | None = option("CLOUD", "Where the data lie: others pay egress.", panel=_BILL)
-    egress_price: float | None = option("DOLLARS", "Per GB.", _dollars_per_gb, panel=_BILL)
+    image_size: float | None = option("SIZE", "Set the size of the container's image.", parsers.size, panel=_BILL)
+    data_size: float | None = option(
+        "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_BILL
+    )
+    download: float | None = option(
+        "RATE", "Set the download rate of a node, like 500MB/s.", parsers.rate, panel=_BILL
+    )
+    disk_size: float | None = option(
+        "SIZE", "Set the disk of a node (default: image and data).", parsers.size, panel=_BILL
+    )
+    disk_price: float | None = option("DOLLARS", "Set the disk price per GB and month.", _dollars_per_gb, panel=_BILL)
+    data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_BILL)
+    egress_price: float | None = option("DOLLARS", "Set the egress price per GB.", _dollars_per_gb, panel=_BILL)
 
-    pareto: bool = flag("The whole front of cost against time.", panel=_SHOWN)
+    pareto: bool = flag("Show the whole front of cost against time.", panel=_SHOWN)
     explain_type: str | None = option(
-        "TYPE", "How the time and the bill of this type were found, line by line, with every fact's source.",
+        "TYPE", "Explain the time and the bill of this type, with sources.",
         panel=_SHOWN,
     )  # fmt: skip
-    markdown: bool = flag("Print a note to paste into a ticket.", panel=_SHOWN)
-    json: bool = json_flag("Print the plan as JSON; its keys are a contract (docs/format.md).", _SHOWN)
+    markdown: bool = flag("Print Markdown for a comment or a ticket.", panel=_SHOWN)
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.", _SHOWN)
     output: tuple[Path, ...] = option(
         "FILE",
-        "Write it too: a page (.html), the plan (.plan.json), a note (.md) or a picture (.png, .svg, .pdf).",
+        "Write a page (.html, .md), plan (.plan.json) or picture (.png, .svg, .pdf).",
         _output, "--output", "-o", panel=_SHOWN, many=True,
     )  # fmt: skip
     launch: Literal["sky"] | None = option(
-        "sky", "Write the choice as a SkyPilot task, NAME.sky.yaml; nothing is started.",
+        "sky", "Write the choice as a SkyPilot task, NAME.sky.yaml.",
         parsers.one_of(("sky",), ": a choice can be written as a SkyPilot task"), panel=_SHOWN,
     )  # fmt: skip
     store: str | None = store_option()

@@ -74,7 +74,7 @@ class Constraints(Record):
     regions: tuple[PlainName, ...] = ()
     gpus: tuple[PlainName, ...] = ()
     excluded: tuple[PlainName, ...] = ()
-    """Instance types, or clouds."""
+    "Leave out these instance types or clouds."
     most_nodes: int = Field(16, ge=1)
     most_dollars_per_hour: Number | None = Field(None, gt=0)
     """Of all nodes together."""

@@ -103,61 +103,67 @@ def _file(text: str) -> str:
 class Alteration(Options):
     """Facts that differ from the profile's; ``None`` leaves one as it is. Base units."""
 
-    instance: str | None = option("NAME", "Instances of this type (`stash catalog`).", _name, panel=_MACHINES)
+    instance: str | None = option("NAME", "Predict for this instance type (`stash catalog`).", _name, panel=_MACHINES)
     cluster: str | None = option(
-        "FILE", "Machines as a YAML file describes them (docs/how-to/what-if.md), or as `stash probe` measured them.",
+        "FILE", "Predict for machines of a YAML file or probe (docs/how-to/what-if.md).",
         _file, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
-    gpus: int | None = option("N", "Devices of a node, a rank each.", parsers.whole(1, 64), panel=_MACHINES)
-    gpu: str | None = option("NAME", "Another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
-    network: float | None = option("RATE", "Of a node, like 100gbit.", _rate, panel=_MACHINES)
+    gpus: int | None = option("N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES)
+    gpu: str | None = option("NAME", "Predict for another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
+    network: float | None = option("RATE", "Set the network of a node, like 100gbit.", _rate, panel=_MACHINES)
     """Bytes per second, one direction, as it is sold."""
     transport: NodeTransport | None = option(
-        "HOW", "Between nodes: sockets, or efa or infiniband where a type has it; else as profiled, or sockets.",
+        "HOW", "Connect nodes by sockets, efa or infiniband (default: as profiled).",
         parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_MACHINES,
     )  # fmt: skip
-    cpus: int | None = option("N", "Hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES)
+    cpus: int | None = option("N", "Set the hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES)
     memory: float | None = option(
-        "SIZE", "Of a node; what of the data it caches follows.", parsers.size_above_zero, panel=_MACHINES
+        "SIZE", "Set the memory of a node, and with it the cache.", parsers.size_above_zero, panel=_MACHINES
     )
-    disk: float | None = option("RATE", "Of a node's storage, like 500MB/s.", _rate, panel=_MACHINES)
+    disk: float | None = option("RATE", "Set the storage rate of a node, like 500MB/s.", _rate, panel=_MACHINES)
     cache: float | None = option(
-        "PERCENT", "Of the data set that fits into memory.",
+        "PERCENT", "Set the share of the data set that fits into memory.",
         parsers.fraction(expected="a cache holds from 0% to 100% of the data set, like 35%"), panel=_MACHINES,
     )  # fmt: skip
-    workers: int | None = option("N", "Of each rank's loader.", parsers.whole(0, 512), panel=_JOB)
-    batch: int | None = option("N", "Samples of a device in one pass.", parsers.whole(1, 1_000_000), panel=_JOB)
-    accumulate: int | None = option(
-        "N", "Passes of a step, gradients exchanged once.", parsers.whole(1, 4096), panel=_JOB
+    workers: int | None = option(
+        "N", "Set the worker processes of each rank's loader.", parsers.whole(0, 512), panel=_JOB
     )
-    compress: float | None = option("HOW", "Gradients on the way: fp16, or like 4x.", _compressed, panel=_JOB)
+    batch: int | None = option(
+        "N", "Set the samples of a device in one pass.", parsers.whole(1, 1_000_000), panel=_JOB
+    )
+    accumulate: int | None = option(
+        "N", "Accumulate the gradients of N passes per step.", parsers.whole(1, 4096), panel=_JOB
+    )
+    compress: float | None = option("HOW", "Compress gradients: fp16, or a factor like 4x.", _compressed, panel=_JOB)
     """How many times fewer bytes."""
-    bucket: float | None = option("SIZE", "DDP's bucket_cap_mb, in MiB.", _bucket, panel=_JOB)
+    bucket: float | None = option("SIZE", "Set DDP's bucket_cap_mb, in MiB.", _bucket, panel=_JOB)
     """Bytes at most."""
     dtype: Dtype | None = option(
-        "HOW", "What it is trained in: fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
+        "HOW", "Train in fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
     )  # fmt: skip
     algorithm: Algorithm | None = option(
-        "NAME", "Of all-reduces: ring, tree or hierarchical.", parsers.one_of(_ALGORITHMS), panel=_JOB
+        "NAME", "Use this all-reduce: ring, tree or hierarchical.", parsers.one_of(_ALGORITHMS), panel=_JOB
     )
     """``None``: as the library chooses."""
     sharding: Sharding | None = option(
-        "HOW", "none, zero1, zero2 or zero3 (FSDP).",
+        "HOW", "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
         parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)), panel=_JOB,
     )  # fmt: skip
-    bucket_view: bool | None = option("on|off", "DDP's gradient_as_bucket_view.", parsers.on_or_off, panel=_JOB)
+    bucket_view: bool | None = option("on|off", "Set DDP's gradient_as_bucket_view.", parsers.on_or_off, panel=_JOB)
     """Whether gradients are views into the buckets."""
     microbatches: int | None = option(
-        "N", "Of a pipeline: what its batch is cut into.", parsers.whole(1, 65_536), panel=_JOB
+        "N", "Cut a pipeline's batch into N microbatches.", parsers.whole(1, 65_536), panel=_JOB
     )
-    split: str | None = option("LAYERS", "Of a pipeline's stages, like 6,6,5,3; or balanced.", _split, panel=_JOB)
+    split: str | None = option(
+        "LAYERS", "Set the layers of a pipeline's stages: 6,6,5,3 or balanced.", _split, panel=_JOB
+    )
     mesh: Mesh | str | None = option(
-        "AXES", "How ranks share the model, like data=2,pipeline=4,tensor=2; all lists the best.", read_mesh,
+        "AXES", "Share the model by data=2,pipeline=4,tensor=2; `all` lists the best.", read_mesh,
         panel=_JOB,
     )  # fmt: skip
     duration: float | None = option(
-        "TIME", "Of the training: how much of it a disk's burst lasts.", parsers.duration, panel=_JOB,
+        "TIME", "Set the training's length, for disks that burst.", parsers.duration, panel=_JOB,
     )  # fmt: skip
     network_times: float | None = None
     """Times as fast as the profiled one, as collectives see it."""

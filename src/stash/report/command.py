@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
-from stash.core.printable import printable_line, strict_json
+from stash.core.printable import print_written, printable_line, strict_json
 from stash.report.output import printed
 from stash.store.storing import as_profile, found, profile_of, store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
@@ -29,14 +28,12 @@ class CompareOptions(Options):
 
     files: tuple[str, ...] = argument(
         "BEFORE... [vs] AFTER...",
-        "Profiles: the first is compared with each other one; with the word vs, all before it with all after it. Or "
-        "records of `stash fix`.",
+        "Profiles, or fix records; the first is compared with each other one. "
+        "With `vs`, all before it are compared with all after it.",
         many=True,
     )  # fmt: skip
-    force: bool = flag("Compare even different workloads, and steps of unlike size where samples are not counted.")
-    json: bool = json_flag(
-        "Print the comparison as JSON, a list of one document per pair; its keys are a contract (docs/format.md)."
-    )
+    force: bool = flag("Compare even different workloads and steps of different size.")
+    json: bool = json_flag("Print JSON, one document per pair; docs/format.md documents its keys.")
     markdown: bool = markdown_flag()
     store: str | None = store_option()
 
@@ -45,13 +42,11 @@ class CompareOptions(Options):
 
 
 def compare(options: CompareOptions) -> None:
-    """Say what differs between runs of a job, stall by stall, and whether more than chance is shown.
+    """Compare runs of a job, stall by stall, with intervals.
 
     Examples:
-
-        stash compare monday.stash.json today.stash.json
-
-        stash compare before-*.stash.json vs after-*.stash.json
+      stash compare monday.stash.json today.stash.json
+      stash compare before-*.stash.json vs after-*.stash.json
     """
     from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
@@ -148,13 +143,13 @@ class ExportOptions(Options):
     """One call of ``stash export``."""
 
     runs: tuple[str, ...] = argument("RUN...", "Profiles: files, or ids of the store.", many=True)
-    to: str = option("TOOL", f"One of {', '.join(TOOLS)}.", parsers.one_of(list(TOOLS)), default=...)
+    to: str = option("TOOL", f"Export to {', '.join(TOOLS)}.", parsers.one_of(list(TOOLS)), default=...)
     output: Path | None = option(
-        "PATH", "TensorBoard's folder; OpenMetrics' file, else it is printed.", Path, "-o", "--output"
+        "PATH", "Write to TensorBoard's folder or OpenMetrics' file (default: print).", Path, "-o", "--output"
     )
-    project: str = option("NAME", "MLflow's experiment; W&B's project.", default="stash")
-    url: str | None = option("URL", "MLflow's tracking server, or W&B's; else as they are set up.")
-    redact: bool = flag("Leave out names of machines, paths and addresses.")
+    project: str = option("NAME", "Use this MLflow experiment or W&B project.", default="stash")
+    url: str | None = option("URL", "Use this MLflow or W&B server (default: as set up).")
+    redact: bool = flag("Remove names of machines, paths and addresses.")
     public: bool = public_flag()
     store: str | None = store_option()
 
@@ -171,10 +166,9 @@ class ExportOptions(Options):
 
 
 def export(options: ExportOptions) -> None:
-    """Hand profiles to another tool: what was measured, on what, and the verdict.
+    """Export profiles to MLflow, W&B, TensorBoard or OpenMetrics.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash export today.stash.json --to mlflow --url http://mlflow:5000
       WANDB_MODE=offline stash export *.stash.json --to wandb --project speed
       stash export *.stash.json --to tensorboard -o tb/
@@ -190,7 +184,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     if target is not None:
         write_output(target, openmetrics(runs), public=options.public)
-        print(printable_line(f"Saved {target}."), file=sys.stderr)
+        print_written(target, False)
         return
     if to == "openmetrics":
         print(openmetrics(runs), end="")
@@ -212,7 +206,9 @@ def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, proj
     if to == "tensorboard":
         assert output is not None
         exports.to_tensorboard(runs, output)
-        return f"Runs in {output}: {len(runs)}; `tensorboard --logdir {output}` shows them"
+        from stash.core.units import counted
+
+        return f"Wrote {counted(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
         new = exports.to_mlflow(runs, project, url)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"

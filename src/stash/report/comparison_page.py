@@ -107,7 +107,7 @@ def _signed(time: Interval, scale: Scale) -> str:
 def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> list[str]:
     found = []
     if different:
-        found.append("These are different jobs, so a difference of their times may be due to the jobs alone.")
+        found.append("These are different jobs: their times may differ for that reason alone.")
     for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
         if names:
             found.append(f"Only the side {side} has {listed(names)}: not compared.")

@@ -232,11 +232,15 @@ _MEANING = {
 }
 
 
+_ARGUMENTS = "arguments"
+"""The fact that is no label: a job's arguments hold names and paths, and everyone who may scrape reads labels."""
+
+
 def openmetrics(runs: Sequence[ExportedRun]) -> str:
     """The text of all runs, ending as the format wants."""
     lines = ["# TYPE stash_run_info gauge", "# HELP stash_run_info What was profiled, and on what."]
     for run in runs:
-        facts = {f"fact_{_label(name)}": value for name, value in run.facts.items()}
+        facts = {f"fact_{_label(name)}": value for name, value in run.facts.items() if name != _ARGUMENTS}
         lines.append(sample("stash_run_info", {**_of(run), "created": run.created, **facts}, 1))
     for family, meaning in _MEANING.items():
         samples = [line for run in runs for line in _samples(run, family)]

@@ -6,7 +6,6 @@ Computes nothing: ``analysis`` reads, ``ui`` makes the text. Where answers go is
 from __future__ import annotations
 
 import shlex
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import ArtefactError, UserError
 from stash.core.interrupts import postponed
-from stash.core.printable import printable_line, strict_json
+from stash.core.printable import print_written, strict_json
 from stash.store.storing import keep_copy
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ def show_then_save(
             with postponed():
                 saved = None if target is None else _saved(artefact, target, new)
             if saved is not None:
-                note = printable_line(f"Saved {saved}; show it again with `stash show {shlex.quote(str(saved))}`.")
-                print(note if json else f"\n{note}", file=sys.stderr if json else sys.stdout)
+                print(end="" if json else "\n")
+                print_written(saved, json, f"; show it again with `stash show {shlex.quote(str(saved))}`")
         finally:
             keep_copy(artefact, copies, saved)
 

@@ -210,11 +210,11 @@ def _disturbed(breakdown: Breakdown) -> str:
     found = breakdown.disturbed
     if found is None or found.time.value < WORTH_SAYING * breakdown.step_seconds:
         return ""
-    lost = f"{format_seconds(found.time.value)} more were lost in every step to other work on this machine"
+    lost = f"Other processes cost another {format_seconds(found.time.value)} a step"
     busy = [f"{each.name} ({each.cores:.0%} of a core)" for each in found.programs]
     if found.steal is not None and found.steal >= STEAL:
         busy.append(f"other tenants (steal {found.steal:.0%})")
-    return f"{lost}{f': {listed(busy)}' if busy else ''}; no stall contains them (--as-seen puts them back)"
+    return f"{lost}{f', by {listed(busy)}' if busy else ''} (excluded above; include with --as-seen)"
 
 
 def _rates(rates: Rates) -> str:
@@ -294,7 +294,7 @@ def how_measured(breakdown: Breakdown, profile: Profile) -> str:
     where = "one launch" if launches == 1 else f"{launches} launches"
     ended = {
         "decided": "until the verdict held",
-        "settled": "until more would not change the verdict",
+        "settled": "stopped: more rounds would not change the verdict",
         "precision": "precise enough",
         "budget": "time budget spent",
         "script ended": "until the script ended",

@@ -11,6 +11,7 @@ from stash.catalog.layers import load as load_catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
+from stash.core.printable import print_written
 from stash.core.records.base import SUFFIX
 from stash.core.units import counted
 from stash.report.output import file_of, printed
@@ -35,9 +36,9 @@ from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 Assumed = Literal["gavel"]
-_CLUSTER = "The machines and what they cost (docs/schedule.md)."
-_THROUGHPUTS = "What `stash schedule throughputs` wrote; else matrix.csv beside the jobs."
-_JOBS = "Jobs, one a line, as docs/schedule.md describes them, or as `stash schedule import` makes them."
+_CLUSTER = "Read machines and their cost from this file (docs/schedule.md)."
+_THROUGHPUTS = "Use this matrix of `stash schedule throughputs` (default matrix.csv)."
+_JOBS = "A table of jobs (docs/schedule.md), as `stash schedule import` writes it."
 
 
 def _policies(text: str) -> tuple[str, ...]:
@@ -78,14 +79,15 @@ class ThroughputsOptions(_ClusterOptions):
     """One call of ``stash schedule throughputs``."""
 
     profiles: tuple[str, ...] = argument("PROFILES", "Profiles, or folders of them.", many=True)
-    output: Path | None = option("FILE", "Where the matrix goes; else it is printed.", Path, "--output", "-o")
+    output: Path | None = option("FILE", "Write the matrix to this file (default: print it).", Path, "--output", "-o")
     store: str | None = store_option()
 
 
 def throughputs(options: ThroughputsOptions) -> None:
-    """Say how fast each profiled job is on every GPU type of a cluster: measured there, else forecast.
+    """Measure or predict each job's speed on every GPU type.
 
-    stash schedule throughputs runs/ --cluster cluster.yaml -o matrix.csv
+    Examples:
+      stash schedule throughputs runs/ --cluster cluster.yaml -o matrix.csv
     """
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
@@ -95,7 +97,7 @@ def throughputs(options: ThroughputsOptions) -> None:
         write_output(target, matrix_text(found.matrix))
     printed(matrix_document(found) if options.json else matrix_page(found, cluster))
     if target is not None:
-        note(f"saved {target}")
+        print_written(target, options.json)
 
 
 def _profile_files(words: Sequence[str]) -> list[str]:
@@ -116,21 +118,22 @@ def _profile_files(words: Sequence[str]) -> list[str]:
 class TraceImportOptions(Options):
     """One call of ``stash schedule import``."""
 
-    trace: Path = argument("TRACE", "A trace that somebody published, or what `sacct -P` prints.", Path)
-    format: str = option("NAME", "gavel or sacct.",
+    trace: Path = argument("TRACE", "A published trace, or the output of `sacct -P`.", Path)
+    format: str = option("NAME", "Read this format: gavel or sacct.",
                          parsers.one_of(tuple(FORMATS)), default=...)  # fmt: skip
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
-    duration_on: str | None = option("TYPE", "The GPU on which a trace's times were, where it does not say.")
-    models: str = option("RULE", "How a job gets a model: uniform, drawn among those of its size, or first.",
+    duration_on: str | None = option("TYPE", "Name the GPU of the trace's times, if missing.")
+    models: str = option("RULE", "Give jobs a model of their size: drawn (uniform), or first.",
                          parsers.one_of(tuple(MODEL_RULES)), default="uniform")  # fmt: skip
-    seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
-    output: Path | None = option("FILE", "Where the jobs go; else they are printed.", Path, "--output", "-o")
+    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
+    output: Path | None = option("FILE", "Write the jobs to this file (default: print them).", Path, "--output", "-o")
 
 
 def import_trace(options: TraceImportOptions) -> None:
-    """Make a table of jobs of a trace: your own Slurm's, or Gavel's.
+    """Turn a Slurm or Gavel trace into a table of jobs.
 
-    stash schedule import jobs.trace --format gavel --throughputs matrix.csv -o jobs.csv
+    Examples:
+      stash schedule import jobs.trace --format gavel -o jobs.csv
     """
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)
@@ -142,7 +145,7 @@ def import_trace(options: TraceImportOptions) -> None:
         print(text, end="")
     else:
         write_output(target, text)
-        note(f"saved {len(found.jobs):,} jobs in {target}")
+        print_written(target, False, f" ({len(found.jobs):,} jobs)")
     for why, count in found.left_out.items():
         note(f"left out {count:,} {why}")
 
@@ -171,12 +174,14 @@ class _QueueOptions(_ClusterOptions):
 class _RunOptions(_QueueOptions):
     """How a cluster is run."""
 
-    round: float = option("TIME", "Of a round, after which others may run.", parsers.duration, default="6min")
-    settle: float | None = option("TIME", "Between two allocations at least; else a round.", parsers.duration_or_zero)
-    failures: float | None = option("TIME", "Mean time between failures of one node; else none fails.",
+    round: float = option("TIME", "Reallocate after every round of this length.", parsers.duration, default="6min")
+    settle: float | None = option(
+        "TIME", "Keep an allocation for at least this long (default: a round).", parsers.duration_or_zero
+    )
+    failures: float | None = option("TIME", "Nodes fail this often on average (default: never).",
                                     parsers.duration)  # fmt: skip
-    seed: int = option("N", "Of what is drawn.", parsers.whole(0), default="17")
-    assume: Assumed | None = option("NAME", "gavel: packed rates, free moves, whole rounds, as its simulator.",
+    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
+    assume: Assumed | None = option("NAME", "Assume what Gavel's simulator does: packed rates, free moves.",
                                     parsers.one_of(("gavel",)))  # fmt: skip
 
     def check(self) -> None:
@@ -200,18 +205,19 @@ class ScheduleSimulateOptions(_RunOptions):
     """One call of ``stash schedule simulate``."""
 
     policy: tuple[str, ...] = option(
-        "NAME,…", "Of those in docs/schedule.md.", _policies, default="fifo,srtf,max-min"
+        "NAME,…", "Compare these policies of docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
-    blind: bool = flag("Have max-min, makespan and ftf take every type for each job's fastest.")
-    runs: int = option("N", "Runs of each, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
+    blind: bool = flag("Hide speed differences between types from max-min, makespan and ftf.")
+    runs: int = option("N", "Simulate each N times, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
     draw_rates: bool = flag("Draw every rate from its interval in each run.")
-    output: Path | None = option("FILE", "Write the page too (.html or .md).", Path, "--output", "-o")
+    output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
 
 
 def simulate(options: ScheduleSimulateOptions) -> None:
-    """Run jobs through a cluster under several policies: who finishes when, and what is lost to what.
+    """Simulate jobs on a cluster under several policies.
 
-    stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf,max-min,makespan,ftf,cost,hadar
+    Examples:
+      stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf
     """
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
@@ -223,15 +229,17 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if options.json else shown)
+    if target is not None:
+        print_written(target, options.json)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueAdviceOptions(_QueueOptions):
     """One call of ``stash schedule advise``."""
 
-    policy: tuple[str, ...] = option("NAME,…", "One of those in docs/schedule.md.", _policies, default="max-min")
+    policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
     engine: Literal["slurm", "kueue"] | None = option(
-        "NAME", "What runs there: slurm prints requests, kueue manifests.", parsers.one_of(("slurm", "kueue"))
+        "NAME", "Print requests for slurm, or manifests for kueue.", parsers.one_of(("slurm", "kueue"))
     )
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
@@ -243,9 +251,10 @@ class QueueAdviceOptions(_QueueOptions):
 
 
 def advise(options: QueueAdviceOptions) -> None:
-    """Say what should run where now, what changes, and why; as requests to Slurm, or manifests for Kueue.
+    """Advise what should run where now, for Slurm or Kueue.
 
-    stash schedule advise jobs.csv --cluster cluster.yaml --policy max-min --engine slurm
+    Examples:
+      stash schedule advise jobs.csv --cluster cluster.yaml --engine slurm
     """
     cluster, matrix, read = options.read()
     jobs = read.jobs
@@ -270,14 +279,14 @@ def advise(options: QueueAdviceOptions) -> None:
 class EconomicsOptions(_RunOptions):
     """One call of ``stash schedule economics``."""
 
-    policy: tuple[str, ...] = option("NAME,…", "One of those in docs/schedule.md.", _policies, default="max-min")
-    cloud: str = option("NAME", "The instance type that users could rent, like p3.2xlarge.", default=...)
-    cloud_gpu: str | None = option("TYPE", "Its GPU as the matrix calls it; else as the catalog does.")
-    defect_at: float = option("TIMES", "Waits of so many runtimes drive a user away.", _times, default="15x")
-    waiting: float = option("PRICE", "What an hour of waiting costs its user.", parsers.price, default="$5/h")
-    reserved: tuple[int, float] | None = option("N@PRICE", "Cloud machines that are paid all the time.", _reserved)
+    policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
+    cloud: str = option("NAME", "Users could rent this instance type, like p3.2xlarge.", default=...)
+    cloud_gpu: str | None = option("TYPE", "Name its GPU in the matrix (default: the catalog's name).")
+    defect_at: float = option("TIMES", "Users leave after waiting this many runtimes.", _times, default="15x")
+    waiting: float = option("PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h")
+    reserved: tuple[int, float] | None = option("N@PRICE", "Pay for N cloud machines all the time.", _reserved)
     share: tuple[tuple[str, float], ...] = option(
-        "USER=SHARE", "Users pay by shares of capacity, not by hours; repeatable.", _share, many=True
+        "USER=SHARE", "Charge users by shares of capacity, not hours; repeatable.", _share, many=True
     )
 
     def check(self) -> None:
@@ -287,9 +296,10 @@ class EconomicsOptions(_RunOptions):
 
 
 def economics(options: EconomicsOptions) -> None:
-    """Say whether a cluster of one's own is worth it: who would leave for the cloud, and what that does to the rest.
+    """Estimate whether your own cluster pays compared with the cloud.
 
-    stash schedule economics jobs.csv --cluster cluster.yaml --cloud p3.2xlarge --defect-at 15x --waiting '$5/h'
+    Examples:
+      stash schedule economics jobs.csv --cluster cluster.yaml --cloud p3.2xlarge
     """
     cluster, matrix, read = options.read()
     if cluster.costs.hourly is None:
@@ -333,7 +343,7 @@ app = App(no_args_is_help=True)
 
 @app.callback()
 def schedule() -> None:
-    """Schedule many jobs on unlike GPUs: which policy pays, what to run where, whether the cluster is worth it."""
+    """Schedule many jobs on different GPU types, and compare policies."""
 
 
 app.command()(throughputs)

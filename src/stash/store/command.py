@@ -15,7 +15,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import printable, printable_line, strict_json
+from stash.core.printable import print_written, printable, printable_line, strict_json
 from stash.store.storing import store_option
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = App(no_args_is_help=True)
 
 
-def _store_argument(help: str = "A folder or a URL; else --store, or $STASH_STORE.") -> Any:
+def _store_argument(help: str = "A store: a folder or URL (default --store or $STASH_STORE).") -> Any:
     return argument("STORE", help, default=None)
 
 
@@ -47,19 +47,20 @@ class StoreVerifyOptions(Options):
 
     url: str | None = _store_argument()
     store: str | None = store_option()
-    json: bool = json_flag("Print what was found as JSON.")
+    json: bool = json_flag("Print JSON.")
 
 
 @app.callback()
 def store() -> None:
-    """Keep profiles and probes in a folder, or wherever fsspec reaches: add, verify."""
+    """Add profiles and probes to a store, and verify it."""
 
 
 @app.command()
 def add(options: StoreAddOptions) -> None:
-    """Put copies of profiles and probes into a store; what is there already is not put twice.
+    """Copy profiles and probes into a store, each once.
 
-    stash store add *.stash.json --store ~/runs
+    Examples:
+      stash store add *.stash.json --store ~/runs
     """
     from stash.core.artefact import content_of
     from stash.store.storage import SHOWN, id_of
@@ -76,9 +77,9 @@ def add(options: StoreAddOptions) -> None:
 
 @app.command()
 def verify(options: StoreVerifyOptions) -> None:
-    """Read every artefact and name what is corrupt, truncated, foreign, unfinished or of a newer Stash.
+    """Read every artefact and name those that are damaged or unknown.
 
-    Nothing is changed or removed. Exit code 1 if anything was named.
+    Nothing is changed or removed. The exit code is 1 if anything is named.
     """
     from stash.store.store import verify as verified
     from stash.store.storing import needed, progress
@@ -116,25 +117,24 @@ class QueryOptions(Options):
     """One call of ``stash query``."""
 
     sql: str | None = argument(
-        "SQL", "One SELECT, as DuckDB has it; `stash query --tables` shows tables and columns.", default=None
+        "SQL", "One SELECT in DuckDB's SQL; `stash query --tables` lists tables and columns.", default=None
     )
     store: str | None = store_option()
     format: str | None = option(
-        "FORMAT", f"One of {', '.join(FORMATS)}; else as --output ends.", parsers.one_of(FORMATS)
+        "FORMAT", f"Write {', '.join(FORMATS)} (default: by --output's ending).", parsers.one_of(FORMATS)
     )
-    output: Path | None = option("FILE", "Where the answer goes; else it is printed.", Path, "-o", "--output")
+    output: Path | None = option("FILE", "Write the answer to this file (default: print it).", Path, "-o", "--output")
     timeout: float = option(
-        "TIME", "End a query that takes longer, like 10m; one that needs more than 1 GiB of memory is always ended.",
+        "TIME", "Stop the query after this long, or above 1 GiB of memory.",
         _timeout, default="60s",
     )  # fmt: skip
-    tables: bool = flag("Show the tables and their columns.")
+    tables: bool = flag("List the tables and their columns.")
 
 
 def query(options: QueryOptions) -> None:
-    """Ask a store, or a folder of profiles, a question in SQL.
+    """Query a store or a folder of profiles with SQL.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash query "select workload, instance, network_pct from profiles order by step_seconds"
       stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
       stash query "from blocks" -o blocks.parquet
@@ -155,7 +155,7 @@ def query(options: QueryOptions) -> None:
     with queried(opened, options.sql, progress("read"), options.timeout) as answer:
         if target is not None:
             write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
-            print(printable_line(f"Saved {target}."), file=sys.stderr)
+            print_written(target, False)
         elif how == "table":
             _print_table(answer)
         else:
@@ -240,20 +240,17 @@ def _print_tables() -> None:
 class ListOptions(Options):
     """One call of ``stash list``."""
 
-    url: str | None = _store_argument(
-        "A store: a folder or a URL; else --store, $STASH_STORE, or the current folder."
-    )
+    url: str | None = _store_argument("A store: a folder or URL (default $STASH_STORE or this folder).")
     store: str | None = store_option()
-    limit: int = option("N", "How many, the newest first.", parsers.whole(1), "-n", "--limit", default="30")
-    all: bool = flag("All of them.")
-    json: bool = json_flag("Print the rows as JSON; the columns of `artefacts`, see format.md.")
+    limit: int = option("N", "Show the N newest.", parsers.whole(1), "-n", "--limit", default="30")
+    all: bool = flag("Show all of them.")
+    json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
 
 
 def list_command(options: ListOptions) -> None:
-    """List the profiles and probes of a store, or of any folder, the newest first.
+    """List the profiles and probes of a store or folder, newest first.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash list runs/
       stash list s3://bucket/runs --limit 100
       stash list --all --json | jq '.[].step_seconds'

@@ -27,7 +27,7 @@ _WORTH_SAYING = 2_000
 
 def store_option() -> Any:
     """``--store``."""
-    return option("URL", f"A store: a folder or a URL, like s3://bucket/runs; else ${ENVIRONMENT}.")
+    return option("URL", f"Use this store: a folder or URL (default ${ENVIRONMENT}).")
 
 
 def chosen(url: str | None) -> str | None:

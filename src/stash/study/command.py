@@ -9,14 +9,13 @@ from stash.study.study_options import CharacterizeOptions
 
 
 def characterize(options: CharacterizeOptions) -> None:
-    """Measure workloads × batches × machines: one study file in, profiles in a store out.
+    """Measure every workload, batch and machine of a study file.
 
-    Finished cells are never run again: after Ctrl-C, a crash or a limit the same command goes on.
+    Finished cells are never run again: after Ctrl-C, a crash or a limit, the same command continues.
 
-    What is rented is released at the end, also after errors.
+    Rented machines are released at the end, also after errors.
 
-    [bold]Examples[/bold]
-
+    Examples:
       stash characterize study.yaml --dry-run
       stash characterize study.yaml --max-dollars 40
       stash characterize study.yaml --dry-run --json | jq '.cells[].state'

@@ -17,26 +17,23 @@ FEATURES_ON = "p3.8xlarge"
 class CharacterizeOptions(Options):
     """One call of ``stash characterize``."""
 
-    study: Path | None = argument("STUDY", "A study file, like study.yaml.", Path, default=None)
-    dry_run: bool = flag("Print the matrix, what it takes and all that would be run, and stop.")
-    json: bool = json_flag("With --dry-run: print it as JSON for other programs.")
+    study: Path | None = argument("STUDY", "The study file, like study.yaml.", Path, default=None)
+    dry_run: bool = flag("Print the matrix, its cost and all commands without running them.")
+    json: bool = json_flag("With --dry-run: print JSON.")
     max_dollars: float | None = option(
         "DOLLARS",
-        "A hard stop; counts what is running, and earlier runs of the study.",
+        "Stop at this bill, including earlier runs of the study.",
         parsers.dollars,
     )
-    max_hours: float | None = option("HOURS", "A hard stop of this run.", parsers.hours)
+    max_hours: float | None = option("HOURS", "Stop this run after this long.", parsers.hours)
     """In seconds."""
-    retry: bool = flag("Run cells that failed once more.")
-    instances: Path | None = option("FILE", "Your own instances in YAML.", Path)
+    retry: bool = flag("Run failed cells once more.")
+    instances: Path | None = option("FILE", "Read your own machines and prices from this YAML file.", Path)
     features: bool = flag(
-        "The paper's study of model features (ResNets, VGGs): writes STUDY, else features.yaml, if there is none, "
-        "and runs it."
+        "Run the paper's study of model features (ResNets, VGGs). A missing STUDY (default features.yaml) is "
+        "written first."
     )
-    on: str | None = option(
-        "PLACE", f"With --features: an instance of the catalog, emulated here ({FEATURES_ON}), or `here` for this "
-        "machine.",
-    )  # fmt: skip
+    on: str | None = option("PLACE", f"With --features: emulate an instance, like {FEATURES_ON}, or measure `here`.")
 
     def check(self) -> None:
         if self.json and not self.dry_run:

@@ -68,24 +68,32 @@ def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
     return {name: not p.is_flag and not p.count for p in options for name in (*p.opts, *p.secondary_opts)}
 
 
-def note_strays(found: Split, known: Iterable[str]) -> None:
+def note_strays(found: Split, known: Iterable[str], name: str) -> None:
     """Say which options of Stash, of all that are ``known``, stand after the job's name and are hardly the job's.
 
     The job may well have a ``--batch`` or an ``-o`` of its own, and a note each time would soon be ignored.
     So there is a note only where the job cannot have it: nothing of that name stands in the script, nor in the files
-    next to it that the script may take its parser from. Of a launcher or a package, whose source is not looked for,
-    only the value tells: nothing else writes profiles.
+    next to it that the script may take its parser from. A launcher's own options, before the script, are its own. Of
+    a package, whose source is not looked for, only the value tells: nothing else writes profiles.
     """
-    names = strays(found, known)
+    job = _started_script(found)
+    names = strays(job, known)
     if names:
-        one = len(names) == 1
-        stand, go, are, them = (
-            ("stands", "it goes", "it is", "it") if one else ("stand", "they go", "they are", "them")
-        )
+        start = found.words[0] if found is job else f"{found.words[0]} …"
+        stand, go, are = ("stands", "it goes", "it is") if len(names) == 1 else ("stand", "they go", "they are")
         note(
-            f"{' and '.join(f'`{name}`' for name in names)} {stand} after {found.words[0]}, so {go} to the "
-            f"{found.kind}; if {are} meant for Stash, put {them} before"
+            f"{' and '.join(f'`{each}`' for each in names)} {stand} after {job.words[0]}, so {go} to the {job.kind}; "
+            f"if {are} meant for Stash, type `stash {name} {' … '.join(names)} … {start}`"
         )
+
+
+def _started_script(found: Split) -> Split:
+    """The script that a launcher starts with its own words, where one is here; else what was found."""
+    if found.kind == "command":
+        for number, word in enumerate(found.words):
+            if word.endswith(".py") and Path(word).is_file():
+                return Split(found.own, "script", found.words[number:])
+    return found
 
 
 def strays(found: Split, known: Iterable[str]) -> list[str]:
@@ -139,11 +147,12 @@ class ProfileCommand(OneCommand):
         ctx.obj = split(args, takes_value)
         if ctx.resilient_parsing:
             return super().parse_args(ctx, list(ctx.obj.own))
-        if ctx.obj.kind == "command" and "--" not in args[: len(ctx.obj.own) + 1]:
+        quiet = not {"-q", "--quiet"}.isdisjoint(ctx.obj.own)
+        if not quiet and ctx.obj.kind == "command" and "--" not in args[: len(ctx.obj.own) + 1]:
             note(f"`{ctx.obj.words[0]}` starts the job, as after `--`")
         self._refuse_options_of_the_job(ctx.obj, takes_value, str(ctx.info_name))
-        if not any(word.startswith("--workload") for word in ctx.obj.own):
-            note_strays(ctx.obj, takes_value)
+        if not quiet and not any(word.startswith("--workload") for word in ctx.obj.own):
+            note_strays(ctx.obj, takes_value, str(ctx.info_name))
         return super().parse_args(ctx, list(ctx.obj.own))
 
     def _refuse_options_of_the_job(self, found: Split, takes_value: Mapping[str, bool], name: str) -> None:

@@ -15,20 +15,30 @@ from typer.core import TyperCommand, TyperGroup
 
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
+from stash.ui.help import help_text, usage_pieces
 from stash.ui.options import Option, Options, declarations
 
 
-class _HelpIsAFlag:
-    """Some versions of typer show ``--help`` as if a value followed it."""
+class _PlainHelp:
+    """Help as ``ui.help`` lays it out, the same whatever version of typer there is."""
+
+    params: list[Any]
 
     def get_help_option(self, context: Any) -> Any:
         shown = super().get_help_option(context)  # type: ignore[misc]
         if shown is not None:
-            shown.metavar = ""
+            shown.metavar = ""  # some versions show it as if a value followed
+            shown.help = "Show this help."
         return shown
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return usage_pieces(self.params)
 
-class OneCommand(_HelpIsAFlag, TyperCommand):
+    def format_help(self, context: Any, formatter: Any) -> None:
+        formatter.write(help_text(self, context))
+
+
+class OneCommand(_PlainHelp, TyperCommand):
     """One command; its errors say whether it was asked for JSON."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -47,15 +57,18 @@ class OneCommand(_HelpIsAFlag, TyperCommand):
             raise
 
 
-class CommandGroup(_HelpIsAFlag, TyperGroup):
+class CommandGroup(_PlainHelp, TyperGroup):
     """A command with commands of its own."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["[OPTIONS]", "[COMMAND …]" if self.invoke_without_command else "COMMAND …"]
 
 
 class App(typer.Typer):
     """A ``typer.Typer`` of these two, whose functions may take a model of options, and the context after it."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": CommandGroup, "add_completion": False, **settings})
+        super().__init__(**{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
         def registered(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,19 +100,8 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(options, context) if takes_context else function(options)
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = function.__name__, _flowing(function.__doc__), function.__module__
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
     return run
-
-
-def _flowing(text: str | None) -> str | None:
-    """A docstring of one line a paragraph, for the terminal to wrap; lists and examples stay as they are."""
-    if text is None:
-        return None
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(
-        each.removeprefix("\b\n") if each.startswith("\b") or "\n " in f"\n{each}" else each.replace("\n", " ")
-        for each in paragraphs
-    )
 
 
 def _model(function: Callable[..., Any]) -> type[Options] | None:
@@ -156,7 +158,7 @@ class LazyCommand:
             group = typer.main.get_command(found)
             group.name = name
             return group
-        alone = App(rich_markup_mode="rich")
+        alone = App()
         alone.command(name)(found)
         return typer.main.get_command(alone)
 

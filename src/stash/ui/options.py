@@ -75,17 +75,22 @@ def argument(
 
 def public_flag() -> Any:
     """``--public``."""
-    return flag("Let others read what is written, as your umask allows; else only you may.")
+    return flag("Let others read the output, as your umask allows.")
 
 
-def json_flag(help: str = "Print JSON; its keys are a contract (docs/format.md).", panel: str | None = None) -> Any:
+def quiet_flag() -> Any:
+    """``--quiet``; the command gives it to ``ui.terminal.progress_console``."""
+    return flag("Print the result without progress and notes.", "-q", "--quiet")
+
+
+def json_flag(help: str = "Print JSON; docs/format.md documents its keys.", panel: str | None = None) -> Any:
     """``--json``."""
     return flag(help, panel=panel)
 
 
 def markdown_flag() -> Any:
     """``--markdown``."""
-    return flag("Print Markdown, for a comment or a ticket.")
+    return flag("Print Markdown for a comment or a ticket.")
 
 
 def _declared(one: Option) -> Any:

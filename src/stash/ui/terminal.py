@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from stash.core.printable import printable_line
+from stash.core.printable import has_colours, printable_line
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
 from stash.ui.stall_lines import GAP, INDENT, MIN_PARAGRAPH, legend, stacked, stall_lines, style_of
@@ -60,11 +60,16 @@ def screen() -> tuple[int, bool]:
     return shutil.get_terminal_size().columns, has_colours(sys.stdout.isatty(), os.environ)
 
 
-def has_colours(on_terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Whether to use colours; ``NO_COLOR`` counts before ``FORCE_COLOR``, and both before the terminal."""
-    if environment.get("NO_COLOR"):
-        return False
-    return bool(environment.get("FORCE_COLOR")) or (on_terminal and environment.get("TERM") != "dumb")
+def progress_console(quiet: bool = False) -> Console:
+    """Where progress goes: standard error, or nowhere. Redrawn on a terminal alone, coloured as the page is."""
+    on_terminal = sys.stderr.isatty() and not quiet
+    coloured = has_colours(on_terminal, os.environ)
+    return Console(
+        file=io.StringIO() if quiet else sys.stderr,
+        force_terminal=on_terminal,
+        no_color=not coloured,
+        highlight=False,
+    )
 
 
 def render(page: Page, width: int = 80, colour: bool = False) -> str:

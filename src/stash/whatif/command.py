@@ -70,6 +70,7 @@ def _answer(base: Base, wanted: Alteration, json: bool) -> None:
 
 def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
     from stash.core.output_files import output_file, write_output
+    from stash.core.printable import print_written
     from stash.predict.mesh_shapes import ALL
     from stash.report.output import file_of, printed
     from stash.whatif.page import sweep_document
@@ -92,3 +93,5 @@ def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path |
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
     printed(sweep_document(name, typed, found, points) if json else shown)
+    if target is not None:
+        print_written(target, json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from typer.main import get_command
 
 from stash.cli.main import app
+from stash.core.printable import has_colours
 from stash.ui.arguments import ProfileCommand, Split, split
-from stash.ui.terminal import has_colours
+from stash.ui.commands import OneCommand
+from stash.ui.terminal import progress_console
 from tests.support import commands
 
 
@@ -18,6 +21,10 @@ def every_command(command: Any, *before: str) -> Iterator[tuple[tuple[str, ...],
     yield before, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from every_command(inner, *before, name)
+
+
+def names_of(command: Any) -> set[str]:
+    return {name for each in command.params for name in each.opts}
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"])
@@ -40,6 +47,86 @@ def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
     assert commands.run(monkeypatch, command, *words, "train.py") == 2
     sentence = f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
+@pytest.mark.parametrize("launcher", ["", "torchrun --nproc-per-node 2 "])
+def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
+    command: str,
+    launcher: str,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A launcher's own option, called as one of Stash, is left to it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("raise SystemExit")
+    option = "--nnodes" if command == "run" else "-o"
+    with monkeypatch.context() as patched:
+        patched.setattr(OneCommand, "parse_args", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert commands.run(patched, command, *launcher.split(), "train.py", option, "3") == 130
+    start = f"{launcher.split(maxsplit=1)[0]} …" if launcher else "train.py"
+    sentence = f"`{option}` stands after train.py, so it goes to the script"
+    assert (
+        f"{sentence}; if it is meant for Stash, type `stash {command} {option} … {start}`\n"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("words", [("profle",), ("query", "--stor"), ("show", "--jsn", "x")])
+def test_a_guess_is_made_in_the_voice_of_all_errors(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, *words) == 2
+    err = capsys.readouterr().err
+    assert re.search(r" \(did you mean [\w -]+\?\); type `stash .*--help` to see what there is\n$", err), err
+
+
+def test_an_error_is_coloured_where_colours_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert commands.run(monkeypatch, "show", "nothing.json") == 2
+    assert capsys.readouterr().err.startswith("\x1b[1;31merror:\x1b[0m there is no file")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert commands.run(monkeypatch, "show", "nothing.json") == 2
+    assert capsys.readouterr().err.startswith("error: there is no file")
+
+
+def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not progress_console().is_terminal  # nothing is redrawn in a pipe
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert progress_console().is_terminal
+    assert not progress_console().no_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert progress_console().is_terminal
+    assert progress_console().no_color
+
+
+def test_quiet_is_one_option_of_every_command_with_progress() -> None:
+    """``-q`` has one meaning; a command that measures has it."""
+    having = {words: command for words, command in every_command(get_command(app)) if "-q" in names_of(command)}
+    assert {" ".join(words) for words in having} == {"profile", "fix", "probe", "watch"}
+    assert len({each.help for command in having.values() for each in command.params if each.name == "quiet"}) == 1
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_quiet_prints_the_result_alone(
+    quiet: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def probe(*_: Any, say: Any, **__: Any) -> None:
+        say("copies")
+
+    monkeypatch.setattr("stash.measure.launcher.probe_launch.probe", probe)
+    assert commands.run(monkeypatch, "probe", *(["-q"] if quiet else [])) == 0
+    err = capsys.readouterr().err
+    assert ("copying in memory" in err) is not quiet
 
 
 def test_every_command_refuses_an_unknown_option_in_one_sentence(

@@ -7,7 +7,6 @@ diff, it is what users will see.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import os
 import re
@@ -182,25 +181,21 @@ def body(path: Path) -> str:
     return text.strip()
 
 
-def helps() -> str:
-    """Every command with its options as ``--help`` has them, without the frames that a library draws."""
+def helps(place: Path) -> str:
+    """``--help`` of every command."""
     from stash.cli.main import app
 
-    def lines(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
-        yield f"\n$ {' '.join(words)}\n{inspect.cleandoc(command.help or '')}\n"
-        for each in command.params:
-            if not getattr(each, "hidden", False):
-                names = " ".join((*each.opts, *each.secondary_opts))
-                yield f"  {names} {each.metavar or ''}: {getattr(each, 'help', '') or ''}"
+    def texts(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
+        yield transcript(" ".join((*words, "--help")), place)
         for name in sorted(getattr(command, "commands", {})):
-            yield from lines(command.commands[name], (*words, name))  # type: ignore[attr-defined]
+            yield from texts(command.commands[name], (*words, name))  # type: ignore[attr-defined]
 
-    return "\n".join(line.rstrip() for line in lines(typer.main.get_command(app), ("stash",))).strip() + "\n"
+    return "\n".join(texts(typer.main.get_command(app), ()))
 
 
 def transcripts(place: Path) -> dict[str, str]:
     """What everything prints, by the name of its file."""
-    return {**{name: transcript(words, place) for name, words in COMMANDS.items()}, "help": helps()}
+    return {**{name: transcript(words, place) for name, words in COMMANDS.items()}, "help": helps(place)}
 
 
 def test_commands_print_what_they_printed(folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
 
 def test_help_shows_few_commands() -> None:
     shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).output
-    named = re.findall(r"^│ ([a-z-]+) ", shown, re.MULTILINE)
+    named = re.findall(r"^  ([a-z-]+) ", shown, re.MULTILINE)
     assert set(COMMANDS) <= set(named)
     assert len(COMMANDS) <= 24
 

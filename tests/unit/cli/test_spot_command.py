@@ -43,7 +43,7 @@ def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str
 def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, "fit", "runs.csv")
     assert "6 runs, 4 of several workers" in text
-    assert "Saved runs.fleet.json" in text
+    assert "Wrote runs.fleet.json" in text
     assert max(map(len, text.splitlines())) <= 80
     found = json.loads(
         spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json")

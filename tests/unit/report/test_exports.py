@@ -24,6 +24,8 @@ from profile_builder import build
 from stash.cli.main import main
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.profile import Profile
+from stash.monitor.records import Header
+from stash.monitor.watch_metrics import Metrics
 from stash.report.exports import exported, openmetrics
 from stash.store.storing import opened
 
@@ -136,6 +138,24 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
+def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
+    secret = ("train.py", "--data", "/home/me/Secret", "--run-name", "plan-b")
+    profile = build(CALM, workload={"name": "train.py", "command": secret})
+    assert "Secret" in str(exported(profile).facts)
+    text = openmetrics([exported(profile)])
+    assert "Secret" not in text
+    assert "plan-b" not in text
+    watched = Metrics(
+        Header(id="1" * 16, stash_version="1", began=0.0, job="/home/me/train.py", command=secret)
+    ).text()
+    for shown in (text, watched):
+        assert "plan-b" not in shown
+        assert "/home/me" not in shown
+        labels = re.findall(r'([A-Za-z_][A-Za-z0-9_]*)="', shown)
+        assert labels
+        assert [label for label in labels if label != label.lower()] == []
+
+
 def test_openmetrics_of_one_round_has_no_intervals() -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = openmetrics([exported(build({name: values[:1] for name, values in CALM.items()}))])
@@ -169,7 +189,7 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
         assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
-    assert "`tensorboard --logdir tb` shows them" in capsys.readouterr().out
+    assert "show them with `tensorboard --logdir tb`" in capsys.readouterr().out
     (folder,) = (path for path in Path("tb").iterdir() if exported(load(files[0])).id.startswith(path.name))
     read = accumulator.EventAccumulator(str(folder)).Reload()
     (step,) = read.Scalars("stash/step_seconds")

@@ -28,7 +28,7 @@ def test_where_it_was_saved_is_said_after_the_report(tmp_path: Path, capsys: pyt
     show_then_save(PROBE, tmp_path / "a b.json", lambda: print("report"))
     printed = capsys.readouterr()
     assert printed.out == (
-        f"report\n\nSaved {tmp_path}/a b.json; show it again with `stash show '{tmp_path}/a b.json'`.\n"
+        f"report\n\nWrote {tmp_path}/a b.json; show it again with `stash show '{tmp_path}/a b.json'`.\n"
     )
     assert printed.err == ""
 

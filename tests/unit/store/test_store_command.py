@@ -138,7 +138,7 @@ def test_an_answer_is_a_table_csv_json_or_a_file(store: Store, monkeypatch: Patc
     for ending in ("csv", "json", "parquet"):
         assert run(monkeypatch, "query", SQL, "--store", "runs", "-o", f"answer.{ending}") == 0
         assert Path(f"answer.{ending}").stat().st_size > 20
-    assert capsys.readouterr().out == ""
+        assert capsys.readouterr().out == f"Wrote answer.{ending}.\n"
 
 
 def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Patch, capsys: Capture) -> None:

@@ -16,19 +16,19 @@ class ProfileOptions(Options):
     """What the user wants of the measurement."""
 
     noise: float | None = option(
-        "PCT", "Measure until noise leaves every stall ± this % of a step; else until the verdict holds.",
+        "PCT", "Measure until every stall is known to ± this of a step.",
         parsers.percent, panel=_HOW,
     )  # fmt: skip
     """A fraction of the step."""
     budget: float = option(
-        "TIME", "At most so long, from the first block on.", parsers.duration, default="60", panel=_HOW
+        "TIME", "Measure for at most this long after warm-up.", parsers.duration, default="60", panel=_HOW
     )
     rungs: tuple[str, ...] = option(
-        "A,B,C", "Only these rungs of the ladder; else all.", parse_rungs, default=NAMES, panel=_HOW
+        "A,B,C", "Measure only these rungs of the ladder (default: all).", parse_rungs, default=NAMES, panel=_HOW
     )
-    isolate: bool = flag("A launch of its own for every rung.", panel=_HOW)
-    data_root: str | None = option("PATH", "Where the job's data lie, if it reads them from C code.", panel=_HOW)
+    isolate: bool = flag("Launch the job separately for every rung.", panel=_HOW)
+    data_root: str | None = option("PATH", "Name the data folder, if C code reads it.", panel=_HOW)
     start_timeout: float = option(
-        "TIME", "How long to wait for the first step.", parsers.duration, default="300", panel=_HOW,
+        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW,
     )  # fmt: skip
-    keep_logging: bool = flag("Leave W&B, MLflow, TensorBoard, Neptune and Comet on.", panel=_HOW)
+    keep_logging: bool = flag("Keep W&B, MLflow, TensorBoard, Neptune and Comet switched on.", panel=_HOW)

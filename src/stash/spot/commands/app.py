@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_note
+from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.spot.commands.spot_options import CheckpointOptions
@@ -32,18 +32,19 @@ class FitOptions(Options):
     """One call of ``stash spot fit``."""
 
     runs: Path = argument(
-        "RUNS.csv", "A table with the columns servers, workers (v100=2+k80=1) and updates_per_second.", Path
+        "RUNS.csv", "A table with columns servers, workers (v100=2+k80=1) and updates_per_second.", Path
     )
-    output: Path | None = option("FILE", "Where the model goes.", Path, "--output", "-o")
+    output: Path | None = option("FILE", "Write the model to this file.", Path, "--output", "-o")
     json: bool = json_flag()
 
 
 def fit(options: FitOptions) -> None:
-    """Learn from timed fleets how their workers get into each other's way, and how wrong that is.
+    """Fit how the workers of timed fleets slow each other down.
 
-    Runs of one worker alone give each type's pace; the others, how they share the servers.
+    Runs of one worker alone give each type's speed; the others show how they share the servers.
 
-    stash spot fit runs.csv -o job.fleet.json
+    Examples:
+      stash spot fit runs.csv -o job.fleet.json
     """
     from stash.core.output_files import output_file, write_output
     from stash.core.records.base import now
@@ -60,7 +61,7 @@ def fit(options: FitOptions) -> None:
     model = fitted(timed, str(runs), __version__, now())
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
-    print_note(f"Saved {target}.", json)
+    print_written(target, json)
     print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
 
@@ -68,17 +69,18 @@ def fit(options: FitOptions) -> None:
 class PredictOptions(Options):
     """One call of ``stash spot predict``."""
 
-    model: Path = argument("MODEL", "What `stash spot fit` saved.", Path)
-    fleet_workers: str = option("TYPE=N,…", 'Like "v100=1,k80=2".', default=...)
-    servers: int = option("N", "Parameter servers.", parsers.whole(1), default="1")
-    bounded: bool = flag("Stale-synchronous: all as fast as the slowest.")
+    model: Path = argument("MODEL", "A model of `stash spot fit`.", Path)
+    fleet_workers: str = option("TYPE=N,…", 'Use these workers, like "v100=1,k80=2".', default=...)
+    servers: int = option("N", "Use N parameter servers.", parsers.whole(1), default="1")
+    bounded: bool = flag("Run all workers as fast as the slowest (stale-synchronous).")
     json: bool = json_flag()
 
 
 def predict(options: PredictOptions) -> None:
     """Predict the updates per second of a fleet that was not timed.
 
-    stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
+    Examples:
+      stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
     from stash.report.output import printed
     from stash.spot.model.fitting import predict as predicted
@@ -109,32 +111,32 @@ class LearnOptions(Options):
     """One call of ``stash spot learn``."""
 
     job: str = argument("FILE.py:NAME", "File and name of a stash.spot.Job, like job.py:job.")
-    output: Path | None = option("FILE", "Where the curve goes.", Path, "--output", "-o")
+    output: Path | None = option("FILE", "Write the curve to this file.", Path, "--output", "-o")
     fleet_sizes: tuple[int, ...] = option(
-        "N,…", "Workers of the fleets that are replayed.", parsers.whole_numbers(_MAX), default="1,2,4,8",
+        "N,…", "Replay fleets of these sizes.", parsers.whole_numbers(_MAX), default="1,2,4,8",
     )  # fmt: skip
     batches: tuple[int, ...] | None = option(
-        "B,…", "Samples of a worker's iteration; else the job's batch, twice and four times that.",
+        "B,…", "Try these batches (default: one, two and four times the job's).",
         parsers.whole_numbers(),
     )  # fmt: skip
-    budget: float = option("TIME", "What all replays may take.", parsers.duration, default="600")
-    updates: int | None = option("N", "Of each replay; else as many as the budget allows.", _updates)
+    budget: float = option("TIME", "Spend at most this long on all replays.", parsers.duration, default="600")
+    updates: int | None = option("N", "Replay N updates each (default: as the budget allows).", _updates)
     staleness: int | None = option(
-        "S", "Stale-synchronous: iterations that a worker may be ahead of the slowest; else any number.",
+        "S", "Let workers be S iterations ahead (default: any number).",
         parsers.whole(0),
     )  # fmt: skip
-    profile: Path | None = option("FILE", "A profile of the job: it is checked that both train one model.", Path)
+    profile: Path | None = option("FILE", "Check that the job trains the model of this profile.", Path)
     json: bool = json_flag()
 
 
 def learn(options: LearnOptions) -> None:
-    """Learn how a job's loss falls with workers and batches, from short runs on this machine.
+    """Learn how a job's loss falls, from short runs on this machine.
 
-    Fleets are replayed in virtual time: the same stale gradients in the same order, on one device.
+    Fleets are replayed in virtual time: the same stale gradients in the same order, on one device. Ctrl-C keeps the
+    finished replays.
 
-    Ctrl-C keeps what was replayed.
-
-    stash spot learn job.py:job -o job.curve.json
+    Examples:
+      stash spot learn job.py:job -o job.curve.json
     """
     from stash.core.artefact import load
     from stash.core.output_files import output_file
@@ -160,7 +162,7 @@ def learn(options: LearnOptions) -> None:
         curve = learned(parts, job, wish, __version__, now(), show)
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
-    print_note(f"Saved {target}.", json)
+    print_written(target, json)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
     )
@@ -169,11 +171,12 @@ def learn(options: LearnOptions) -> None:
 @contextmanager
 def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
     """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    console, number = Console(stderr=True, force_terminal=sys.stderr.isatty()), 0
+    from stash.ui.terminal import progress_console
+
+    console, number = progress_console(), 0
 
     def show(moment: ReplayMoment) -> None:
         nonlocal number
@@ -221,30 +224,34 @@ def _picture(text: str) -> Path:
 class SimulateOptions(CheckpointOptions):
     """One call of ``stash spot simulate``."""
 
-    plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
+    plan: Path = argument("PLAN", "A plan of `stash spot plan -o`.", Path)
     trace: tuple[str, ...] = option(
-        "FILE", "Machines obtainable, tick by tick (JSON); repeatable: more zones, or one each as TYPE=FILE.",
+        "FILE", "Read available machines by tick (JSON); repeatable, also as TYPE=FILE.",
         many=True, default=...,
     )  # fmt: skip
     policy: tuple[PolicyName, ...] = option(
-        "NAME,…", "greedy, uniform, on-demand, spot.", _policies, default="greedy,uniform,on-demand,spot"
+        "NAME,…",
+        "Compare these policies: greedy, uniform, on-demand, spot.",
+        _policies,
+        default="greedy,uniform,on-demand,spot",
     )
-    runs: int = option("N", "Runs, each from a tick of its own.", parsers.whole(2, _MAX_RUNS), default="10000")
-    seed: int = option("N", "Of the ticks; the same for all policies.", parsers.whole(0), default="17")
+    runs: int = option("N", "Simulate N runs, each from its own tick.", parsers.whole(2, _MAX_RUNS), default="10000")
+    seed: int = option("N", "Draw ticks with this seed, for all policies.", parsers.whole(0), default="17")
     prices: Path | None = option(
-        "FILE", "Spot prices over time (CSV: type,time,dollars_per_hour); else the plan's.", Path
+        "FILE", "Read spot prices (CSV: type,time,dollars_per_hour; default: the plan's).", Path
     )
     output: Path | None = option(
-        "FILE", "Write it too: a page (.html), or cost by policy as a picture (.svg, .png, .pdf).", _picture,
+        "FILE", "Write a page (.html) or a picture (.svg, .png, .pdf).", _picture,
         "--output", "-o",
     )  # fmt: skip
     json: bool = json_flag()
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Say what a plan's fleet costs on spot as it comes and goes, how often it is late, and whether to refuse spot.
+    """Simulate a plan's fleet on spot machines: cost and lateness.
 
-    stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
+    Examples:
+      stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
     """
     from stash.core.output_files import output_file, write_output
     from stash.report.output import file_of, printed
@@ -272,7 +279,7 @@ def simulate(options: SimulateOptions) -> None:
         write_output(target, file_of(shown, target.suffix))
     printed(document(found) if json else shown)
     if target is not None:
-        print_note(f"Saved {target}.", json)
+        print_written(target, json)
 
 
 def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
@@ -310,7 +317,7 @@ app = App(no_args_is_help=True)
 
 @app.callback()
 def spot() -> None:
-    """Training on rented machines through parameter servers: how fast, how long, and which are cheapest."""
+    """Plan, simulate and run training on spot machines with parameter servers."""
 
 
 app.command()(fit)

@@ -10,7 +10,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_note
+from stash.core.printable import print_written
 from stash.spot.commands.spot_options import RevocationOptions, dangers_of
 from stash.ui.options import Options, argument, json_flag, option
 
@@ -34,38 +34,37 @@ class _FleetOptions(Options):
     """What is wanted of a fleet, and what may be rented."""
 
     deadline: float = option(
-        "TIME", 'When the loss has to be reached, like "6h" or "2400s".', _deadline, panel=_WISH, default=...
+        "TIME", 'Reach the loss within this time, like "6h" or "2400s".', _deadline, panel=_WISH, default=...
     )
-    loss: float = option("LOSS", "What training has to reach.", parsers.number, panel=_WISH, default=...)
-    profile: str | None = argument("PROFILE", "What `stash profile` saved.", default=None)
-    curve: Path | None = option("FILE", "What `stash spot learn` saved.", Path, panel=_JOB)
+    loss: float = option("LOSS", "Train until this loss.", parsers.number, panel=_WISH, default=...)
+    profile: str | None = argument("PROFILE", "A profile of `stash profile`.", default=None)
+    curve: Path | None = option("FILE", "Use this curve of `stash spot learn`.", Path, panel=_JOB)
     pool: Path | None = option(
         "FILE",
-        "Instead of a profile, a file that says what may be rented, what it does alone and costs, and, unless "
-        "--curve does, the loss (docs/how-to/spot.md).",
+        "Read machines, their speed and prices from this file instead (docs/how-to/spot.md).",
         Path,
     )
-    cloud: str | None = option("NAME", "Whose machines, like aws.", panel=_MAY)
-    region: str | None = option("NAME", "Else the one where they cost least.", panel=_MAY)
+    cloud: str | None = option("NAME", "Rent from this cloud, like aws.", panel=_MAY)
+    region: str | None = option("NAME", "Rent in this region (default: the cheapest).", panel=_MAY)
     quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "Machines of a type at most; repeatable.", parsers.amounts, panel=_MAY, many=True
+        "TYPE=N", "Rent at most N machines of a type; repeatable.", parsers.amounts, panel=_MAY, many=True
     )
-    vcpus: float | None = option("N", "vCPUs of all machines at most.", parsers.number, panel=_MAY)
-    server: str | None = option("TYPE", "Of the parameter server; else the cheapest that keeps up.", panel=_MAY)
-    servers: int | None = option("N", "Parameter servers; else 1.", parsers.whole(1), panel=_MAY)
+    vcpus: float | None = option("N", "Use at most N vCPUs in total.", parsers.number, panel=_MAY)
+    server: str | None = option("TYPE", "Use this server type (default: the cheapest that keeps up).", panel=_MAY)
+    servers: int | None = option("N", "Use N parameter servers (default 1).", parsers.whole(1), panel=_MAY)
     start: float | None = option(
-        "TIME", "From the request to the first update.", parsers.duration_or_zero, panel=_MAY
+        "TIME", "Machines take this long to their first update.", parsers.duration_or_zero, panel=_MAY
     )
-    instances: Path | None = option("FILE", "Your own machines and prices.", Path, panel=_MAY)
-    fleet: Path | None = option("FILE", "What `stash spot fit` saved of timed fleets.", Path, panel=_MAY)
-    on_demand: tuple[str, ...] = option(
-        "TYPE", "Not to be rented as spot machines; repeatable.", panel=_MAY, many=True
+    instances: Path | None = option(
+        "FILE", "Read your own machines and prices from this YAML file.", Path, panel=_MAY
     )
+    fleet: Path | None = option("FILE", "Use this model of `stash spot fit`.", Path, panel=_MAY)
+    on_demand: tuple[str, ...] = option("TYPE", "Rent this type on demand only; repeatable.", panel=_MAY, many=True)
     confidence: float | None = option(
-        "P", "How probable it has to be that it is in time.", parsers.probability, panel=_WISH
+        "P", "Meet the deadline with at least this probability.", parsers.probability, panel=_WISH
     )
-    max_dollars: float | None = option("DOLLARS", "What all of it may cost.", parsers.dollars, panel=_WISH)
-    output: Path | None = option("FILE", "Where the plan goes.", Path, "--output", "-o")
+    max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_WISH)
+    output: Path | None = option("FILE", "Write the plan to this file.", Path, "--output", "-o")
     json: bool = json_flag()
 
     def check(self) -> None:
@@ -87,11 +86,11 @@ class FleetPlanOptions(RevocationOptions, _FleetOptions):
 
 
 def plan(options: FleetPlanOptions) -> None:
-    """Find the cheapest fleet that reaches a loss by a deadline, and say why others lost; exit code 1 if none does.
+    """Find the cheapest fleet that reaches a loss by a deadline.
 
-    stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35 --cloud aws --quota g4dn.4xlarge=5
-
-    stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8
+    Examples:
+      stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35
+      stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8
     """
     from stash.core.output_files import output_file, write_output
     from stash.report.output import printed
@@ -109,7 +108,7 @@ def plan(options: FleetPlanOptions) -> None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
-        print_note(f"Saved {target}.", json)
+        print_written(target, json)
     if not kept(found):
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
-from stash.core.printable import print_note, printable, printable_line
+from stash.core.printable import print_note, print_written, printable, printable_line
 from stash.ui.options import Options, argument, declarations, json_flag, option
 
 if TYPE_CHECKING:
@@ -40,39 +40,43 @@ _RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on testbed, 
 class RunOptions(Options):
     """One call of ``stash spot run``."""
 
-    plan: Path = argument("PLAN", "What `stash spot plan -o` saved.", Path)
-    job: str = argument("FILE.py:JOB", "The stash.spot.Job.")
+    plan: Path = argument("PLAN", "A plan of `stash spot plan -o`.", Path)
+    job: str = argument("FILE.py:JOB", "File and name of a stash.spot.Job, like job.py:job.")
     on: RunPlace = option(
         "PLACE",
-        "local (this machine), testbed (emulated hosts; needs root), or cloud: print a SkyPilot script that rents.",
+        "Train locally, on a testbed (root), or print a script (cloud).",
         parsers.one_of(RUN_PLACES),
         default="cloud",
     )
-    infra: str | None = option("CLOUD/REGION", "Where to rent, like aws/us-east-1 or kubernetes.", panel=_RENTED)
+    infra: str | None = option("CLOUD/REGION", "Rent here, like aws/us-east-1 or kubernetes.", panel=_RENTED)
     checkpoint_url: str | None = option(
-        "URL", "A bucket for checkpoints; else they stay on the server's disk.", panel=_RENTED
+        "URL", "Keep checkpoints in this bucket (default: the server's disk).", panel=_RENTED
     )
     revoke: tuple[str, ...] = option(
         "WHO@TIME",
-        "Take machines away: worker2@40s,notice=20s, or all of a type without notice, v100@1min; repeatable.",
+        "Revoke a worker (worker2@40s,notice=20s) or a type (v100@1min); repeatable.",
         panel=_HERE,
         many=True,
     )
-    seconds: float | None = option("TIME", "How long to train at most; else 60s.", parsers.duration, panel=_HERE)
+    seconds: float | None = option(
+        "TIME", "Train for at most this long (default 60s).", parsers.duration, panel=_HERE
+    )
     loss: float | None = option(
-        "LOSS", "Stop when the running mean of the loss is there.", parsers.number, panel=_HERE
+        "LOSS", "Stop when the running mean of the loss reaches this.", parsers.number, panel=_HERE
     )
     staleness: int | None = option(
-        "S", "Updates that a worker may be ahead; else any number.", parsers.whole(0), panel=_HERE
+        "S", "Let workers be S updates ahead (default: any number).", parsers.whole(0), panel=_HERE
     )
     time_scale: float | None = option(
-        "F", "How much slower to emulate; else as this machine needs it.", parsers.number, panel=_HERE
+        "F", "Emulate F times slower (default: as this machine needs).", parsers.number, panel=_HERE
     )
     checkpoint_dir: Path | None = option(
-        "FOLDER", "Where servers save, and resume from; else from the start.", Path, panel=_HERE
+        "FOLDER", "Save to and resume from this folder (default: no resuming).", Path, panel=_HERE
     )
-    checkpoint_every: float | None = option("TIME", "Between checkpoints; else 20s.", parsers.duration, panel=_HERE)
-    output: Path | None = option("FILE", "Where the log goes.", Path, "--output", "-o", panel=_HERE)
+    checkpoint_every: float | None = option(
+        "TIME", "Save a checkpoint this often (default 20s).", parsers.duration, panel=_HERE
+    )
+    output: Path | None = option("FILE", "Write the log to this file.", Path, "--output", "-o", panel=_HERE)
     json: bool = json_flag(panel=_HERE)
 
     def check(self) -> None:
@@ -101,11 +105,11 @@ class RunOptions(Options):
 
 
 def run(options: RunOptions) -> None:
-    """Train a plan's fleet here, taking machines away; or print the script that rents its machines with SkyPilot.
+    """Train a plan's fleet here, or print a SkyPilot script.
 
-    stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
-
-    stash spot run job.plan.json job.py:job --infra aws/us-east-1 > rent.sh
+    Examples:
+      stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
+      stash spot run job.plan.json job.py:job --infra aws/us-east-1 > rent.sh
     """
     if options.on == "cloud":
         _print_rent_script(options)
@@ -254,7 +258,7 @@ def _keep(
         print()
     if log.updates.seconds:
         printed(document(log) if json else page(log))
-    print_note(f"Saved {target}; draw it with `stash report {shlex.quote(str(target))}`.", json)
+    print_written(target, json, f"; draw it with `stash report {shlex.quote(str(target))}`")
 
 
 def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
@@ -266,17 +270,18 @@ def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
 class GuardOptions(Options):
     """One call of ``stash spot guard``."""
 
-    folder: Path = argument("FOLDER", "Of the script's checkpoints; all nodes must see it.", Path)
-    command: tuple[str, ...] = argument("-- COMMAND", "torchrun with all it takes.", many=True)
-    grace: float = option("TIME", "What a SIGTERM leaves until the kill.", parsers.duration, default="30s")
+    folder: Path = argument("FOLDER", "The folder of the script's checkpoints, shared by all nodes.", Path)
+    command: tuple[str, ...] = argument("-- COMMAND", "torchrun with its own arguments.", many=True)
+    grace: float = option("TIME", "Expect the kill this long after SIGTERM.", parsers.duration, default="30s")
 
 
 def guard(options: GuardOptions) -> None:
-    """Run a node's torchrun, and save a checkpoint when the node gets notice that it will be taken away.
+    """Run torchrun, and save a checkpoint when the node gets notice.
 
-    Watches the metadata services of AWS, GCP and Azure, and SIGTERM. Ends with the command's exit code.
+    It watches the metadata services of AWS, GCP and Azure, and SIGTERM. The exit code is the command's.
 
-    stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
+    Examples:
+      stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
     """
     from stash.core.interrupts import require_linux
     from stash.measure.host.notices import NoticeWatch, services

@@ -32,11 +32,11 @@ class CheckpointOptions(Options):
     """What a revocation costs a job."""
 
     checkpoint_time: float | None = option(
-        "TIME", "What writing a checkpoint takes: the job is synchronous and goes on from its last one.",
+        "TIME", "Writing a checkpoint takes this long; jobs resume from the last.",
         parsers.duration, panel=_PANEL,
     )  # fmt: skip
     notice: float | None = option(
-        "TIME", "How long before it goes a machine gets notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
+        "TIME", "Machines get this notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
         panel=_PANEL,
     )  # fmt: skip
 
@@ -47,19 +47,16 @@ class RevocationOptions(CheckpointOptions):
 
     interruptions: tuple[str, ...] = option(
         "RATE",
-        "How often machines are revoked, like 10%/month or 0.02/h; repeatable as TYPE=…; or AWS's "
-        "spot-advisor-data.json.",
+        "Revoke machines this often: 10%/month, 0.02/h, or AWS's spot-advisor-data.json. Repeatable as TYPE=…",
         panel=_PANEL, many=True,
     )  # fmt: skip
     trace: tuple[str, ...] = option(
-        "FILE", "Machines obtainable, tick by tick (JSON); repeatable as TYPE=FILE.", panel=_PANEL, many=True
+        "FILE", "Read available machines by tick (JSON); repeatable as TYPE=FILE.", panel=_PANEL, many=True
     )
     lifetimes: tuple[str, ...] = option(
-        "FILE", "Machines that were watched (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
+        "FILE", "Read observed lifetimes (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
     )
-    shocks: str | None = option(
-        "RATE", "How often all machines of a type go at once, besides; as --interruptions.", panel=_PANEL
-    )
+    shocks: str | None = option("RATE", "All machines of a type also go at once, this often.", panel=_PANEL)
 
 
 def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:

@@ -142,7 +142,7 @@ def test_what_runs_before_the_forward_pass_is_noted_by_the_first_launch_that_mea
     rank.publish = lambda *messages: published.extend(messages)  # type: ignore[method-assign]
     discovery._note_unseen_input(rank, (0.01, 0.02), True)
     assert JobFacts(before_forward=0.5, inputs_placed=True) in published
-    assert any("10 ms pass from the end of a step" in m.text for m in published if isinstance(m, Noted)) is noted
+    assert any("your code between steps takes 10 ms" in m.text for m in published if isinstance(m, Noted)) is noted
 
 
 def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:

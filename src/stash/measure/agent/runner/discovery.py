@@ -322,10 +322,10 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed:
     rank.publish(JobFacts(before_forward=round(seconds / step, 4), inputs_placed=placed))
     if seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0:  # an earlier launch's note is there
         return
-    seen = "beside the loader that Stash sees" if rank.feeds else "which Stash sees no loader for"
+    loader = "beside the data loader" if rank.feeds else "Stash sees no data loader"
     rank.note(
-        f"{seconds * 1e3:.3g} ms pass from the end of a step to the first forward pass of the next, on batches "
-        f"from memory, {seen}: if batches are made or changed there, that time is part of compute"
+        f"your code between steps takes {seconds * 1e3:.3g} ms before the next forward pass, with batches from "
+        f"memory ({loader}); if it makes or changes batches, that time counts as compute"
     )
 
 
