@@ -94,12 +94,12 @@ def test_a_second_command_in_a_folder_is_refused_and_the_users_file_stays(
     wait_until_at_work(folder)
     # WHEN a second one is started in the same folder
     late = stash(folder, *second)
-    sentence = late.communicate(timeout=120)[1]
+    printed = late.communicate(timeout=120)[1]
     # THEN it is refused after a while, and names the first, which goes on
-    assert late.returncode == 2, sentence
+    assert late.returncode == 2, printed
     assert working.poll() is None
-    assert f"error: `stash {first[0]}" in sentence
-    assert f"(process {working.pid}, since " in sentence
+    assert f"error: `stash {first[0]}" in printed
+    assert f"(process {working.pid}, since " in printed
     # AND at the end the user's checkpoint is there
     end(working)
     assert (folder / "ckpt.txt").read_text() == "the user's"
@@ -113,13 +113,13 @@ def test_one_output_file_is_written_by_one_command_and_other_folders_are_free(fo
     working = stash(folder, "profile", "--budget", "3m", "--noise", "0.1", "-o", target)
     wait_until_at_work(folder)
     late = stash(other, "profile", "--budget", "5", "-o", target)
-    sentence = late.communicate(timeout=120)[1]
-    assert late.returncode == 2, sentence
-    assert f"(process {working.pid}, since " in sentence
-    assert "is going to write" in sentence
+    printed = late.communicate(timeout=120)[1]
+    assert late.returncode == 2, printed
+    assert f"(process {working.pid}, since " in printed
+    assert "is going to write" in printed
     free = stash(other, "profile", "--budget", "5", "-o", str(folder / "y.stash.json"))
-    sentence = free.communicate(timeout=120)[1]
-    assert free.returncode == 0, sentence
+    printed = free.communicate(timeout=120)[1]
+    assert free.returncode == 0, printed
     end(working)
 
 
@@ -127,9 +127,9 @@ def test_a_run_that_is_watched_shares_its_folder_with_others_that_are_and_with_n
     watched = stash(folder, "watch")
     wait_until_at_work(folder)
     late = stash(folder, "profile", "--budget", "5")
-    sentence = late.communicate(timeout=120)[1]
-    assert late.returncode == 2, sentence
-    assert f"error: `stash watch train.py` (process {watched.pid}, since " in sentence
+    printed = late.communicate(timeout=120)[1]
+    assert late.returncode == 2, printed
+    assert f"error: `stash watch train.py` (process {watched.pid}, since " in printed
     (folder / "ckpt.txt").unlink(missing_ok=True)
     another = stash(folder, "watch")
     wait_for_records(folder, 2)

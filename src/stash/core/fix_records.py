@@ -6,14 +6,15 @@ Holds measurements and decisions, not how either was made. Times are seconds of 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence
+from stash.core.secrets import MASK, is_secret, masked_text
 
 SCHEMA = 1
 
@@ -28,6 +29,10 @@ ChangeStanding = Literal[
 *asks*: measured, and left to the person, as it needs ``--allow``. *left out*: not tried."""
 SearchStage = Literal["turns", "filling", "screening", "combining", "final"]
 """*filling*: a launch that prepares what a change needs, and is no measurement."""
+
+
+def _without_secrets(variables: dict[str, str]) -> dict[str, str]:
+    return {name: MASK if is_secret(name) else masked_text(value) for name, value in variables.items()}
 
 
 class CallPlace(Record):
@@ -71,7 +76,7 @@ class Tried(Record):
     """How it gets into the job; empty if it is not kept."""
     how: Sentence = ""
     place: CallPlace | None = None
-    variables: dict[str, str] = Field(default_factory=dict)
+    variables: Annotated[dict[str, str], AfterValidator(_without_secrets)] = Field(default_factory=dict)
     cores: dict[str, list[int] | list[list[int]]] | None = None
     compile_seconds: Number | None = None
     """What starting takes longer with it."""
@@ -128,8 +133,8 @@ class Fix(Record):
     notes: tuple[Sentence, ...] = ()
     left: tuple[Sentence, ...] = ()
     """What of the space there was nothing to try of, and why."""
-    patch: str = ""
-    """A unified diff; empty if nothing is written into source."""
+    patch: Annotated[str, AfterValidator(masked_text)] = ""
+    """A unified diff, without secrets; empty if nothing is written into source."""
     sources: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each file that the patch changes, as it was measured."""
 

@@ -188,6 +188,14 @@ def format_seconds(seconds: float) -> str:
     return scale_for(seconds, SECONDS).text(seconds)
 
 
+def format_minutes(seconds: float) -> str:
+    """A time to wait, to the second: ``200`` is ``"3 min 20 s"``, ``300`` is ``"5 min"``."""
+    minutes, rest = divmod(round(seconds), 60)
+    parts = [f"{minutes} min"] if minutes else []
+    parts += [f"{rest} s"] if rest or not minutes else []
+    return " ".join(parts)
+
+
 def format_bytes(count: float) -> str:
     """A size with three digits and a decimal prefix: ``46_800_000`` is ``"46.8 MB"``."""
     return scale_for(count, BYTES).text(count)

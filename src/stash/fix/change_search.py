@@ -221,7 +221,7 @@ class Search(FinalComparison):
         if not self.only_together(shown, self.saving("screening", self.base, self._joined, 0.05)):
             return []
         self._inseparable = tuple(each.change.name for each in (*shown, *rest))
-        self.say(f"{listed([each.change.name for each in rest])} may save something only together")
+        self.say(f"{listed([each.change.new_value for each in rest])} may save something only together")
         self.stand(rest, "left out", "")
         return rest
 
@@ -293,7 +293,7 @@ class Search(FinalComparison):
             rungs = self.rungs(arm)
             if not rungs or self.left() < 2 * self.turns_take(rungs.values(), LOOKS[0]) + self.each():
                 return ()
-            self.say(f"all but one of {listed(list(arm))} in turns, in one launch")
+            self.say(f"trying all but one of {self.in_words(arm)} in turns, in one launch")
             rows, failed = self.turned(rungs, LOOKS[0], "combining")
             if failed or not rows:
                 return ()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +18,7 @@ from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.output_files import output_file
 from stash.core.printable import last_of, print_written, printable, printable_line
 from stash.core.secrets import masked_text
+from stash.core.units import format_minutes
 from stash.measure.command import own_job
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import printed
@@ -171,13 +173,14 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         raise _late(session)
     others = case.breakdown.disturbed
     busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
-    say = _say_nothing if options.quiet else _say
     with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
             return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
 
-        say("the script as typed, with seeds of its own")
+        timed = partial(_say_with_time, until=until, budget=options.budget)
+        say = _say_nothing if options.quiet else timed
+        say("trying the script as typed, with seeds of its own")
         try:
             first = run([])
         except KeyboardInterrupt:
@@ -217,8 +220,10 @@ def _late(session: ProfileSession) -> UserError:
     )
 
 
-def _say(text: str) -> None:
-    print(printable_line(f"  {text}"), file=sys.stderr, flush=True)
+def _say_with_time(text: str, until: float, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
+    """What is tried next, and how long the rest of all may take."""
+    left = f"{format_minutes(max(0.0, until - clock()))} left of {format_minutes(budget)}"
+    print(printable_line(f"  {text} ({left})"), file=sys.stderr, flush=True)
 
 
 def _say_nothing(text: str) -> None:
@@ -271,7 +276,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
         advice=_outside(case, search.of(final.kept), search.worth),
-        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=masked_text(patch.diff()),
+        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
         sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
     )  # fmt: skip
 

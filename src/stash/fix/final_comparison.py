@@ -111,7 +111,7 @@ class FinalComparison(TakingTurns):
         if not unshown or before[best] < least * self.typed or self.final.in_turns:
             return ()
         self.stand(unshown, "left out", "")
-        self.say(f"{best} once more, as it saved much before")
+        self.say(f"trying {self.in_words([best])} once more, as it saved much before")
         return (best,)
 
     def _runner_up(self, failed: Arm) -> Arm:
@@ -134,7 +134,7 @@ class FinalComparison(TakingTurns):
         long = 2 * (self.each() + PROVEN_STEPS * (self.final.typed_seconds or 0.0))
         if not kept or self.left() < long:
             return
-        self.say(f"{PROVEN_STEPS} steps as typed, and with all that is kept")
+        self.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
         typed, changed = self.run([], PROVEN_STEPS), self.run([each.change for each in kept], PROVEN_STEPS)
         if typed.failure is not None or changed.failure is not None:
             return

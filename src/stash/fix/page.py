@@ -10,7 +10,7 @@ from typing import Any
 
 from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
-from stash.core.units import counted, format_bytes
+from stash.core.units import counted, format_bytes, format_minutes
 from stash.fix.decision import ARMS, LOOKS, SCREENED, proven
 from stash.report.fix_comparison import LEAST, in_ms, saved
 from stash.report.profile_contract import job_words
@@ -35,7 +35,7 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     return Page(
         title=(
             f"{fix.workload} | {counted(fix.ranks, 'rank')} | {in_ms(fix.step_seconds)} ms a step; {kept} kept of "
-            f"{len(tried)} tried, in {_minutes(fix.elapsed_seconds)}"
+            f"{len(tried)} tried, in {format_minutes(fix.elapsed_seconds)}"
         ),
         source=record,
         verdict=(_verdict(fix),),
@@ -54,11 +54,6 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
 def document(fix: Fix) -> dict[str, Any]:
     """The record as JSON; its keys are a contract (docs/format.md)."""
     return fix.model_dump(mode="json")
-
-
-def _minutes(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _verdict(fix: Fix) -> str:

@@ -9,6 +9,7 @@ neither knows.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -17,6 +18,7 @@ from typing import Any
 from stash.advice.case import Case
 from stash.core.fix_records import Effect
 from stash.core.intervals import mean_interval
+from stash.core.units import counted
 
 MIB = 2**20
 _NEARLY = 0.8
@@ -191,6 +193,12 @@ class ScriptChange:
     def knobs(self) -> frozenset[str]:
         """All it acts on: two changes that share one are not made together."""
         return frozenset({self.knob, *({"threads"} & self.settings.keys())})
+
+    @property
+    def new_value(self) -> str:
+        """What a launch with it has, in words: ``4 loader workers`` of ``num_workers 0 -> 4``."""
+        words = re.sub(r"\S+ -> (\S+)", r"\1", self.text)
+        return re.sub(r"^num_workers (\d+)", lambda found: counted(int(found[1]), "loader worker"), words)
 
     @property
     def leaves_workers(self) -> int | None:

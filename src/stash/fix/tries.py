@@ -6,12 +6,13 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
+from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.fix.decision import ERROR_RATE, WORTH, pooled, saving
 from stash.fix.script_changes import ScriptChange
@@ -26,6 +27,8 @@ NO_DIFFERENCE = 0.02
 LARGE = 0.1
 """Of the step: what saves more is there while all else is tried, goes on to be proven however noisy, and may be
 proven by turns."""
+_DOING: Mapping[SearchStage, str] = {"screening": "trying", "combining": "trying together", "final": "comparing"}
+"""What a launch of a stage is for."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
@@ -93,6 +96,10 @@ class Tries:
         wanted = set(names)
         return [each for each in self.candidates if each.change.name in wanted]
 
+    def in_words(self, names: Iterable[str]) -> str:
+        """What a launch with these changes has."""
+        return listed([each.change.new_value for each in self.of(names)]) or "the script as typed"
+
     def _seconds(self, found: TrialRun) -> float:
         assert found.step_seconds is not None
         return found.step_seconds + ((found.epoch_seconds or 0.0) if self._counts_epochs else 0.0)
@@ -125,9 +132,10 @@ class Tries:
             raise OutOfTimeError
         if fresh:
             self._filled |= fresh
-            self.say(f"filling: {' + '.join(arm)}")
+            self.say(f"preparing {self.in_words(arm)}")
             self._note("filling", 0, arm, self.run([each.change for each in members]))
-        self.say(f"{stage}, round {number + 1}: {' + '.join(arm) or 'as typed'}")
+        again = f", round {number + 1}" if number else ""
+        self.say(f"{_DOING[stage]} {self.in_words(arm)}{again}")
         found = self.run([each.change for each in members])
         self._note(stage, number, arm, found)
         new = [each for each in members if each.change.name not in self.base] or members

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from stash.core.fix_records import Launched, SearchStage
+from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import ARMS, LOOKS, pooled, proven, saving
@@ -93,8 +94,8 @@ class TakingTurns(Tries):
         wanted = [each for each in wanted if not each.why]
         if self.turns is None or len(turns) < 2:
             return wanted
-        names = ", ".join(turn.member.change.name for turn in turns)
-        self.say(f"as typed and {names} in turns, in one launch")
+        values = listed([turn.member.change.new_value for turn in turns])
+        self.say(f"trying {values} in turns, in one launch")
         rungs: dict[Arm, Mapping[str, Any]] = {(turn.member.change.name,): turn.rung for turn in turns}
         able = [turn.member for turn in turns if turn.member.change.joins and "loader" not in turn.rung]
         all_of = tuple(each.change.name for each in able)
@@ -109,7 +110,7 @@ class TakingTurns(Tries):
         hidden = {arm: rungs[arm] for arm, each in saves.items() if self._hidden(each)}
         room = min(self.left() - self.reserve, _AGAIN_SHARE * self.left())
         if hidden and self.turns_take(hidden.values(), rounds) <= room:
-            self.say("what noise may hide once more")
+            self.say("trying once more what noise may hide")
             again, _ = self.turned(hidden, rounds, "turns", len(rows_by_arm))
             both = [*rows_by_arm, *again]
             saves |= self._judged([{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both])

@@ -223,3 +223,26 @@ def test_show_names_what_a_record_sets():
 
 def test_what_is_saved_is_coloured_and_what_is_left_is_not():
     assert [row.series for row in page(fix()).bar] == ["compute", "compute", "compute", "plain"]
+
+
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
+
+
+def test_a_record_with_secrets_in_it_is_shown_without_them_everywhere(tmp_path: Path):
+    # GIVEN a record, saved before or by somebody else, whose patch and settings hold what is secret
+    patch = f'--- a/train.py\n+++ b/train.py\n-login(token="{TOKEN}")\n+login(token="{TOKEN}", new=True)\n'
+    kept = KEPT[1].model_copy(update={"variables": {"OMP_NUM_THREADS": TOKEN, "WANDB_API_KEY": "hunter2"}})
+    document = fix().model_copy(update={"tried": (KEPT[0], kept), "patch": patch}).model_dump_json()
+    assert TOKEN in document
+    path = tmp_path / "train.fix.json"
+    path.write_text(document)
+    # WHEN it is shown in any way THEN nobody reads them
+    ways = [["show", str(path)], ["show", str(path), "--json"]]
+    ways += [["report", str(path), "--format", kind, "-o", str(tmp_path / f"page.{kind}")] for kind in ("html", "md")]
+    for words in ways:
+        found = CliRunner().invoke(app, words)
+        assert found.exit_code == 0, found.output
+        text = found.output + "".join(page.read_text() for page in tmp_path.glob("page.*"))
+        assert TOKEN not in text
+        assert "hunter2" not in text
+    assert "login(token=***" in (tmp_path / "page.html").read_text()

@@ -90,9 +90,9 @@ def test_a_second_command_waits_for_one_that_ends_soon_and_says_so(
     monkeypatch.setattr(time, "sleep", lambda seconds: (first.kill(), first.wait()))
     with FolderLock(tmp_path) as lock:
         assert lock.descriptor is not None
-    sentence = capsys.readouterr().err
-    assert sentence.startswith("stash: waiting up to 5 s, since `")
-    assert sentence.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("stash: waiting up to 5 s, since `")
+    assert printed.count("\n") == 1
 
 
 def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path: Path):
