@@ -1,4 +1,4 @@
-"""Risk of spot fleets: runs against closed forms, forecast chances against what came true, policies, and speed.
+"""Risk of spot fleets: runs against closed forms, and forecast chances against what came true.
 
 No published trace is used, for they come without a licence. Machines live by laws made after published statistics:
 memoryless ones, far beyond the bands of AWS's Spot Instance Advisor; Weibull ones; and bathtubs like those of GCP's
@@ -20,12 +20,6 @@ from bench.machine import machine, timed
 from bench.spot.closed_forms import expected_seconds, in_time_exactly
 from bench.table import table
 from stash.core.intervals import Interval
-from stash.spot.choose.fleet_costs import FleetWish
-from stash.spot.choose.provision import provision
-from stash.spot.pages.simulated_policies import costs_of_policies, progress, timeline
-from stash.spot.policies.simulating import simulate
-from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.risks import Obtainable
 from stash.spot.risk.lifetimes import (
     HOUR,
     Gang,
@@ -44,14 +38,12 @@ from stash.spot.risk.restarting import (
     interval,
     share_of,
 )
-from stash.spot.spot_files import read_pool
 from stash.ui.charts.chart import Chart, Dot, Drawn, Grid, Trail, Whisker, axis, extent
 from stash.ui.charts.svg import svg
 
 RUNS = 10_000
 ASKED = 1_000
 """Runs behind a chance that is held against one that came true: its own error is then far below a tenth."""
-POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"
 WIDTH = 860
 
 
@@ -298,34 +290,6 @@ def calibration(bins: Sequence[ChanceBin], caption: str) -> Chart:
     )
 
 
-def a_plan(deadline: float, start: float, dearer: float) -> FleetPlan:
-    """The published pool, on demand at so many times the price, for a loss of 0.6."""
-    pool = read_pool(POOL)
-    kinds = tuple(
-        kind.model_copy(update={"on_demand_dollars_per_hour": dearer * kind.dollars_per_hour}) for kind in pool.types
-    )
-    pool = pool.model_copy(update={"types": kinds, "start_seconds": start})
-    return provision(FleetWish(pool, 0.57, deadline), "bench", "2026-11-22")
-
-
-def policies(folder: Path | None) -> Iterator[list[str]]:
-    """What policies cost where spot is plenty, comes and goes, and is rare; and how long 10,000 runs take."""
-    for up, down, start in ((60, 3, 120), (20, 10, 120), (6, 12, 120), (6, 12, 1200), (2, 60, 1200)):
-        draw = np.random.default_rng(3)
-        plan = a_plan(10 * HOUR, start, 3.0)
-        assert plan.chosen is not None
-        size = sum(plan.chosen.workers.values())
-        traces = [Obtainable(gap_seconds=600, machines=tuple(market(draw, 2016, size, up, down))) for _ in range(3)]
-        names = ("greedy", "uniform", "on-demand", "spot")
-        found, took = timed(simulate, plan, traces, names, RUNS, write_seconds=30.0)
-        cells = [f"${each.dollars.value:.2f}" for each in found.policies if each.name != "spot"]
-        verdict = found.advice.split(":")[0]
-        yield [f"{found.obtainable:.0%}", f"{start} s", *cells, verdict, f"{took:.2f}"]
-        if folder is not None and (up, start) == (6, 120):
-            for chart in (costs_of_policies(found), timeline(found), progress(found)):
-                _write(folder / f"spot-{chart.name}.svg", svg(chart, WIDTH, paper=True))
-
-
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     print(f"wrote {path}")
@@ -353,16 +317,6 @@ def main() -> None:
     bins = binned(chances, seen)
     print(f"All of them, with the {options.cases} that replay a record of two weeks and run in another:\n")
     print(table(("forecast", "fleets", "came true", "95 %"), [each.cells for each in bins]), end="\n\n")
-    heads = (
-        "spot obtainable",
-        "change-over",
-        "greedy",
-        "uniform",
-        "on-demand",
-        "advice",
-        "processor s",
-    )
-    print(table(heads, policies(options.figures)))
     if options.figures is not None:
         drawn = calibration(bins, f"{len(seen)} simulated fleets of `python -m bench.spot.risk`.")
         _write(options.figures / "spot-calibration.svg", svg(drawn, WIDTH, paper=True))

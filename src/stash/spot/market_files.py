@@ -1,7 +1,7 @@
-"""Files about spot markets: availability, lifetimes and prices that were watched, and AWS's Spot Advisor.
+"""Files about spot markets: availability and lifetimes that were watched, and AWS's Spot Advisor.
 
 Turns them into records, or into one sentence that says what is wrong on which line. Traces are JSON as SkyPilot
-publishes them, lives and prices are CSV. Published ones often come without a licence, so Stash ships none; nor
+publishes them, lives are CSV. Published ones often come without a licence, so Stash ships none; nor
 ``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``, which has no licence and no date.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from stash.core.errors import UnitError, UserError
 from stash.core.files import parse_json, read_up_to
@@ -20,7 +20,7 @@ from stash.core.printable import shortened
 from stash.core.records.base import Record, first_mistake
 from stash.core.units import parse_interruptions
 from stash.core.user_files import load_rows, text_of
-from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices
+from stash.spot.records.risks import InterruptionBand, Obtainable
 from stash.spot.risk.lifetimes import ObservedLives
 from stash.spot.spot_files import DESCRIBED
 
@@ -107,32 +107,6 @@ def read_lives(path: Path) -> ObservedLives:
     """Machines that were watched, of a CSV with the columns seconds and revoked; raises UserError."""
     rows = [row for _, row in load_rows(path, _Life, "the lives", DESCRIBED)]
     return ObservedLives(np.array([row.seconds for row in rows]), np.array([row.revoked for row in rows]))
-
-
-def _time(text: str) -> float:
-    moment = _moment(text)
-    if moment is None:
-        raise ValueError("is no time")
-    return moment
-
-
-class _Price(Record):
-    type: Annotated[str, Field(min_length=1, examples=["g4dn.xlarge"])]
-    time: Annotated[float, BeforeValidator(_time), Field(examples=[_TIME])]
-    dollars_per_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, examples=["0.158"])]
-
-
-def read_prices(path: Path) -> dict[str, SpotPrices]:
-    """Prices over time by type, of a CSV with the columns type, time and dollars_per_hour; raises UserError."""
-    found: dict[str, dict[float, float]] = {}
-    for line, row in load_rows(path, _Price, "the prices", DESCRIBED):
-        if found.setdefault(row.type, {}).setdefault(row.time, row.dollars_per_hour) != row.dollars_per_hour:
-            moment = datetime.fromtimestamp(row.time, timezone.utc).isoformat().replace("+00:00", "Z")
-            raise UserError(f"{path}:{line}: time: {row.type} has two prices at {moment}; keep those of one zone")
-    return {
-        name: SpotPrices(moments=tuple(sorted(series)), dollars=tuple(series[at] for at in sorted(series)))
-        for name, series in found.items()
-    }
 
 
 def _moment(text: str) -> float | None:

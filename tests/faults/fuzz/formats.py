@@ -234,7 +234,6 @@ FORMATS = (
     Format("digest", "digest.jsonl", _digest),
     Format("spot-trace", "zone.json", spot_formats.trace),
     Format("spot-lives", "lives.csv", spot_formats.lives),
-    Format("spot-prices", "prices.csv", spot_formats.prices),
     Format("spot-plan", "job.plan.json", spot_formats.plan),
     Format("spot-log", "job.spotlog.json", spot_formats.log),
 )

@@ -1,4 +1,4 @@
-"""Traces, lives and prices of spot machines: what is read, and one sentence for whatever is wrong."""
+"""Traces and lives of spot machines: what is read, and one sentence for whatever is wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from stash.core.errors import UnitError, UserError
 from stash.core.units import parse_interruptions
-from stash.spot.market_files import read_lives, read_obtainable, read_prices
+from stash.spot.market_files import read_lives, read_obtainable
 from stash.spot.spot_files import read_pool
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -73,36 +73,6 @@ def test_what_is_no_life_is_one_sentence(file: Path, text: str, sentence: str) -
     file.write_text(text)
     with pytest.raises(UserError) as error:
         read_lives(file)
-    assert sentence in str(error.value)
-
-
-def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
-    file.write_text(
-        "type,time,dollars_per_hour\nt4,1970-01-02T00:00:00Z,0.2\nt4,1970-01-01T00:00:00+00:00,0.1\n"
-        "v100,1970-01-01T01:00:00,1\nv100,1970-01-01T01:00:00,1\n"
-    )
-    found = read_prices(file)
-    assert (found["t4"].moments, found["t4"].dollars) == ((0, 86_400), (0.1, 0.2))
-    assert found["v100"].moments == (3600,)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("t4,noon,0.2", "time: 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
-        (
-            "t4,2026-11-01T00:00:00Z,-1",
-            "dollars_per_hour: '-1' should be greater than or equal to 0; write it like 0.158",
-        ),
-        ("t4,2026-11-01T00:00:00Z,nan", "dollars_per_hour: 'nan' should be a finite number"),
-        (",2026-11-01T00:00:00Z,1", "type: '' should have at least 1 character; write it like g4dn.xlarge"),
-        ("t4,2026-11-01T00:00:00Z,1\nt4,2026-11-01T00:00:00Z,2", "t4 has two prices at 2026-11-01T00:00:00Z"),
-    ],
-)
-def test_what_is_no_price_is_one_sentence(file: Path, text: str, sentence: str) -> None:
-    file.write_text(f"type,time,dollars_per_hour\n{text}\n")
-    with pytest.raises(UserError) as error:
-        read_prices(file)
     assert sentence in str(error.value)
 
 

@@ -28,21 +28,7 @@ _PANEL = "Revocations"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions(Options):
-    """What a revocation costs a job."""
-
-    checkpoint_time: float | None = option(
-        "TIME", "What writing a checkpoint takes: the job is synchronous and goes on from its last one.",
-        parsers.duration, panel=_PANEL,
-    )  # fmt: skip
-    notice: float | None = option(
-        "TIME", "How long before it goes a machine gets notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
-        panel=_PANEL,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class RevocationOptions(CheckpointOptions):
+class RevocationOptions(Options):
     """What users say of revocations."""
 
     interruptions: tuple[str, ...] = option(
@@ -60,6 +46,14 @@ class RevocationOptions(CheckpointOptions):
     shocks: str | None = option(
         "RATE", "How often all machines of a type go at once, besides; as --interruptions.", panel=_PANEL
     )
+    checkpoint_time: float | None = option(
+        "TIME", "What writing a checkpoint takes: the job is synchronous and goes on from its last one.",
+        parsers.duration, panel=_PANEL,
+    )  # fmt: skip
+    notice: float | None = option(
+        "TIME", "How long before it goes a machine gets notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
+        panel=_PANEL,
+    )  # fmt: skip
 
 
 def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:
