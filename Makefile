@@ -112,6 +112,7 @@ study: $(DEV)
 
 spot: $(DEV)
 	$(BIN)/python -m bench.spot.speeds
+	$(BIN)/python -m bench.spot.paper_loss
 	$(BIN)/python -m bench.spot.learned
 	$(BIN)/python -m bench.spot.risk
 
