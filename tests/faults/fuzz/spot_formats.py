@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 
 from stash.core.printable import strict_json
-from stash.spot.market_files import read_lives, read_obtainable
+from stash.market.market_importers import import_skypilot
+from stash.market.market_table import content
+from stash.spot.market_files import read_lives
 from stash.spot.pages import fleet_plan, run_report
-from stash.spot.risk.lifetimes import Gang, law_of, runs_of
+from stash.spot.risk.lifetimes import Gang, law_of
 from stash.spot.spot_files import load_spot_log, read_plan
 from stash.ui import html, markdown, terminal
 from stash.ui.charts.svg import svg
 
 
 def trace(path: Path) -> list[str]:
-    """A trace, and the law of what could be had of it."""
-    record = read_obtainable(path)
-    watched = runs_of(record.machines, record.gap_seconds, 3)
-    return [law_of(watched).why] if len(watched.seconds) else []
+    """A trace of SkyPilot, as a market."""
+    return list(content(import_skypilot([path]).trace))
 
 
 def lives(path: Path) -> list[str]:

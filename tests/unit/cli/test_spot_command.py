@@ -154,8 +154,13 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
     """A plan whose machines can be had on demand too, and a trace beside it."""
     priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
     (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
-    (folder / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50}))
-    (folder / "gaps.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [8, null]}')
+    (folder / "us-east-1a_v100_1.json").write_text(
+        json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50})
+    )
+    zone = ("market", "import", "skypilot", "us-east-1a_v100_1.json", "-o", "zone.market.csv")
+    assert run(monkeypatch, *zone) == 0
+    lines = (folder / "zone.market.csv").read_text().replace("0,8\n", "0,\n").replace("spot,,8\n", "spot,,\n", 1)
+    (folder / "gaps.market.csv").write_text(lines)
     spot(
         monkeypatch,
         capsys,
@@ -209,7 +214,7 @@ def test_a_plan_takes_interruptions_from_the_clouds_own_list(
 
 @pytest.mark.usefixtures("planned")
 def test_a_plan_s_lives_may_come_from_a_trace_or_a_table(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.json")
+    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")
     assert "runs through the trace" in " ".join(text.split())
     (folder / "lives.csv").write_text("seconds,revoked\n" + "3600,1\n" * 5)
     text = spot(monkeypatch, capsys, *RISKY, "--lifetimes", "lives.csv")
@@ -248,16 +253,15 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
-        (("--trace", "g9.huge=zone.json"), "--trace g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
-        (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
+        (("--interruptions", "1/h", "--trace", "zone.market.csv"), "both say how long"),
         (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
         (("--shocks", "rarely"), "--shocks needs to know how often machines go"),
         (("--notice", "120s"), "--notice needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
         (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
-        (("--trace", "gaps.json"), "has a gap at tick 1"),
-        (("--lifetimes", "zone.json"), "has no column seconds"),
+        (("--trace", "gaps.market.csv"), "has a gap at 2022-01-01T00:00:00Z: p3.2xlarge could not"),
+        (("--lifetimes", "us-east-1a_v100_1.json"), "has no column seconds"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(

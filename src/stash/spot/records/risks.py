@@ -18,16 +18,6 @@ class Obtainable(Record):
 
     gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
     machines: tuple[Count, ...] = Field(min_length=1)
-    start_seconds: Number | None = None
-    """When the first tick began, since 1970; ``None`` if unstated."""
-    dollars: tuple[Number | None, ...] = ()
-    """What one cost an hour in each tick, where that was written down: as many as ``machines``, or none."""
-
-    @model_validator(mode="after")
-    def _a_price_a_tick(self) -> Obtainable:
-        if self.dollars and len(self.dollars) != len(self.machines):
-            raise ValueError(f"prices: there are {len(self.dollars)} for {len(self.machines)} ticks of data")
-        return self
 
 
 # What revocations do to a plan
