@@ -104,6 +104,7 @@ study: $(DEV)
 
 spot: $(DEV)
 	$(BIN)/python -m bench.spot.speeds
+	$(BIN)/python -m bench.spot.paper_loss
 	$(BIN)/python -m bench.spot.learned
 
 spot-truth: $(DEV)

@@ -20,7 +20,6 @@ from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 from stash.plan.records import RentalPlan
 from stash.spot.records.fleets import FleetModel, FleetPlan
-from stash.spot.records.risks import SpotSimulation
 from stash.spot.records.runs import LearnedCurve, SpotLog
 from stash.store.schema import TABLES
 from stash.study.fields import Study
@@ -33,7 +32,6 @@ DOCUMENTS: dict[str, type] = {
     "`*.curve.json`, a learned loss curve": LearnedCurve,
     "`*.fix.json`, what `stash fix` tried": Fix,
     "a plan of `stash spot plan`": FleetPlan,
-    "a simulation of `stash spot simulate`": SpotSimulation,
     "`*.spotlog.json`, the log of a run": SpotLog,
     "a study file (YAML)": Study,
 }

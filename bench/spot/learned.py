@@ -5,7 +5,9 @@ fleets of other sizes, batches and speeds are replayed with eight orders each. L
 replays passed. ln(predicted / replayed) is a sum of three: what the *order* of the samples does to a fleet, which no
 curve can know; what the orders of the replays did to the *fit*; and what is left of the means of both, the *form*'s.
 
-Jobs are those of ``learned_jobs.REPORTED``; forms were chosen by the others, which are judged when they are named.
+Jobs are those of ``learned_jobs.REPORTED``; the others, by which forms were chosen, are judged when they are named.
+Beside the curve's levels stand the paper's equation (3), *printed* and *shipped*, and the *power* law that the curve
+has below its levels.
 Takes eight minutes of processors, one for each job at a time.
 """
 
@@ -23,16 +25,17 @@ import numpy as np
 import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
+from bench.spot.paper_loss import fit_equation
 from bench.table import median_90, report, table
 from stash.spot.learn.replay import replay
 from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
-from stash.spot.model.learning import fitted_forms
+from stash.spot.model.learning import fit_curve
 from stash.spot.records.fleets import LossCurve
-from stash.spot.records.runs import FittedLoss, LossReplay, VirtualWorker
+from stash.spot.records.runs import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
 LEARNINGS, ORDERS = 4, 8
-FORMS = ("printed", "shipped", "free", "levels")
+FORMS = ("printed", "shipped", "power", "levels")
 NINE_IN_TEN = 1.6449
 """Standard deviations of a normal distribution."""
 CPU = torch.device("cpu")
@@ -43,13 +46,11 @@ class Judged:
     """One job's, in logarithms of updates: ``[learning, fleet, loss]``, and the truth ``[fleet, order, loss]``."""
 
     name: str
-    chosen: tuple[str, ...]
-    """Of each learning."""
     predicted: dict[str, np.ndarray]
-    """By form; ``best`` is the chosen one. Infinite where by a form the loss is never reached."""
+    """By form. Infinite where by a form the loss is never reached."""
     took: np.ndarray
     whole: np.ndarray
-    """Spread of the chosen form: of all losses, ``[learning, 1, 1]``."""
+    """Spread of the levels: of all losses, ``[learning, 1, 1]``."""
     each: np.ndarray
     """Of each loss, ``[learning, 1, loss]``."""
 
@@ -101,19 +102,22 @@ def replayed(
 def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequence[LossReplay]]) -> Judged:
     """The curves of all learnings against all orders of the other fleets."""
     losses = common_losses([each for replays in (*learned, *runs) for each in replays])
-    fits = [{form.form: form for form in fitted_forms(replays)} for replays in learned]
-    best: list[FittedLoss] = [next(iter(forms.values())) for forms in fits]
-    curves = {form: [forms[form].curve for forms in fits] for form in FORMS} | {"best": [each.curve for each in best]}
-    spreads = [[spread_at(each, float(loss)) or np.inf for loss in losses] for each in best]
+    fits = [fit_curve(replays) for replays in learned]
+    curves = {
+        "printed": [fit_equation(replays, with_r=True) for replays in learned],
+        "shipped": [fit_equation(replays, with_r=False) for replays in learned],
+        "power": [each.curve.model_copy(update={"levels": ()}) for each in fits],
+        "levels": [each.curve for each in fits],
+    }
+    spreads = [[spread_at(each, float(loss)) or np.inf for loss in losses] for each in fits]
     return Judged(
         name=name,
-        chosen=tuple(each.form for each in best),
         predicted={
             form: np.log([[updates_predicted(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
             for form, many in curves.items()
         },
         took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
-        whole=np.array([each.spread or np.inf for each in best])[:, None, None],
+        whole=np.array([each.spread or np.inf for each in fits])[:, None, None],
         each=np.array(spreads)[:, None, :],
     )
 
@@ -146,20 +150,20 @@ def by_order(job: Judged) -> np.ndarray:
 
 def by_fit(job: Judged) -> np.ndarray:
     """One learning against the mean of all."""
-    found: np.ndarray = job.predicted["best"] - job.predicted["best"].mean(axis=0)
+    found: np.ndarray = job.predicted["levels"] - job.predicted["levels"].mean(axis=0)
     return found
 
 
 def by_form(job: Judged) -> np.ndarray:
     """The mean of all learnings against that of all orders."""
-    found: np.ndarray = job.predicted["best"].mean(axis=0) - job.mean
+    found: np.ndarray = job.predicted["levels"].mean(axis=0) - job.mean
     return found
 
 
 def variances(job: Judged) -> np.ndarray:
     """Mean squares of order, fit and form, the last without what is left of the other two in its means."""
     order = job.took.var(axis=1, ddof=1)
-    fit = job.predicted["best"].var(axis=0, ddof=1)
+    fit = job.predicted["levels"].var(axis=0, ddof=1)
     form = by_form(job) ** 2 - order / ORDERS - fit / LEARNINGS
     return np.array([order.mean(), fit.mean(), form.mean()])
 
@@ -167,16 +171,15 @@ def variances(job: Judged) -> np.ndarray:
 def errors(jobs: Sequence[Judged]) -> str:
     rows = []
     for name, some in groups(jobs):
-        chosen = "" if len(some) > 1 else ", ".join(sorted(set(some[0].chosen)))
         cells = [errors_of([against_each(job, form) for job in some]) for form in FORMS]
-        cells.append(errors_of([job.predicted["best"] - job.mean for job in some]))
+        cells.append(errors_of([job.predicted["levels"] - job.mean for job in some]))
         cells.append(errors_of([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
-        rows.append([name, chosen, *cells])
-    return table(["job", "chosen", *FORMS, "chosen, of the orders' mean", "two orders of one fleet"], rows)
+        rows.append([name, *cells])
+    return table(["job", *FORMS, "levels, of the orders' mean", "two orders of one fleet"], rows)
 
 
 def causes(jobs: Sequence[Judged]) -> str:
-    rows, parts = [], (partial(against_each, form="best"), by_order, by_fit, by_form)
+    rows, parts = [], (partial(against_each, form="levels"), by_order, by_fit, by_form)
     for name, some in groups(jobs):
         squares = np.mean([variances(job) for job in some], axis=0)
         shares = ", ".join(f"{each:.0%}" for each in squares / squares.sum())
@@ -190,7 +193,7 @@ def coverage(jobs: Sequence[Judged]) -> str:
         cells = []
         for kind in ("whole", "each"):
             inside = [
-                np.abs(against_each(job, "best")) < NINE_IN_TEN * getattr(job, kind)[:, :, None] for job in some
+                np.abs(against_each(job, "levels")) < NINE_IN_TEN * getattr(job, kind)[:, :, None] for job in some
             ]
             cells.append(f"{np.mean(np.concatenate([each.ravel() for each in inside])):.0%}")
             cells.append(thirds(inside, "{:.0%}"))
@@ -223,9 +226,9 @@ def main() -> None:
         f"{asked.updates:,} updates a replay, {took.ru_utime + took.ru_stime:.0f} processor seconds; median and 90th "
         "percentile of errors in updates to a loss",
         errors(jobs),
-        "What the chosen form's errors are made of",
+        "What the levels' errors are made of",
         causes(jobs),
-        "How many orders are within the chosen form's 90 % interval; thirds are high, middle and low losses",
+        "How many orders are within the levels' 90 % interval; thirds are high, middle and low losses",
         coverage(jobs),
     )
 

@@ -73,7 +73,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "plan": ("show {}", "show {} --json", "check {} other.stash.json"),
     "probe": ("show {}", "show {} --json"),
-    "fleet": ("show {}", "show {} --json", "spot simulate {} --trace trace.json -o OUT-sim.html"),
+    "fleet": ("show {}", "show {} --json"),
     "log": ("show {}", "show {} --json"),
     "curve": (),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from stash.spot.model.convergence import loss_after
-from stash.spot.model.learning import fitted_forms
+from stash.spot.model.learning import fit_curve
 from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
@@ -63,12 +63,12 @@ def learned_curve(drawn: LossCurve | None = None, **changes: object) -> LearnedC
         "window": 50,
         "seed": 0,
         "replays": tuple(replays),
-        "forms": _forms(true),
+        "fitted": _fitted(true),
         "ended": "done",
     }
     return LearnedCurve.model_validate({**fields, **changes})
 
 
 @lru_cache(maxsize=8)
-def _forms(true: LossCurve) -> tuple[FittedLoss, ...]:
-    return fitted_forms(replays_of(true))
+def _fitted(true: LossCurve) -> FittedLoss:
+    return fit_curve(replays_of(true))

@@ -24,8 +24,7 @@ def made(order: float, fit: float, form: float) -> Judged:
     spread = float(np.sqrt(order**2 + fit**2 + form**2))
     return Judged(
         name="made",
-        chosen=("levels",) * LEARNINGS,
-        predicted={"best": predicted},
+        predicted={"levels": predicted},
         took=true[:, None] + order * random.standard_normal((FLEETS, ORDERS, LOSSES)),
         whole=np.full((LEARNINGS, 1, 1), spread / 100),
         each=np.full((LEARNINGS, 1, LOSSES), spread),

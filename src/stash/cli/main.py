@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("catalog", "catalog.command", "app", _CHOOSE,
          "List machines to rent, cheapest first, with dates and sources of prices."),
         ("spot", "spot.commands.app", "app", _CHOOSE,
-         "Plan, simulate and run training on spot machines with parameter servers."),
+         "Plan and run training on spot machines with parameter servers."),
         ("schedule", "schedule.command", "app", _CHOOSE,
          "Schedule many jobs on different GPU types, and compare policies."),
         ("market", "market.command", "app", _CHOOSE,

@@ -10,19 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, ValidationError, model_validator
 
 from stash.catalog.facts import Age, PriceKind, age
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.core.errors import UserError
 from stash.core.files import parse_json
 from stash.core.formatting import listed
+from stash.core.printable import shortened
+from stash.core.records.base import Count, Number, Record, first_mistake
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp, trace_of
-from stash.spot.market_files import read_obtainable
 
 MAX_BYTES = 256 * 2**20
 _DESCRIBED = "docs/market.md says what can be imported"
@@ -142,6 +144,62 @@ _DATED = re.compile(r"(?P<cloud>aws|gcp|azure)-(?P<month>\d\d)-(?P<day>\d\d)-(?P
 _START = "2022-01-01T00:00:00Z"
 
 
+_TICKS = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
+
+
+class _Ticks(Record):
+    """How many machines could be had, tick by tick."""
+
+    gap_seconds: Annotated[Number, Field(ge=1e-3, le=1e9)]
+    data: tuple[Count, ...] = Field(min_length=1)
+    start_seconds: Number | None
+    """When the first tick began, since 1970; ``None`` if unstated."""
+    prices: tuple[Number | None, ...]
+    """What one cost an hour in each tick, where that was written down: as many as ``data``, or none."""
+
+    @model_validator(mode="after")
+    def _a_price_a_tick(self) -> _Ticks:
+        if self.prices and len(self.prices) != len(self.data):
+            raise ValueError(f"prices: there are {len(self.prices)} for {len(self.data)} ticks of data")
+        return self
+
+
+def _read_ticks(path: Path) -> _Ticks:
+    """What could be had, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
+    try:
+        content = parse_json(text_of(path, "the trace of machines", _DESCRIBED))
+    except ValueError as error:
+        raise UserError(f"{path} is not a trace of machines: it is no JSON, or not all of it; {_TICKS}") from error
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    machines = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(machines, list):
+        raise UserError(f"{path} is not a trace of machines; {_TICKS}")
+    strange = next((key for key in content if key not in ("metadata", "data", "prices")), None)
+    if strange is not None:
+        raise UserError(f"{path} is not a trace of machines: its {strange!r} has no known meaning; {_TICKS}")
+    if any(each is None for each in machines):
+        gap = machines.index(None)
+        raise UserError(
+            f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
+        )
+    start = metadata.get("start")
+    try:
+        begin = None if start is None else utc_seconds(str(start))
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f"{path}: its start {shortened(str(start), 60)!r} is no time; write it like 2026-11-01T00:00:00Z"
+        ) from error
+    try:
+        return _Ticks(
+            gap_seconds=metadata.get("gap_seconds"),
+            data=tuple(machines),
+            start_seconds=begin,
+            prices=tuple(content.get("prices") or ()),
+        )
+    except ValidationError as error:
+        raise UserError(f"{path} is not a trace of machines: {first_mistake(error)}; {_TICKS}") from error
+
+
 def import_skypilot(
     paths: Iterable[Path],
     inverted: bool = False,
@@ -161,14 +219,14 @@ def import_skypilot(
     fixed: dict[MarketOffer, tuple[float, float, float]] = {}
     for file in files:
         offer, begin, dated = _named(file)
-        ticks = read_obtainable(file)
+        ticks = _read_ticks(file)
         begin = ticks.start_seconds if ticks.start_seconds is not None else begin
         if not dated and ticks.start_seconds is None:
             notes[f"has no date in its folder's name: it is taken to begin at {_START}"] += 1
-        machines = np.array(ticks.machines, dtype=float)
+        machines = np.array(ticks.data, dtype=float)
         if inverted:
             machines = machines.max() - machines
-        dollars: Sequence[float | None] = ticks.dollars
+        dollars: Sequence[float | None] = ticks.prices
         if not dollars or all(each is None for each in dollars):
             given = (prices or {}).get(offer.instance)
             if given is None:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from stash.core.on_first_use import on_first_use
 
-__all__ = ["Job", "checkpoint", "load_curve", "plan", "simulate"]
+__all__ = ["Job", "checkpoint", "load_curve", "plan"]
 
 if TYPE_CHECKING:
     from stash.spot.planning import plan
-    from stash.spot.policies.simulating import simulate
     from stash.spot.spot_files import load_curve
     from stash.spot.sync.resuming import checkpoint
     from stash.spot.train.elastic_job import ElasticJob as Job
@@ -22,6 +21,5 @@ __getattr__, __dir__ = on_first_use(
         "checkpoint": "stash.spot.sync.resuming",
         "load_curve": "stash.spot.spot_files",
         "plan": "stash.spot.planning",
-        "simulate": "stash.spot.policies.simulating",
     },
 )

@@ -1,26 +1,28 @@
-"""Files about spot markets: availability, lifetimes and prices that were watched, and AWS's Spot Advisor.
+"""Files about spot machines: availability as ``stash market`` has it, lifetimes, AWS's Spot Advisor.
 
-Turns them into records, or into one sentence that says what is wrong on which line. Traces are JSON as SkyPilot
-publishes them, lives and prices are CSV. Published ones often come without a licence, so Stash ships none; nor
-``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor``, which has no licence and no date.
+Turns them into records, or into one sentence that says what is wrong on which line. Stash ships none:
+``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor`` has no licence and no date.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field
 
 from stash.core.errors import UnitError, UserError
 from stash.core.files import parse_json, read_up_to
+from stash.core.formatting import listed
 from stash.core.printable import shortened
-from stash.core.records.base import Record, first_mistake
+from stash.core.records.base import Record
 from stash.core.units import parse_interruptions
-from stash.core.user_files import load_rows, text_of
-from stash.spot.records.risks import InterruptionBand, Obtainable, SpotPrices
+from stash.core.user_files import load_rows
+from stash.market.market_table import read_market
+from stash.market.market_trace import stamp
+from stash.spot.records.risks import InterruptionBand, Obtainable
 from stash.spot.risk.lifetimes import ObservedLives
 from stash.spot.spot_files import DESCRIBED
 
@@ -60,42 +62,46 @@ def _band(label: str) -> InterruptionBand | None:
     return InterruptionBand(low=low, high=high)
 
 
-TRACE = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]}'
-_TIME = "2026-11-01T00:00:00Z"
+_LONGEST_TICK, _SHORTEST_TICK = 600, 60
+"""Seconds."""
 
 
-def read_obtainable(path: Path) -> Obtainable:
-    """What could be had tick by tick, as ``{"metadata": {"gap_seconds": 600}, "data": [4, 0]}``; raises UserError."""
-    try:
-        data = parse_json(text_of(path, "the trace of machines", DESCRIBED))
-    except ValueError as error:
-        raise UserError(f"{path} is not a trace of machines: it is no JSON, or not all of it; {TRACE}") from error
-    metadata = data.get("metadata") if isinstance(data, dict) else None
-    machines = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(machines, list):
-        raise UserError(f"{path} is not a trace of machines; {TRACE}")
-    strange = next((key for key in data if key not in ("metadata", "data", "prices")), None)
-    if strange is not None:
-        raise UserError(f"{path} is not a trace of machines: its {strange!r} has no known meaning; {TRACE}")
-    if any(each is None for each in machines):
-        gap = machines.index(None)
-        raise UserError(
-            f"{path} has a gap at tick {gap}: what could be had then is unknown; give a trace without gaps"
-        )
-    start = metadata.get("start")
-    begin = _moment(start) if isinstance(start, str) else None
-    if start is not None and begin is None:
-        raise UserError(f"{path}: its start {shortened(str(start), 60)!r} is no time; write it like {_TIME}")
-    try:
-        return Obtainable(
-            gap_seconds=metadata.get("gap_seconds"),
-            machines=tuple(machines),
-            start_seconds=begin,
-            dollars=tuple(data.get("prices") or ()),
-        )
-    except ValidationError as error:
-        why = first_mistake(error).replace("machines", "data", 1).replace("dollars", "prices", 1)
-        raise UserError(f"{path} is not a trace of machines: {why}; {TRACE}") from error
+def read_records(path: Path, names: Sequence[str]) -> dict[str, Obtainable]:
+    """How many spot machines of these types could be had, by a market file, in ticks that are the same for all.
+
+    A tick is ten minutes, or less where changes fall between; a minute at least. Types that are not in the file are
+    left out; raises UserError if it has none of them, or one in several zones, or where some were not counted.
+    """
+    trace = read_market(path)
+    rows: dict[str, slice] = {}
+    for name in names:
+        offers = [at for at, each in enumerate(trace.offers) if each.instance == name and each.kind == "spot"]
+        if len(offers) > 1:
+            zones = listed([trace.offers[at].place for at in offers])
+            raise UserError(f"{path} has {name} in {zones}; give a market of one zone")
+        if offers:
+            rows[name] = slice(int(trace.first[offers[0]]) + 1, int(trace.first[offers[0] + 1]))
+    if not rows:
+        raise UserError(f"{path} has no spot machines of {listed(list(names))}; give a market that has one")
+    begin = max(int(trace.at[each.start]) for each in rows.values())
+    end = min(int(trace.at[each.stop - 1]) for each in rows.values())
+    changes = np.unique(np.concatenate([trace.at[each] for each in rows.values()])) - begin
+    changes = changes[(changes > 0) & (changes <= end - begin)]
+    if not len(changes):
+        raise UserError(f"{path}: {listed(list(rows))} were never watched at the same time")
+    tick = max(int(np.gcd.reduce(changes, initial=_LONGEST_TICK)), _SHORTEST_TICK)
+    moments = np.arange(begin, end, tick)
+    found = {}
+    for name, each in rows.items():
+        counts = trace.available[each][np.searchsorted(trace.at[each], moments, side="right") - 1]
+        unknown = np.flatnonzero(np.isnan(counts))
+        if len(unknown):
+            raise UserError(
+                f"{path} has a gap at {stamp(float(moments[unknown[0]]))}: {name} could not be counted then; "
+                "give a market without gaps"
+            )
+        found[name] = Obtainable(gap_seconds=tick, machines=tuple(counts.astype(int).tolist()))
+    return found
 
 
 class _Life(Record):
@@ -107,38 +113,3 @@ def read_lives(path: Path) -> ObservedLives:
     """Machines that were watched, of a CSV with the columns seconds and revoked; raises UserError."""
     rows = [row for _, row in load_rows(path, _Life, "the lives", DESCRIBED)]
     return ObservedLives(np.array([row.seconds for row in rows]), np.array([row.revoked for row in rows]))
-
-
-def _time(text: str) -> float:
-    moment = _moment(text)
-    if moment is None:
-        raise ValueError("is no time")
-    return moment
-
-
-class _Price(Record):
-    type: Annotated[str, Field(min_length=1, examples=["g4dn.xlarge"])]
-    time: Annotated[float, BeforeValidator(_time), Field(examples=[_TIME])]
-    dollars_per_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, examples=["0.158"])]
-
-
-def read_prices(path: Path) -> dict[str, SpotPrices]:
-    """Prices over time by type, of a CSV with the columns type, time and dollars_per_hour; raises UserError."""
-    found: dict[str, dict[float, float]] = {}
-    for line, row in load_rows(path, _Price, "the prices", DESCRIBED):
-        if found.setdefault(row.type, {}).setdefault(row.time, row.dollars_per_hour) != row.dollars_per_hour:
-            moment = datetime.fromtimestamp(row.time, timezone.utc).isoformat().replace("+00:00", "Z")
-            raise UserError(f"{path}:{line}: time: {row.type} has two prices at {moment}; keep those of one zone")
-    return {
-        name: SpotPrices(moments=tuple(sorted(series)), dollars=tuple(series[at] for at in sorted(series)))
-        for name, series in found.items()
-    }
-
-
-def _moment(text: str) -> float | None:
-    """Seconds since 1970 of an ISO time, UTC unless it says otherwise; ``None`` if it is none."""
-    try:
-        when = datetime.fromisoformat(text.strip().replace("Z", "+00:00").replace("z", "+00:00"))
-        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, OverflowError):
-        return None

@@ -33,7 +33,7 @@ from stash.spot.records.runs import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve,
 DESCRIBED = "it is described in docs/how-to/spot.md"
 FLEET_MODELS = DocumentFile(documents.FLEET_MODEL, FleetModel, FLEET_SCHEMA)
 FLEET_PLANS = DocumentFile(documents.FLEET_PLAN, FleetPlan, FLEET_SCHEMA)
-CURVES = DocumentFile(documents.CURVE, LearnedCurve, CURVE_SCHEMA, ("replays", "forms"))
+CURVES = DocumentFile(documents.CURVE, LearnedCurve, CURVE_SCHEMA, ("replays",))
 SPOT_LOGS = DocumentFile(documents.SPOT_LOG, SpotLog, SPOT_LOG_SCHEMA, ("stretches", "takeovers", "events"))
 
 read_model, read_plan = FLEET_MODELS.load, FLEET_PLANS.load
@@ -87,7 +87,7 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     if curve is not None and isinstance(data, dict):
         if "loss" in data:
             raise document.mistake(("loss",), "--curve says that; leave one of them out")
-        data["loss"], data["learned"] = curve.best.curve.model_dump(), curve.learned.model_dump()
+        data["loss"], data["learned"] = curve.fitted.curve.model_dump(), curve.learned.model_dump()
         data.setdefault("exchange_bytes", float(curve.parameter_bytes))
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)

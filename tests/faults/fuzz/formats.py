@@ -232,9 +232,8 @@ FORMATS = (
     Format("stored", "run.stash.json", _stored, like="profile-schema-2"),
     Format("stored-probe", "node.host.json", _stored, like="probe"),
     Format("digest", "digest.jsonl", _digest),
-    Format("spot-trace", "zone.json", spot_formats.trace),
+    Format("spot-trace", "us-east-1a_v100_1.json", spot_formats.trace),
     Format("spot-lives", "lives.csv", spot_formats.lives),
-    Format("spot-prices", "prices.csv", spot_formats.prices),
     Format("spot-plan", "job.plan.json", spot_formats.plan),
     Format("spot-log", "job.spotlog.json", spot_formats.log),
 )

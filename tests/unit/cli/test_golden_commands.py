@@ -105,7 +105,6 @@ COMMANDS = {
     "spot-plan-json": f"{PLAN} --deadline 2400s --loss 0.8 --json",
     "spot-plan-none": f"{PLAN} --deadline 60s --loss 0.8",
     "spot-plan-risk": f"{PLAN} --deadline 2400s --loss 0.8 --interruptions 5-10%/month",
-    "spot-simulate": "spot simulate fleet.plan.json --trace trace.json",
     "spot-run-dry": "spot run fleet.plan.json examples/spot_job.py:job --infra aws/us-east-1",
     "zoo": "lab zoo",
     "testbed-refused": "lab testbed run --nodes 0 -- true",

@@ -154,10 +154,13 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
     """A plan whose machines can be had on demand too, and a trace beside it."""
     priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
     (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
-    (folder / "zone.json").write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50}))
-    (folder / "old.csv").write_text("type,time,dollars_per_hour\nk80,2020-01-01T00:00:00Z,1\n")
-    (folder / "other.csv").write_text("type,time,dollars_per_hour\nk80,2100-01-01T00:00:00Z,1\n")
-    (folder / "gaps.json").write_text('{"metadata": {"gap_seconds": 60}, "data": [8, null]}')
+    (folder / "us-east-1a_v100_1.json").write_text(
+        json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50})
+    )
+    zone = ("market", "import", "skypilot", "us-east-1a_v100_1.json", "-o", "zone.market.csv")
+    assert run(monkeypatch, *zone) == 0
+    lines = (folder / "zone.market.csv").read_text().replace("0,8\n", "0,\n").replace("spot,,8\n", "spot,,\n", 1)
+    (folder / "gaps.market.csv").write_text(lines)
     spot(
         monkeypatch,
         capsys,
@@ -172,42 +175,6 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
         "p.json",
     )
     return folder / "p.json"
-
-
-@pytest.mark.usefixtures("planned")
-def test_policies_are_told_and_advised_on(monkeypatch: Patch, capsys: Capture) -> None:
-    text = spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--runs", "200")
-    assert "all at once in 75% of ticks" in text
-    assert "Take spot with" in text or "Refuse spot" in text
-    assert max(map(len, text.splitlines())) <= 80
-    words = ("simulate", "p.json", "--trace", "zone.json", "--policy", "greedy,uniform,on-demand", "--json")
-    found = json.loads(spot(monkeypatch, capsys, *words))
-    assert list(found["policies"]) == ["greedy", "uniform", "on-demand"]
-    assert {"dollars", "on_demand_hours", "late"} <= set(found["policies"]["greedy"])
-    assert found["advice"]
-
-
-@pytest.mark.usefixtures("planned")
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("p.json", "--trace", "gaps.json"), "has a gap at tick 1"),
-        (("p.json", "--trace", "p.json"), "p.json is not a trace of machines; write it like"),
-        (
-            ("zone.json", "--trace", "zone.json"),
-            "zone.json is not a plan of a fleet: it is JSON, but has no fleet_schema; plans of a fleet are the",
-        ),
-        (("p.json", "--trace", "zone.json", "--policy", "hope"), "--policy hope: it is one or more of greedy"),
-        (("p.json", "--trace", "zone.json", "--prices", "old.csv"), "days ago; take newer ones"),
-        (("p.json", "--trace", "zone.json", "--prices", "other.csv"), "is unknown: --prices has k80; add it"),
-        (("p.json", "--trace", "zone.json", "-o", "runs.txt"), "a name ends in .html, .svg, .png, .pdf"),
-        (("p.json", "--trace", "zone.json", "--trace", "p3.2xlarge=zone.json"), "is given with and without a type"),
-    ],
-)
-def test_what_cannot_be_simulated_is_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
-) -> None:
-    assert sentence in spot(monkeypatch, capsys, "simulate", *words, code=2)
 
 
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
@@ -247,31 +214,11 @@ def test_a_plan_takes_interruptions_from_the_clouds_own_list(
 
 @pytest.mark.usefixtures("planned")
 def test_a_plan_s_lives_may_come_from_a_trace_or_a_table(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.json")
+    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")
     assert "runs through the trace" in " ".join(text.split())
     (folder / "lives.csv").write_text("seconds,revoked\n" + "3600,1\n" * 5)
     text = spot(monkeypatch, capsys, *RISKY, "--lifetimes", "lives.csv")
     assert "5 revocations are too few to tell whether age matters" in " ".join(text.split())
-
-
-@pytest.mark.usefixtures("planned")
-def test_policies_take_prices_checkpoints_and_traces_of_several_zones(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
-    found = json.loads(spot(monkeypatch, capsys, "simulate", "p.json", "--trace", "zone.json", "--json"))
-    (kind,) = found["workers"]
-    (folder / "prices.csv").write_text(f"type,time,dollars_per_hour\n{kind},2020-01-01T00:00:00Z,1.836\n")
-    dated = {"metadata": {"gap_seconds": 60, "start": "2020-01-01T00:00:00Z"}, "data": [8, 8, 8, 0] * 50}
-    (folder / "dated.json").write_text(json.dumps(dated))
-    words = ("simulate", "p.json", "--trace", "dated.json", "--prices", "prices.csv", "--json")
-    dearer = json.loads(spot(monkeypatch, capsys, *words))
-    assert dearer["policies"]["spot"]["dollars"] == pytest.approx(2 * found["policies"]["spot"]["dollars"])
-    both = ("simulate", "p.json", "--trace", "zone.json", "--trace", "zone.json", "--checkpoint-time", "20s")
-    text = spot(monkeypatch, capsys, *both, "-o", "runs.html")
-    assert "Synchronous: a checkpoint takes 20.0 s, one is written every" in " ".join(text.split())
-    assert "<svg" in (folder / "runs.html").read_text()
-    typed = json.loads(spot(monkeypatch, capsys, "simulate", "p.json", "--trace", f"{kind}=zone.json", "--json"))
-    assert typed["policies"] == found["policies"]
 
 
 def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
@@ -306,16 +253,15 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
-        (("--trace", "g9.huge=zone.json"), "--trace g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
-        (("--interruptions", "1/h", "--trace", "zone.json"), "both say how long"),
+        (("--interruptions", "1/h", "--trace", "zone.market.csv"), "both say how long"),
         (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
         (("--shocks", "rarely"), "--shocks needs to know how often machines go"),
         (("--notice", "120s"), "--notice needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
         (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
-        (("--trace", "gaps.json"), "has a gap at tick 1"),
-        (("--lifetimes", "zone.json"), "has no column seconds"),
+        (("--trace", "gaps.market.csv"), "has a gap at 2022-01-01T00:00:00Z: p3.2xlarge could not"),
+        (("--lifetimes", "us-east-1a_v100_1.json"), "has no column seconds"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(

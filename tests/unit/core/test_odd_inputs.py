@@ -36,7 +36,6 @@ COMMANDS = (
     ("spot", "plan", "--pool", "{}.yaml", "--deadline", "1h", "--loss", "1"),
     ("spot", "fit", "{}.csv"),
     ("spot", "predict", "{}.fleet.json", "--fleet-workers", "a=1"),
-    ("spot", "simulate", "{}.plan.json", "--trace", "{}.json"),
     ("profile", "{}.py"),
 )
 _READS = ("read_text", "read_bytes")

@@ -178,3 +178,28 @@ def test_a_trace_of_skypilot_counts_machines_or_their_absence(tmp_path: Path) ->
     bare = import_skypilot([file(folder, json.dumps(ticks), "us-west-2b_v100_1.json")])
     assert np.isnan(bare.trace.price).all()
     assert "has no prices; say what p3.2xlarge cost" in bare.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[4, 4, 0]", "is not a trace of machines; write it like"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, 4', "it is no JSON, or not all of it"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, null]}', "has a gap at tick 1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, -1]}', "data.1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4, 1.5]}', "data.1"),
+        ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
+        ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
+        ('{"metadata": {}, "data": [4]}', "gap_seconds"),
+        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "its 'unit' has no known meaning"),
+        ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
+        ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
+    ],
+)
+def test_what_is_no_trace_of_skypilot_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "us-east-1a_v100_1.json"
+    file.write_text(text)
+    with pytest.raises(UserError) as error:
+        import_skypilot([file])
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)

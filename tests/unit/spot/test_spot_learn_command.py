@@ -69,7 +69,7 @@ def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Captur
     assert max(len(line) for line in text.splitlines() if not line.startswith("Plan")) <= 80
     curve = load_curve(folder / "job.curve.json")
     assert len(curve.replays) == 5
-    assert {each.form for each in curve.forms} == {"printed", "shipped", "free", "levels"}
+    assert curve.fitted.curve.levels
     assert stat.S_IMODE((folder / "job.curve.json").stat().st_mode) == 0o600
 
 
@@ -141,11 +141,9 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
     assert "loss: --curve says that; leave one of them out" in spot(monkeypatch, capsys, *words, code=2)
 
 
-def test_the_facade_plans_and_simulates() -> None:
+def test_the_facade_plans() -> None:
     import stash.spot
     from stash.spot import planning
-    from stash.spot.policies import simulating
 
     assert stash.spot.plan is planning.plan
-    assert stash.spot.simulate is simulating.simulate
-    assert {"Job", "load_curve", "plan", "simulate"} <= set(dir(stash.spot))
+    assert {"Job", "load_curve", "plan"} <= set(dir(stash.spot))

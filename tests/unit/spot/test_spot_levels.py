@@ -10,7 +10,7 @@ from loss_courses import course, learned_curve
 from pydantic import ValidationError
 
 from stash.spot.model.convergence import common_losses, kept_share, spread_at, spreads, updates_to, with_levels
-from stash.spot.model.learning import fitted_forms
+from stash.spot.model.learning import fit_curve
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
 from stash.spot.records.runs import LossReplay, LossSpread
 
@@ -90,7 +90,7 @@ def test_a_loss_has_the_spread_of_itself_and_its_neighbours() -> None:
 
 
 def test_the_spread_of_a_loss_lies_between_those_beside_it() -> None:
-    best = learned_curve().best.model_copy(
+    best = learned_curve().fitted.model_copy(
         update={"spread": 0.1, "spreads": (LossSpread(loss=2.0, spread=0.02), LossSpread(loss=1.0, spread=0.2))}
     )
     assert [spread_at(best, loss) for loss in (3.0, 2.0, 1.5, 1.0)] == pytest.approx([0.02, 0.02, 0.11, 0.2])
@@ -104,5 +104,5 @@ def test_where_courses_are_noisier_updates_are_less_sure() -> None:
         wobble = 0.02 * np.sin(workers * batch)  # as an order of its own shifts a fleet's losses
         return 1 + np.exp(-j / 1000) + wobble
 
-    found = next(each for each in fitted_forms([course(*fleet, flattening) for fleet in FLEETS]) if each.curve.levels)
+    found = fit_curve([course(*fleet, flattening) for fleet in FLEETS])
     assert found.spreads[-1].spread > 3 * found.spreads[len(found.spreads) // 2].spread

@@ -67,7 +67,7 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     assert same.pool.uncertainty is not None
     assert other.pool.uncertainty is not None
     assert same.pool.uncertainty.speed < other.pool.uncertainty.speed  # another GPU is told from published pairs
-    assert same.pool.uncertainty.updates == spread_at(learned_curve().best, 0.8)
+    assert same.pool.uncertainty.updates == spread_at(learned_curve().fitted, 0.8)
     assert same.chosen is not None
     assert same.chosen.p_deadline is not None
 
@@ -138,9 +138,10 @@ def test_without_a_machine_that_could_be_the_server_one_has_to_be_named() -> Non
 
 def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
     blind = learned_curve()
-    forms = tuple(each.model_copy(update={"spread": None, "spreads": ()}) for each in blind.forms)
+    unknown = {"spread": None, "spreads": (), "beyond_spread": None}
+    fitted = blind.fitted.model_copy(update=unknown)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
-        planned(curve=blind.model_copy(update={"forms": forms}), confidence=0.9)
+        planned(curve=blind.model_copy(update={"fitted": fitted}), confidence=0.9)
 
 
 def test_a_slice_of_a_gpu_is_a_worker_at_its_share_and_that_is_said_to_be_an_assumption() -> None:

@@ -11,16 +11,11 @@ from fleet_pools import published, random_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish, all_fleets, too_much
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, Uncertainty
-
-ROWS = [
-    (0.9, 1900, {"p3.2xlarge": 2, "g3.8xlarge": 2}, 1.670),
-    (0.8, 2400, {"p3.2xlarge": 2, "g3.8xlarge": 4}, 2.974),
-    (0.7, 3700, {"p3.2xlarge": 2, "g4dn.4xlarge": 1, "g3.8xlarge": 3}, 4.363),
-]
 
 
 def plan(wish: FleetWish) -> FleetPlan:

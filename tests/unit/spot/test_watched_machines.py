@@ -1,14 +1,18 @@
-"""Traces, lives and prices of spot machines: what is read, and one sentence for whatever is wrong."""
+"""Traces and lives of spot machines: what is read, and one sentence for whatever is wrong."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from stash.core.errors import UnitError, UserError
 from stash.core.units import parse_interruptions
-from stash.spot.market_files import read_lives, read_obtainable, read_prices
+from stash.market.market_importers import import_skypilot
+from stash.market.market_table import written
+from stash.spot.market_files import read_lives, read_records
 from stash.spot.spot_files import read_pool
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -19,36 +23,19 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "file"
 
 
-def test_a_trace_is_read_with_its_start(file: Path) -> None:
-    file.write_text(
-        '{"metadata": {"gap_seconds": 600, "start": "1970-01-02T00:00:00Z", "zone": "a"}, "data": [4, 0]}'
-    )
-    found = read_obtainable(file)
-    assert (found.gap_seconds, found.machines, found.start_seconds) == (600, (4, 0), 86_400)
+CORPUS = Path(__file__).resolve().parents[2] / "faults" / "fuzz" / "corpus" / "spot-trace"
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[4, 4, 0]", "is not a trace of machines; write it like"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4, 4', "it is no JSON, or not all of it"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4, null]}', "has a gap at tick 1"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4, -1]}', "data.1"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4, 1.5]}', "data.1"),
-        ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
-        ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
-        ('{"metadata": {}, "data": [4]}', "gap_seconds"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "its 'unit' has no known meaning"),
-        ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
-        ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "its start '5' is no time"),
-    ],
-)
-def test_what_is_no_trace_is_one_sentence(file: Path, text: str, sentence: str) -> None:
-    file.write_text(text)
-    with pytest.raises(UserError) as error:
-        read_obtainable(file)
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("name", ["plain.json", "dated.json"])
+def test_a_recorded_trace_counts_the_same_machines_in_the_same_ticks_as_a_market(tmp_path: Path, name: str) -> None:
+    recorded = json.loads((CORPUS / name).read_text())
+    shutil.copy(CORPUS / name, tmp_path / "us-east-1a_v100_1.json")
+    market = tmp_path / "zone.market.csv"
+    market.write_bytes(written(import_skypilot([tmp_path / "us-east-1a_v100_1.json"]).trace, market))
+    found = read_records(market, ["p3.2xlarge", "g9.huge"])
+    assert list(found) == ["p3.2xlarge"]
+    assert found["p3.2xlarge"].gap_seconds == recorded["metadata"]["gap_seconds"]
+    assert list(found["p3.2xlarge"].machines) == recorded["data"]
 
 
 def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
@@ -73,36 +60,6 @@ def test_what_is_no_life_is_one_sentence(file: Path, text: str, sentence: str) -
     file.write_text(text)
     with pytest.raises(UserError) as error:
         read_lives(file)
-    assert sentence in str(error.value)
-
-
-def test_prices_are_read_by_type_and_in_order(file: Path) -> None:
-    file.write_text(
-        "type,time,dollars_per_hour\nt4,1970-01-02T00:00:00Z,0.2\nt4,1970-01-01T00:00:00+00:00,0.1\n"
-        "v100,1970-01-01T01:00:00,1\nv100,1970-01-01T01:00:00,1\n"
-    )
-    found = read_prices(file)
-    assert (found["t4"].moments, found["t4"].dollars) == ((0, 86_400), (0.1, 0.2))
-    assert found["v100"].moments == (3600,)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("t4,noon,0.2", "time: 'noon' is no time; write it like 2026-11-01T00:00:00Z"),
-        (
-            "t4,2026-11-01T00:00:00Z,-1",
-            "dollars_per_hour: '-1' should be greater than or equal to 0; write it like 0.158",
-        ),
-        ("t4,2026-11-01T00:00:00Z,nan", "dollars_per_hour: 'nan' should be a finite number"),
-        (",2026-11-01T00:00:00Z,1", "type: '' should have at least 1 character; write it like g4dn.xlarge"),
-        ("t4,2026-11-01T00:00:00Z,1\nt4,2026-11-01T00:00:00Z,2", "t4 has two prices at 2026-11-01T00:00:00Z"),
-    ],
-)
-def test_what_is_no_price_is_one_sentence(file: Path, text: str, sentence: str) -> None:
-    file.write_text(f"type,time,dollars_per_hour\n{text}\n")
-    with pytest.raises(UserError) as error:
-        read_prices(file)
     assert sentence in str(error.value)
 
 

@@ -1,30 +1,25 @@
-"""``stash spot`` and its smaller commands: fit, predict, learn, simulate."""
+"""``stash spot`` and its smaller commands: fit, predict, learn."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UnitError
 from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
-from stash.spot.commands.spot_options import CheckpointOptions
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
-    from stash.spot.policies.policies import PolicyName
-    from stash.spot.records.fleets import FleetPlan
-    from stash.spot.records.risks import Obtainable, SpotPrices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,129 +196,17 @@ def _line(moment: ReplayMoment) -> str:
     )
 
 
-_ENDINGS = (".html", ".svg", ".png", ".pdf")
-_MAX_RUNS = 1_000_000
-
-
-def _policies(text: str) -> tuple[PolicyName, ...]:
-    from stash.spot.policies.policies import POLICIES
-
-    asked = [name.strip() for name in text.split(",")]
-    if any(name not in POLICIES for name in asked):
-        raise UnitError(f"it is one or more of {', '.join(POLICIES)}")
-    return tuple(name for name in POLICIES if name in asked)
-
-
-def _picture(text: str) -> Path:
-    if Path(text).suffix not in _ENDINGS:
-        raise UnitError(f"a name ends in {', '.join(_ENDINGS)}")
-    return Path(text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulateOptions(CheckpointOptions):
-    """One call of ``stash spot simulate``."""
-
-    plan: Path = argument("PLAN", "A plan of `stash spot plan -o`.", Path)
-    trace: tuple[str, ...] = option(
-        "FILE", "Read available machines by tick (JSON); repeatable, also as TYPE=FILE.",
-        many=True, default=...,
-    )  # fmt: skip
-    policy: tuple[PolicyName, ...] = option(
-        "NAME,…",
-        "Compare these policies: greedy, uniform, on-demand, spot.",
-        _policies,
-        default="greedy,uniform,on-demand,spot",
-    )
-    runs: int = option("N", "Simulate N runs, each from its own tick.", parsers.whole(2, _MAX_RUNS), default="10000")
-    seed: int = option("N", "Draw ticks with this seed, for all policies.", parsers.whole(0), default="17")
-    prices: Path | None = option(
-        "FILE", "Read spot prices (CSV: type,time,dollars_per_hour; default: the plan's).", Path
-    )
-    output: Path | None = option(
-        "FILE", "Write a page (.html) or a picture (.svg, .png, .pdf).", _picture,
-        "--output", "-o",
-    )  # fmt: skip
-    json: bool = json_flag()
-
-
-def simulate(options: SimulateOptions) -> None:
-    """Simulate a plan's fleet on spot machines: cost and lateness.
-
-    Examples:
-      stash spot simulate job.plan.json --trace zone-a.json --policy greedy,uniform,on-demand
-    """
-    from stash.core.output_files import output_file, write_output
-    from stash.report.output import file_of, printed
-    from stash.spot.pages.simulated_policies import document, page
-    from stash.spot.policies.simulating import simulate as simulated
-    from stash.spot.spot_files import read_plan
-
-    output, json = options.output, options.json
-    target = None if output is None else output_file(output, "", output.suffix)
-    planned = read_plan(options.plan)
-    traces = _traces(planned, options.trace)
-    found = simulated(
-        planned,
-        traces,
-        options.policy,
-        options.runs,
-        options.seed,
-        options.checkpoint_time,
-        options.notice,
-        None if options.prices is None else _prices(options.prices, traces),
-    )
-    source = ", ".join(Path(word.rpartition("=")[2]).name for word in options.trace)
-    shown = page(found, source)
-    if target is not None:
-        write_output(target, file_of(shown, target.suffix))
-    printed(document(found) if json else shown)
-    if target is not None:
-        print_written(target, json)
-
-
-def _traces(plan: FleetPlan, words: Sequence[str]) -> list[Obtainable]:
-    """As they were given; those of the types, as one. Raises UserError where both are."""
-    from stash.spot.market_files import read_obtainable
-    from stash.spot.policies.simulating import revocable, together
-
-    parts = [word.partition("=") for word in words]
-    known = [kind.name for kind in plan.pool.types]
-    own = {kind: read_obtainable(Path(text)) for kind, _, text in parts if kind in known}
-    if not own:
-        return [read_obtainable(Path(word)) for word in words]
-    if len(own) < len(words):
-        raise UserError("--trace is given with and without a type; give one of each type, or traces of all together")
-    return [together(revocable(plan), own)]
-
-
-def _prices(path: Path, traces: Sequence[Obtainable]) -> dict[str, SpotPrices]:
-    """Read; raises UserError for old ones that no trace of their time goes with."""
-    from stash.catalog.facts import OLD_DAYS
-    from stash.spot.market_files import read_prices
-
-    found = read_prices(path)
-    days = (time.time() - max(series.moments[-1] for series in found.values())) / 86400
-    if days > OLD_DAYS and any(each.start_seconds is None for each in traces):
-        raise UserError(
-            f"the prices of {path} end {days:,.0f} days ago; take newer ones, or say in the trace's metadata when it "
-            'began, like "start": "2023-02-15T00:00:00Z"'
-        )
-    return found
-
-
 app = App(no_args_is_help=True)
 
 
 @app.callback()
 def spot() -> None:
-    """Plan, simulate and run training on spot machines with parameter servers."""
+    """Plan and run training on spot machines with parameter servers."""
 
 
 app.command()(fit)
 app.command()(predict)
 app.command()(learn)
 app.command()(plan)
-app.command()(simulate)
 app.command()(run)
 app.command()(guard)

@@ -28,9 +28,21 @@ _PANEL = "Revocations"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointOptions(Options):
-    """What a revocation costs a job."""
+class RevocationOptions(Options):
+    """What users say of revocations."""
 
+    interruptions: tuple[str, ...] = option(
+        "RATE",
+        "Revoke machines this often: 10%/month, 0.02/h, or AWS's spot-advisor-data.json. Repeatable as TYPE=…",
+        panel=_PANEL, many=True,
+    )  # fmt: skip
+    trace: Path | None = option(
+        "FILE", "Read available machines from a market file of `stash market import`.", Path, panel=_PANEL
+    )
+    lifetimes: tuple[str, ...] = option(
+        "FILE", "Read observed lifetimes (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
+    )
+    shocks: str | None = option("RATE", "All machines of a type also go at once, this often.", panel=_PANEL)
     checkpoint_time: float | None = option(
         "TIME", "Writing a checkpoint takes this long; jobs resume from the last.",
         parsers.duration, panel=_PANEL,
@@ -41,42 +53,23 @@ class CheckpointOptions(Options):
     )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class RevocationOptions(CheckpointOptions):
-    """What users say of revocations."""
-
-    interruptions: tuple[str, ...] = option(
-        "RATE",
-        "Revoke machines this often: 10%/month, 0.02/h, or AWS's spot-advisor-data.json. Repeatable as TYPE=…",
-        panel=_PANEL, many=True,
-    )  # fmt: skip
-    trace: tuple[str, ...] = option(
-        "FILE", "Read available machines by tick (JSON); repeatable as TYPE=FILE.", panel=_PANEL, many=True
-    )
-    lifetimes: tuple[str, ...] = option(
-        "FILE", "Read observed lifetimes (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
-    )
-    shocks: str | None = option("RATE", "All machines of a type also go at once, this often.", panel=_PANEL)
-
-
 def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:
     """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
     UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
     """
-    from stash.spot.market_files import read_obtainable
+    from stash.spot.market_files import read_records
     from stash.spot.risk.lifetimes import law_of_band
 
     known = [kind.name for kind in plan.pool.types]
     listed, own = _advised(plan, options.interruptions)
     bands = {**listed, **_by_type("--interruptions", own, known, _band)}
     lives = _by_type("--lifetimes", options.lifetimes, known, _watched)
-    traces = _by_type("--trace", options.trace, known, lambda _, text: read_obtainable(Path(text)))
+    traces = {} if options.trace is None else read_records(options.trace, known)
     sources: Mapping[str, Collection[str]] = {"--interruptions": bands, "--lifetimes": lives, "--trace": traces}
     for name in known:
         given = [option for option, found in sources.items() if name in found]
         if len(given) > 1:
             raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
-    together = len(options.trace) == 1 and options.trace[0].partition("=")[0] not in known
     kinds = plan.pool.types
     pooled = {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
     stated = {**pooled, **bands, **lives}
@@ -93,16 +86,14 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | N
     def danger(workers: Mapping[str, int]) -> RiskOptions:
         from stash.spot.risk.fleet_risk import RiskOptions
 
-        records = _shared(workers, traces) if together else {name: traces[name] for name in workers if name in traces}
+        records = {name: traces[name] for name in workers if name in traces}
         watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}
         laws = {**stated, **watched}
         missing = next((name for name in workers if name not in laws), None)
         if missing is not None:
             raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
         if records and len(records) < len(workers):
-            raise UserError(
-                "a trace of some types and none of others cannot be replayed; give --trace TYPE=FILE of each"
-            )
+            raise UserError("a trace of some types and none of others cannot be replayed; give one with all of them")
         own = {name: laws[name] for name in workers}
         return RiskOptions(own, records, shocks, options.checkpoint_time, options.notice)
 
@@ -161,16 +152,6 @@ def _watched(name: str, text: str) -> ChosenLaw:
     from stash.spot.risk.lifetimes import law_of
 
     return law_of(read_lives(Path(text)))
-
-
-def _shared(workers: Mapping[str, int], traces: dict[str, Obtainable]) -> dict[str, Obtainable]:
-    """What could be had of each type where one trace counts the machines of all: the plan's first ones first."""
-    found, before = {}, 0
-    for name, count in workers.items():
-        machines = tuple(min(max(each - before, 0), count) for each in traces[name].machines)
-        found[name] = traces[name].model_copy(update={"machines": machines})
-        before += count
-    return found
 
 
 def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:

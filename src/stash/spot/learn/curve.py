@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.core.units import counted, format_seconds
 from stash.spot.learn.replay import DivergedError, Server, replay
 from stash.spot.model.convergence import Fleet, shapes
-from stash.spot.model.learning import fitted_forms
+from stash.spot.model.learning import fit_curve
 from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.worker import SampleOrder, samples_of
@@ -116,7 +116,7 @@ def learn(
         window=LOSS_WINDOW,
         seed=job.seed,
         replays=tuple(found),
-        forms=_fitted(found, left_out, ended),
+        fitted=_fitted(found, left_out, ended),
         ended=ended,
         left_out=tuple(left_out),
         optimizer_bytes=server.optimizer_bytes,
@@ -202,10 +202,10 @@ def _replayed(
     return found, left_out, "done"
 
 
-def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> tuple[FittedLoss, ...]:
-    """All forms; raises UserError that begins with why there are too few replays, where it is not by choice."""
+def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> FittedLoss:
+    """The curve; raises UserError that begins with why there are too few replays, where it is not by choice."""
     try:
-        return fitted_forms(found)
+        return fit_curve(found)
     except UserError as error:
         if left_out:
             raise UserError(

@@ -2,8 +2,8 @@
 
     loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
 
-The coefficients that were shipped fit it without R, as √N: both forms are kept. A curve may have exponents of its
-own instead of ½ and 1, and levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
+Published coefficients fit it without R, as √N. A learned curve has exponents of its own instead of ½ and 1, and
+levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
 took; c is what sizes took in addition to the power. As γ₂ may be negative, large batches make the numerator 0 and
 less: there the form means nothing. Also what replays say of that, and which fleets to replay. Knows nothing of time.
 """
@@ -223,8 +223,8 @@ def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
 def spread_at(fitted: FittedLoss, loss: float) -> float | None:
     """Standard deviation of ln(predicted / replayed) of the updates to this loss; ``None`` if it is not known.
 
-    Between two losses by a straight line. Below all of them it is the lowest one's, or the form's whole spread if
-    that is more.
+    Between two losses by a straight line. Below all of them it is the lowest one's, or that of all if that is
+    more.
     """
     known = fitted.spreads
     if not known:

@@ -1,8 +1,7 @@
-"""Replays in, a loss curve out: every form is fitted, and each replay predicted from all others by each.
+"""Replays in, a loss curve out: each loss that all replays passed is fitted by itself, as a level of the curve.
 
-*Printed* and *shipped* are equation (3) with R and without; *free* has exponents of its own for updates and workers;
-*levels* have none of its shape: each loss that all replays passed is fitted by itself. What is judged is what a plan
-asks for, updates to a loss. Intervals are a jackknife's, over replayed fleets.
+What lies below all levels is a power law of updates and workers, fitted to whole courses. How wrong the curve
+is comes from predicting each replay from all others; what is judged is what a plan asks for, updates to a loss.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import least_squares
-from scipy.special import stdtrit
 
 from stash.core.errors import UserError
-from stash.core.intervals import Interval
 from stash.core.units import counted
 from stash.predict.draws import Array
 from stash.spot.model.convergence import (
@@ -28,21 +25,10 @@ from stash.spot.model.convergence import (
     with_levels,
 )
 from stash.spot.records.fleets import LossCurve
-from stash.spot.records.runs import FittedLoss, LossForm, LossReplay
+from stash.spot.records.runs import FittedLoss, LossReplay
 
 MIN_SHAPES = 4
 """Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""
-_NAMES = ("gamma1", "gamma2", "gamma3", "gamma4", "gamma5", "exponent", "workers_exponent")
-_FREED: dict[LossForm, tuple[int, ...]] = {
-    "printed": (0, 1, 2, 3, 4),
-    "shipped": (0, 1, 2, 4),
-    "free": (0, 1, 2, 4, 5, 6),
-}
-_STANDS = 1e-3
-"""Relative: what moves less than that with every fleet that is left out, does not move."""
-_PLAINEST: tuple[LossForm, ...] = ("shipped", "printed", "free", "levels")
-_DIGITS = 3
-"""Of an error, that count: a thousandth decides nothing."""
 _ONE_SIGMA = 0.682689
 """Share of a normal distribution within one standard deviation."""
 _STEEPEST = 3.0
@@ -51,83 +37,58 @@ _MIN_FALL = 0.1
 """Of a course's steepest fall: where it is flatter, a loss says so little of updates that it gets no more weight."""
 
 
-def fitted_forms(replays: Sequence[LossReplay]) -> tuple[FittedLoss, ...]:
-    """All forms, the one that errs least first; raises UserError with too few fleets, or losses that do not fall."""
+def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
+    """The curve of all replays; raises UserError with too few fleets, or losses that do not fall."""
     shapes = {(len(each.workers), round(each.mean_batch, 6)) for each in replays}
     sizes, batches = ({shape[at] for shape in shapes} for at in (0, 1))
     if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
         raise UserError(
-            f"{counted(len(shapes), 'kind')} of fleets cannot determine gamma1 to gamma5: {MIN_SHAPES} that differ "
+            f"{counted(len(shapes), 'kind')} of fleets cannot determine a loss curve: {MIN_SHAPES} that differ "
             "in workers and in mean batch are needed, like --fleet-sizes 1,2,4 --batches 32,64"
         )
     losses = common_losses(replays)
     rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]
-    forms = []
-    for form in _FREED:
-        whole, others = _solve(form, replays), [_solve(form, rest) for rest in rests]
-        intervals = _jackknife(form, whole, np.array(others))
-        held_out = [_curve(form, other) for other in others]
-        forms.append(_judged(form, _curve(form, whole), held_out, replays, losses, intervals))
-    beyond = min(forms, key=_rank).curve
-    held_out = [with_levels(beyond, rest, losses) for rest in rests]
-    forms.append(_judged("levels", with_levels(beyond, replays, losses), held_out, replays, losses, {}))
-    return tuple(sorted(forms, key=_rank))
-
-
-def _rank(fitted: FittedLoss) -> tuple[float, int]:
-    """Of forms that err alike, the one with the fewest coefficients comes first."""
-    return round(fitted.error, _DIGITS), _PLAINEST.index(fitted.form)
-
-
-def _judged(
-    form: LossForm,
-    curve: LossCurve,
-    held_out: Sequence[LossCurve],
-    replays: Sequence[LossReplay],
-    losses: Array,
-    intervals: dict[str, Interval],
-) -> FittedLoss:
-    """A form with how far off it is of each of ``replays`` when fitted without it, as in ``held_out``."""
-    of_losses: list[float] = []
-    of_updates: list[Array] = []
-    for without, replay in zip(held_out, replays, strict=True):
-        shape, seen = shape_of(replay), np.array(replay.losses)
-        predicted = loss_after(without, np.array(replay.updates, dtype=float), *shape)
-        of_losses.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
-        updates = np.array([float(updates_to(without, float(loss), *shape)) for loss in losses])
-        of_updates.append(np.log(updates / passed(replay, losses)))
-    logs = np.array(of_updates)
+    laws = [fit_power_law(rest) for rest in rests]
+    curves = [with_levels(law, rest, losses) for law, rest in zip(laws, rests, strict=True)]
+    logs = _errors(curves, replays, losses)
     off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
-    spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
     return FittedLoss(
-        form=form,
-        curve=curve,
-        intervals=intervals,
-        loss_error=min(float(np.median(of_losses)), 1e9),
+        curve=with_levels(fit_power_law(replays), replays, losses),
+        loss_error=min(_loss_error(curves, replays), 1e9),
         error=min(float(np.median(off)), 1e9),
         worst_error=min(float(np.quantile(off, 0.9)), 1e9),
-        spread=spread if np.isfinite(spread) else None,
+        spread=_spread(logs),
         spreads=spreads(losses, logs),
+        beyond_spread=_spread(_errors(laws, replays, losses)),
     )
 
 
-def _jackknife(form: LossForm, whole: Array, others: Array) -> dict[str, Interval]:
-    """Of each coefficient, from what it is without each fleet (Tukey 1958): √((n − 1)/n · Σ (θᵢ − θ̄)²)."""
-    count = len(others)
-    arms = stdtrit(count - 1, 0.975) * np.sqrt(
-        (count - 1) / count * ((others - others.mean(axis=0)) ** 2).sum(axis=0)
-    )
-    return {
-        _NAMES[at]: Interval(value=whole[at], low=whole[at] - arms[at], high=whole[at] + arms[at], repetitions=count)
-        # One that stands at an end of what it may be does not move, whatever is left out: that is no certainty.
-        if arms[at] > _STANDS * abs(whole[at])
-        else Interval(value=whole[at])
-        for at in _FREED[form]
-    }
+def _errors(held_out: Sequence[LossCurve], replays: Sequence[LossReplay], losses: Array) -> Array:
+    """ln(predicted / replayed) of the updates to each loss, by curves that have not seen it: [replay, loss]."""
+    logs = []
+    for without, replay in zip(held_out, replays, strict=True):
+        updates = np.array([float(updates_to(without, float(loss), *shape_of(replay))) for loss in losses])
+        logs.append(np.log(updates / passed(replay, losses)))
+    return np.array(logs)
 
 
-def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:
-    """γ₁ … γ₅ and both exponents. Least squares of losses, each replay weighing the same.
+def _spread(logs: Array) -> float | None:
+    spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
+    return spread if np.isfinite(spread) else None
+
+
+def _loss_error(held_out: Sequence[LossCurve], replays: Sequence[LossReplay]) -> float:
+    """Median of |predicted / replayed − 1| of losses after so many updates."""
+    off: list[float] = []
+    for without, replay in zip(held_out, replays, strict=True):
+        seen = np.array(replay.losses)
+        predicted = loss_after(without, np.array(replay.updates, dtype=float), *shape_of(replay))
+        off.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
+    return float(np.median(off))
+
+
+def fit_power_law(replays: Sequence[LossReplay]) -> LossCurve:
+    """(γ₂ · bw + γ₃) · N^q / (j + γ₁)^p + γ₅ by least squares of losses, each replay weighing the same.
 
     A residual counts by the updates it is worth: it is divided by how fast the loss falls there, in ln j.
     """
@@ -137,36 +98,34 @@ def _solve(form: LossForm, replays: Sequence[LossReplay]) -> Array:
     high = max(float(max(replay.losses)) for replay in replays)
     updates = np.concatenate([np.array(each.updates, dtype=float) / longest for each in replays])
     seen = np.concatenate([np.array(each.losses) for each in replays])
-    weights = np.concatenate([_weights(each) for each in replays])
-    batches, imbalance, workers = (
-        np.repeat([float(shape_of(each)[at]) for each in replays], [len(each.updates) for each in replays])
-        for at in range(3)
-    )
-    used = list(_FREED[form])
-    start = np.array([0.1, 0.0, 0.1 * high, 1.0, low / 2 if low > 0 else low, 1.0, 0.0 if form == "free" else 0.5])
-    most_high = 1e3 * max(abs(high), abs(low), 1e-9)
-    least = np.array([1e-9, -most_high, -most_high, 1e-6, -most_high, 0.1, -2.0])[used]
-    most = np.array([10.0, most_high, most_high, 1e3, most_high, _STEEPEST, 2.0])[used]
-
-    def completed(given: Array) -> Array:
-        full: Array = start.copy()
-        full[used] = given
-        return full
+    weights = np.concatenate([residual_weights(each) for each in replays])
+    lengths = [len(each.updates) for each in replays]
+    batches = np.repeat([each.mean_batch for each in replays], lengths)
+    workers = np.repeat([float(len(each.workers)) for each in replays], lengths)
 
     def residuals(given: Array) -> Array:
-        one, two, three, four, five, p, q = completed(given)
-        spread = (imbalance + four if form == "printed" else 1.0) * workers
-        predicted = (two * batches / batch + three) * spread**q / (updates + one) ** p + five
+        one, two, three, five, p, q = given
+        predicted = (two * batches / batch + three) * workers**q / (updates + one) ** p + five
         off: Array = (predicted - seen) * weights
         return off
 
-    best = least_squares(residuals, start[used], bounds=(least, most), x_scale="jac", max_nfev=200)
-    one, two, three, four, five, p, q = completed(best.x)
-    found: Array = np.array([one * longest, two * longest**p / batch, three * longest**p, four, five, p, q])
-    return found
+    start = np.array([0.1, 0.0, 0.1 * high, low / 2 if low > 0 else low, 1.0, 0.0])
+    most_high = 1e3 * max(abs(high), abs(low), 1e-9)
+    least = np.array([1e-9, -most_high, -most_high, -most_high, 0.1, -2.0])
+    most = np.array([10.0, most_high, most_high, most_high, _STEEPEST, 2.0])
+    best = least_squares(residuals, start, bounds=(least, most), x_scale="jac", max_nfev=200)
+    one, two, three, five, p, q = (float(value) for value in best.x)
+    return LossCurve(
+        gamma1=one * longest,
+        gamma2=two * longest**p / batch,
+        gamma3=three * longest**p,
+        gamma5=five,
+        exponent=p,
+        workers_exponent=q,
+    )
 
 
-def _weights(replay: LossReplay) -> Array:
+def residual_weights(replay: LossReplay) -> Array:
     """One over the fall of the loss per ln j, as a quartic through the course has it; less than a tenth of its
     steepest counts as a tenth."""
     steps = np.log(np.array(replay.updates, dtype=float))
@@ -178,9 +137,3 @@ def _weights(replay: LossReplay) -> Array:
         return alike
     found: Array = 1 / np.maximum(falls, _MIN_FALL * steepest) / np.sqrt(len(steps))
     return found
-
-
-def _curve(form: LossForm, values: Array) -> LossCurve:
-    one, two, three, four, five, p, q = (float(value) for value in values)
-    gamma4 = four if form == "printed" else None
-    return LossCurve(gamma1=one, gamma2=two, gamma3=three, gamma4=gamma4, gamma5=five, exponent=p, workers_exponent=q)

@@ -111,7 +111,7 @@ def pools_of(
             worker_bytes_per_second=min(reached, offer.bytes_per_second),  # it may be slower than what workers reach
             pcie_bytes_per_second=max(each.pcie for each in singles),
             server=server,
-            loss=curve.best.curve,
+            loss=curve.fitted.curve,
             start_seconds=market.start_seconds,
             uncertainty=uncertainty,
             types=tuple(each.with_server(size, server) for each in singles),
@@ -182,14 +182,9 @@ def _pcie(priced: Priced) -> float:
 
 
 def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
-    """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known.
-
-    Below the losses that were replayed the best form that has a formula gives the updates, and so their error.
-    """
-    if loss >= curve.learned.least_loss:
-        spread = spread_at(curve.best, loss)
-    else:
-        spread = next((spread_at(each, loss) for each in curve.forms if not each.curve.levels), None)
+    """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
+    seen = loss >= curve.learned.least_loss
+    spread = spread_at(curve.fitted, loss) if seen else curve.fitted.beyond_spread
     if spread is None or not all(each.spread_known for each in singles):
         return None
     speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in singles)

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from stash.core.formatting import quantity, span
-from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.fleets import FleetModel, FleetSpeed
-from stash.spot.records.runs import FittedLoss, LearnedCurve, LossForm, LossReplay
+from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -82,14 +81,8 @@ def page_of_speed(found: FleetSpeed) -> Page:
     )
 
 
-# A learned loss curve: what was replayed, which form fits it, and how far each errs.
+# A learned loss curve: what was replayed, and how far the curve errs.
 
-_FORMS: dict[LossForm, str] = {
-    "printed": "equation (3) with R",
-    "shipped": "equation (3) without R",
-    "free": "without R, exponents of its own",
-    "levels": "updates to each loss as replayed",
-}
 _ENDS = {
     "budget": "The budget ended before all fleets were replayed.",
     "interrupted": "It was interrupted: this is what had been replayed.",
@@ -97,8 +90,8 @@ _ENDS = {
 
 
 def page_of_curve(curve: LearnedCurve) -> Page:
-    """Which form of the loss fits best, on what it rests, and every form and replay."""
-    best, seen = curve.best, curve.learned
+    """How sure updates to a loss are, on what that rests, and every replay."""
+    fitted, seen = curve.fitted, curve.learned
     took = sum(each.seconds for each in curve.replays)
     staleness = "" if seen.bound is None else f", at most {seen.bound} iterations ahead of the slowest"
     facts = (
@@ -110,11 +103,12 @@ def page_of_curve(curve: LearnedCurve) -> Page:
                  f"{curve.seed}, and every replay has the samples in an order of its own"),
         ("seen", f"down to {seen.least_loss:.4g}, {counted(seen.most_workers, 'worker')}, mean batches "
                  f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
-        ("chosen", f"{best.form}: of a fleet it had not seen, it tells the updates to a loss within "
-                   f"{best.error:.1%} (median), {best.worst_error:.0%} nine times in ten"),
-        *_sure(best),
+        ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
+                  f"(median), {_percent(fitted.worst_error)} nine times in ten; a loss after so many updates within "
+                  f"{_percent(fitted.loss_error)}"),
+        ("updates", f"grow with {_levels(fitted)}"),
+        *_sure(fitted),
     )  # fmt: skip
-    forms = tuple(map(_form, curve.forms))
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "R", "staleness", "updates", "loss")
     return Page(
@@ -122,43 +116,31 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
-            Chapter("forms", "Forms of the loss", brief=True, grids=(
-                Grid("", ("updates to a loss", "90 %", "losses", "coefficients"), forms, frozenset({0, 4}),
-                     first="form", prose=True),)),
             Chapter("replays", "Every replay", brief=True, grids=(
                 Grid("", head, replays, frozenset({5}), first="workers"),)),
         ),
     )  # fmt: skip
 
 
-def _sure(best: FittedLoss) -> Iterator[tuple[str, str]]:
+def _sure(fitted: FittedLoss) -> Iterator[tuple[str, str]]:
     """Where updates to a loss are the surest and where the least, if it is known of each loss."""
-    if not best.spreads:
+    if not fitted.spreads:
         return
-    ends = (min(best.spreads, key=lambda each: each.spread), max(best.spreads, key=lambda each: each.spread))
+    ends = (min(fitted.spreads, key=lambda each: each.spread), max(fitted.spreads, key=lambda each: each.spread))
     surest, least = (f"{each.spread:.1%} at a loss of {each.loss:.4g}" for each in ends)
     yield "sure", f"to {surest} and to {least}: one standard deviation of one order of samples"
 
 
-def _form(fitted: FittedLoss) -> tuple[str, ...]:
-    errors = (_percent(fitted.error), _percent(fitted.worst_error), _percent(fitted.loss_error))
-    terms = ", ".join(_term(name, each) for name, each in fitted.intervals.items())
-    if fitted.curve.levels:
-        first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
-        terms = (
-            f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
-            f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
-        )
-    return fitted.form, *errors, f"{_FORMS[fitted.form]}: {terms}"
+def _levels(fitted: FittedLoss) -> str:
+    first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
+    return (
+        f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
+        f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
+    )
 
 
 def _percent(error: float) -> str:
     return "beyond 10x" if error > 10 else f"{error:.1%}"
-
-
-def _term(name: str, found: Interval) -> str:
-    arm = "" if found.half_width is None else f" ± {found.half_width:.2g}"
-    return f"{name} {found.value:.4g}{arm}"
 
 
 def _replay(each: LossReplay) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
 from stash.spot.records.fleets import LearnedRange, LossCurve, SpeedModel
 
@@ -179,9 +178,6 @@ class SpotLog(Record):
 
 CURVE_SCHEMA = 1
 CURVE_SUFFIX = ".curve.json"
-LossForm = Literal["printed", "shipped", "free", "levels"]
-"""Of equation (3): with R, as printed; without, as √N, as shipped; without R and with exponents of its own; and no
-form at all: a power law in N and bw for each loss that was seen."""
 MAX_REPLAYED = 256
 """Workers of one replay: each holds a gradient."""
 
@@ -235,22 +231,21 @@ class LossSpread(Record):
 
 
 class FittedLoss(Record):
-    """One form of equation (3), and how wrong it was of replays that it had not seen."""
+    """A loss curve, and how wrong it was of replays that it had not seen."""
 
-    form: LossForm
     curve: LossCurve
-    intervals: dict[PlainName, Interval]
-    """Of each coefficient by name: 95 % of what other choices among the replayed fleets would have given."""
     loss_error: Number
     """Median of |predicted / replayed − 1| of losses after so many updates."""
     error: Number
-    """The same of updates to a loss: what a plan asks for; 1 where the form says that it is never reached."""
+    """The same of updates to a loss: what a plan asks for; 1 where the curve says that it is never reached."""
     worst_error: Number
     """Its 90th percentile."""
     spread: Number | None
     """Standard deviation of ln(predicted / replayed) of updates to a loss; ``None`` if it is not finite."""
     spreads: tuple[LossSpread, ...] = Field((), max_length=1000)
     """The same of each loss that was judged, the highest first; none if one is not finite."""
+    beyond_spread: Number | None
+    """``spread`` of the curve without its levels, which is asked for losses below all of them."""
 
 
 class LearnedCurve(Record):
@@ -278,8 +273,7 @@ class LearnedCurve(Record):
     seed: Count
     """Of the first parameters, the same in all replays."""
     replays: tuple[LossReplay, ...] = Field(min_length=1, max_length=1000)
-    forms: tuple[FittedLoss, ...] = Field(min_length=1)
-    """The one that erred least in updates to a loss first."""
+    fitted: FittedLoss
     ended: Literal["done", "budget", "interrupted"]
     left_out: tuple[Sentence, ...] = ()
     """Fleets that were not to be replayed to the end, and why."""
@@ -289,10 +283,6 @@ class LearnedCurve(Record):
     """Of what the model keeps and is not trained."""
     largest_bytes: Count | None = None
     """Of the largest tensor that is trained."""
-
-    @property
-    def best(self) -> FittedLoss:
-        return self.forms[0]
 
     @property
     def learned(self) -> LearnedRange:

@@ -1,1 +1,0 @@
-"""When to hold spot machines and when on-demand ones, played against recorded markets."""
