@@ -65,10 +65,11 @@ def restore_what_is_left() -> None:
     if not sys.platform.startswith("linux"):
         return
     from stash.measure.protocol.put_back import somebody_kept
-    from stash.measure.protocol.watch_folder import abandoned_folders
+    from stash.measure.protocol.watch_folder import abandoned_folders, remove_stale_orders
 
     for folder in abandoned_folders():
         _remove_watch(folder)
+    remove_stale_orders()
     if not somebody_kept():
         return
     from stash.measure.launcher.guarded import of_restored

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.interrupts import REQUESTS, interrupted_by
-from stash.core.printable import print_written
 from stash.measure.protocol.orders import ATTACHABLE, Orders
 from stash.measure.protocol.watch_folder import attach_file, own_folder, watch_folder
 
@@ -82,10 +81,12 @@ def entering(folder: Path) -> Path:
     return script
 
 
-def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], quiet: bool) -> int:
+def attach(
+    process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], end: Callable[[Path], None], quiet: bool
+) -> int:
     """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
 
-    ``begin`` makes a watcher of the rings in a folder.
+    ``begin`` makes a watcher of the rings in a folder, and ``end`` gets its record when the job has ended.
     """
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
@@ -112,5 +113,5 @@ def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], quie
                 attach_file(each).unlink(missing_ok=True)
             watcher.finish(None)
     if not quiet:
-        print_written(target, True, f"; show the run with `stash show {target}`")
+        end(target)
     return 0

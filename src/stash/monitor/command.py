@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -132,7 +133,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         title = f"process {options.attach}"
-        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), options.quiet))
+        raise typer.Exit(
+            attach(options.attach, lambda folder: begun(folder, title, (), 1, options), say_summary, options.quiet)
+        )
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -162,8 +165,25 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         code = WatchedJob(lambda: _start(job, where, folder), folder).run(POLL_SECONDS, _AsLongAsItCan(watcher.poll))
         _quietly(lambda: watcher.finish(code))
     if not options.quiet:
-        print_written(target, True, f"; show the run with `stash show {target}`")
+        say_summary(target)
     return code
+
+
+def say_summary(target: Path) -> None:
+    """Say on standard error, which is not the job's answer, what the run was; another node's watcher has none."""
+    from stash.core.errors import ArtefactError
+    from stash.monitor.page import summary
+    from stash.monitor.records import load
+    from stash.ui.terminal import has_colours, render
+
+    with suppress(OSError, ArtefactError):
+        text = render(
+            summary(load(target), target.name),
+            shutil.get_terminal_size().columns,
+            has_colours(sys.stderr.isatty(), os.environ),
+        )
+        print(f"\n{text}", file=sys.stderr, flush=True)
+        print_written(target, True, f"; `stash report {target}` draws the run over time")
 
 
 def begun(

@@ -83,3 +83,12 @@ def test_only_folders_whose_owner_is_gone_are_abandoned(place: Path) -> None:
         assert set(watch_folder.abandoned_folders()) == {left, inside}
     finally:
         os.close(held)
+
+
+def test_orders_of_a_watcher_that_was_killed_are_told_to_nobody(place: Path) -> None:
+    own = watch_folder.own_folder(str(place))
+    (place / "orders.json").touch()
+    (own / "attach-1").write_text(str(place / "orders.json"))
+    (own / "attach-2").write_text(str(place / "gone" / "orders.json"))
+    watch_folder.remove_stale_orders()
+    assert [path.name for path in own.iterdir()] == ["attach-1"]

@@ -69,6 +69,15 @@ def watch_folder() -> Iterator[Path]:
             os.close(owner)
 
 
+def remove_stale_orders() -> None:
+    """Remove what tells processes of orders that are gone: their watcher was killed."""
+    for place in shared_places():
+        for file in user_folder(place).glob("attach-*"):
+            with suppress(OSError, UnicodeError):
+                if not os.path.exists(file.read_text()):
+                    file.unlink()
+
+
 def abandoned_folders() -> list[Path]:
     """Folders of this user's watches whose watcher was killed."""
     found = []
