@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -140,6 +141,23 @@ def test_a_job_with_the_hook_is_entered_while_it_runs(tmp_path: Path, jobs: list
     watcher.communicate(timeout=60)
     assert watcher.returncode == 0
     assert record(tmp_path).events[-1].what == "end"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_who_ends_a_watch_that_was_attached_ends_no_job(
+    tmp_path: Path, jobs: list[subprocess.Popen[str]], number: signal.Signals
+) -> None:
+    job = start(tmp_path, *LAUNCHER, PYTHONPATH=f"{SITE}:{ROOT / 'src'}", STASH_ATTACHABLE="1")
+    jobs.append(job)
+    time.sleep(8)
+    watcher = attached(tmp_path, job)
+    jobs.append(watcher)
+    until(lambda: (tmp_path / "run.watch.jsonl").exists() and record(tmp_path).header.ranks == 2)
+    watcher.send_signal(number)
+    watcher.communicate(timeout=5)
+    assert job.poll() is None
+    (tmp_path / "end").touch()
+    assert job.wait(30) == 0
 
 
 def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(

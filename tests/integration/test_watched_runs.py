@@ -66,6 +66,9 @@ def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
         sum(w.last_step - w.first_step + 1 for w in record.windows) == 98
     )  # the first is setting up, the last is open
     assert record.events[-1].text == "the job has ended with exit code 7"
+    summary = " ".join(watched.stderr.split())
+    for words in ("A step takes", "There was no alert.", "prep + fetch", "`stash report run.watch.jsonl` draws"):
+        assert words in summary
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
         return
     outer, _Request.came = _Request.came, False
     try:
-        with _handled(signals, interrupt):
+        with handled(signals, interrupt):
             yield
     finally:
         _Request.came = outer
@@ -64,14 +64,15 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
 def postponed() -> Iterator[None]:
     """What is done within the block is done whole: a request that comes meanwhile takes effect at its end."""
     came: list[int] = []
-    with _handled(REQUESTS, lambda number, frame: came.append(number)):
+    with handled(REQUESTS, lambda number, frame: came.append(number)):
         yield
     if came:
         signal.raise_signal(came[0])
 
 
 @contextmanager
-def _handled(signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handled(signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within the block signals go to ``handler``; one that is ignored (``nohup``) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

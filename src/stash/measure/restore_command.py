@@ -6,6 +6,7 @@ back. How it is done, ``protocol.put_back`` knows.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,15 @@ def restore(options: RestoreOptions) -> None:
 
 
 def restore_what_is_left() -> None:
-    """What every command does first; where nothing was ever kept it costs two looks for a folder."""
+    """What every command does first; where nothing was ever left it costs a few looks for folders."""
     if not sys.platform.startswith("linux"):
         return
     from stash.measure.protocol.put_back import somebody_kept
+    from stash.measure.protocol.watch_folder import abandoned_folders, remove_stale_orders
 
+    for folder in abandoned_folders():
+        _remove_watch(folder)
+    remove_stale_orders()
     if not somebody_kept():
         return
     from stash.measure.launcher.guarded import of_restored
@@ -72,6 +77,19 @@ def restore_what_is_left() -> None:
 
     for sentence in of_restored(restored()):
         print(printable(sentence), file=sys.stderr)
+
+
+def _remove_watch(folder: Path) -> None:
+    """Remove what a killed watcher has in memory, and say whether its job goes on."""
+    from stash.measure.linux.processes import carrying, descendants
+    from stash.measure.protocol.orders import VARIABLE
+
+    job = carrying(VARIABLE, f"{folder}/orders.json")
+    below = {each for process in job for each in descendants(process)}
+    for process in set(job) - below:
+        text = f"a watcher was killed; its job goes on unwatched as process {process} (`kill {process}` ends it)"
+        print(f"stash: {text}", file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _list(folder: Path, how: str = "") -> None:

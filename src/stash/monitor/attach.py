@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
-from stash.core.printable import print_written
-from stash.measure.protocol.orders import ATTACHABLE, Orders, attach_file
+from stash.core.files import write_whole
+from stash.core.interrupts import REQUESTS, interrupted_by
+from stash.measure.protocol.orders import ATTACHABLE, Orders
+from stash.measure.protocol.watch_folder import attach_file, own_folder, watch_folder
 
 if TYPE_CHECKING:
     from stash.monitor.watcher import NodeWatcher
 
-_MIN_FREE = 16 << 20
-"""Bytes, for the rings of 64 ranks; a pod has 64 MB, and its loaders' batches lie there."""
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
 _FIRST_ENTERED = 14
@@ -62,9 +60,9 @@ def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | N
     with suppress(OSError):
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
         if any(each.startswith(f"{ATTACHABLE}=".encode()) for each in environment):
-            draft = attach_file(process).with_suffix(".new")
-            draft.write_text(str(folder / "orders.json"))
-            draft.rename(attach_file(process))
+            file = attach_file(process)
+            own_folder(str(file.parent.parent))
+            write_whole(file, str(folder / "orders.json"), mode=0o600, lasting=False)
             return True
     with suppress(OSError):
         version = _PYTHON.search(os.path.realpath(f"/proc/{process}/exe"))
@@ -83,27 +81,20 @@ def entering(folder: Path) -> Path:
     return script
 
 
-def memory_folder() -> str:
-    """A folder in memory, where there is one with room: rings are written to at every step."""
-    with suppress(OSError):
-        if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > _MIN_FREE:
-            return "/dev/shm"
-    return tempfile.gettempdir()
-
-
-def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], quiet: bool) -> int:
+def attach(
+    process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], end: Callable[[Path], None], quiet: bool
+) -> int:
     """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
 
-    ``begin`` makes a watcher of the rings in a folder.
+    ``begin`` makes a watcher of the rings in a folder, and ``end`` gets its record when the job has ended.
     """
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
-    with tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as place:
-        folder = Path(place)
-        Orders(place, (), 0.0, began=time.time(), watched=True).write()
+    with watch_folder() as folder, interrupted_by(*REQUESTS):
+        Orders(str(folder), (), 0.0, began=time.time(), watched=True).write()
         entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]
         if not entered:
             raise UserError(
@@ -122,5 +113,5 @@ def attach(process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], quie
                 attach_file(each).unlink(missing_ok=True)
             watcher.finish(None)
     if not quiet:
-        print_written(target, True, f"; show the run with `stash show {target}`")
+        end(target)
     return 0

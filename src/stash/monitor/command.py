@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
 from stash.core.printable import print_written, printable_line
 from stash.measure.ranks import RankOptions, cluster
-from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture
+from stash.monitor.run_requests import RunRequest, is_waiting, leave_request, parsed_capture, withdraw_request
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import Options, flag, option, quiet_flag
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 _JOIN_SECONDS = 2.0
+_LOOKS, _LOOK_SECONDS = 75, 0.2
+"""Whether a watcher has taken a request: it polls twice a second, over a shared file system it sees it later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         title = f"process {options.attach}"
-        raise typer.Exit(attach(options.attach, lambda folder: begun(folder, title, (), 1, options), options.quiet))
+        raise typer.Exit(
+            attach(options.attach, lambda folder: begun(folder, title, (), 1, options), say_summary, options.quiet)
+        )
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -141,28 +144,46 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
 def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
+    from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.core.secrets import hide
     from stash.measure.launcher.folder_lock import FolderLock
-    from stash.monitor.attach import memory_folder
+    from stash.measure.protocol.watch_folder import watch_folder
     from stash.monitor.records import SUFFIX
+    from stash.monitor.watched_job import WatchedJob
+    from stash.monitor.watcher import POLL_SECONDS
 
     if where.node_rank and options.output is not None:  # node 0's has that name, perhaps on a disk that they share
         own = f"{options.output.name.removesuffix(SUFFIX)}.node{where.node_rank}{SUFFIX}"
         options = replace(options, output=options.output.with_name(own))
 
     hide(job.command, job.kept)
-    with (
-        FolderLock(Path.cwd(), is_shared=True),
-        tempfile.TemporaryDirectory(prefix="stash-watch-", dir=memory_folder()) as folder,
-    ):
-        watcher, target = begun(Path(folder), job.title, job.kept, where.nnodes, options)
+    with FolderLock(Path.cwd(), is_shared=True), watch_folder() as folder:
+        with interrupted_by(*REQUESTS):
+            watcher, target = begun(folder, job.title, job.kept, where.nnodes, options)
         if not options.quiet:
             print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
-        code = _until_the_end(_start(job, where, Path(folder)), watcher.poll)
+        code = WatchedJob(lambda: _start(job, where, folder), folder).run(POLL_SECONDS, _AsLongAsItCan(watcher.poll))
         _quietly(lambda: watcher.finish(code))
     if not options.quiet:
-        print_written(target, True, f"; show the run with `stash show {target}`")
+        say_summary(target)
     return code
+
+
+def say_summary(target: Path) -> None:
+    """Say on standard error, which is not the job's answer, what the run was; another node's watcher has none."""
+    from stash.core.errors import ArtefactError
+    from stash.monitor.page import summary
+    from stash.monitor.records import load
+    from stash.ui.terminal import has_colours, render
+
+    with suppress(OSError, ArtefactError):
+        text = render(
+            summary(load(target), target.name),
+            shutil.get_terminal_size().columns,
+            has_colours(sys.stderr.isatty(), os.environ),
+        )
+        print(f"\n{text}", file=sys.stderr, flush=True)
+        print_written(target, True, f"; `stash report {target}` draws the run over time")
 
 
 def begun(
@@ -211,29 +232,14 @@ def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
 
 
-_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+class _AsLongAsItCan:
+    """Polls, until that fails once: the job goes on without."""
 
+    def __init__(self, poll: Callable[[], object]) -> None:
+        self._poll, self._works = poll, True
 
-def _until_the_end(process: subprocess.Popen[bytes], poll: Callable[[], object]) -> int:
-    """Poll until the job has ended; requests to end are the job's to follow. The value is its exit code."""
-    from stash.monitor.watcher import POLL_SECONDS
-
-    def hand_on(number: int, frame: object) -> None:
-        if number != signal.SIGINT:  # which a terminal sends to all of its group
-            with suppress(ProcessLookupError):
-                process.send_signal(number)
-
-    before = {number: signal.signal(number, hand_on) for number in _HANDED_ON}
-    watched = True
-    try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                code = process.wait(POLL_SECONDS)
-                return code if code >= 0 else 128 - code
-            watched = watched and _quietly(poll)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def __call__(self) -> None:
+        self._works = self._works and _quietly(self._poll)
 
 
 def _quietly(act: Callable[[], object]) -> bool:
@@ -282,6 +288,15 @@ def ask(path: Path, options: WatchCommandOptions) -> None:
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
     leave_request(path, RunRequest(options.pause if options.pause or options.resume else None, steps, ranks))
+    try:
+        for _ in range(_LOOKS):
+            if not is_waiting(path):
+                break
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        ignored = withdraw_request(path)
+    if ignored:
+        raise UserError(f"--join {path}: nobody watches that run any more; start it again with `stash watch`")
     print(f"stash: asked; `stash watch --join {printable_line(str(path))}` shows when it was done", file=sys.stderr)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from stash.core.formatting import dollars
-from stash.core.units import format_seconds, scale_for
+from stash.core.formatting import dollars, listed
+from stash.core.units import counted, format_seconds, scale_for
 from stash.monitor.accounting import STALLS
 from stash.monitor.baseline import GROUPS
 from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Alert, LateRank, RunRecord, Window
+from stash.monitor.run_chart import SERIES, step_course
+from stash.monitor.window_sums import inapplicable, overall, row_name
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -20,50 +23,7 @@ SCHEMA = 1
 _DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
 _MIN_SHARE = 0.05
 """Of the step: what is worth a sentence."""
-_SERIES = {"exchange": "interconnect", "input": "prep", "other": "other"}
-"""Whose colour a stall has, of those that the ladder calls otherwise."""
-
-
-def overall(windows: Sequence[Window]) -> Window | None:
-    """All windows as one, each step counting alike, the first counted back from the last; ``None`` of none."""
-    if not windows:
-        return None
-    weights = [window.last_step - window.first_step + 1 for window in windows]
-    steps, taken, upto = sum(weights), 0, 0
-    for window in windows:  # a job that was started again counts from 1
-        taken += window.last_step - (upto if 0 < upto < window.first_step else window.first_step - 1)
-        upto = window.last_step
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-        return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
-
-    names = [name for name in STALLS if any(name in window.stalls for window in windows)]
-    last = windows[-1]
-    return last.model_copy(
-        update={
-            "began": windows[0].began,
-            "seconds": sum(window.seconds for window in windows),
-            "first_step": last.last_step - taken + 1,
-            "steps": sum(window.steps for window in windows),
-            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
-            "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
-            "stragglers": _late(windows, weights, steps),
-            "delay": mean([window.delay for window in windows]),
-            "ambiguous": any(window.ambiguous for window in windows),
-        }
-    )
-
-
-def _late(windows: Sequence[Window], weights: Sequence[int], steps: int) -> tuple[LateRank, ...]:
-    """Ranks that were stragglers of some windows, by what that is of all steps; the worst first."""
-    seconds: dict[tuple[int, str, int | None], float] = {}
-    for window, weight in zip(windows, weights, strict=True):
-        for late in window.stragglers:
-            key = late.rank, late.stage, late.node
-            seconds[key] = seconds.get(key, 0.0) + late.seconds * weight / steps
-    ranked = sorted(seconds.items(), key=lambda each: -each[1])[:8]
-    return tuple(LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked)
+_MOST_SENTENCES = 3
 
 
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
@@ -83,13 +43,15 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     return Page(
         title=title,
         source=source,
-        verdict=tuple(_verdict(record, shown)),
+        verdict=tuple(_verdict(record, shown, live)),
         bar=rows[:-1],
         rows=rows,
         numbers=money,
         grids=tuple(_grids(record, shown)),
         warnings=tuple(_warnings(record, shown)),
+        below_rows=_below(record, shown),
         chapters=(
+            *([_course(record)] if record.windows else []),
             *([Chapter("money", "Money", facts=money, brief=True)] if money else []),
             *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
         ),
@@ -97,32 +59,84 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     )
 
 
-def _verdict(record: RunRecord, shown: Window | None) -> Iterator[str]:
+def summary(record: RunRecord, source: str) -> Page:
+    """What is said when a watch ends: all of the run, without what happened on the way."""
+    shown = page(record, source)
+    return replace(shown, chapters=tuple(each for each in shown.chapters if each.name == "money"))
+
+
+def _course(record: RunRecord) -> Chapter:
+    return Chapter("course", "The run over time", label="Course", charts=(step_course(record),))
+
+
+def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[str]:
     open_ones = [alert for alert in record.alerts if not alert.ended]
     for alert in open_ones:
         yield f"{alert.text[:1].upper()}{alert.text[1:]}."
-    if shown is not None and not open_ones:
+    if shown is None:
+        return
+    known = record.header.baseline_stalls.get("step")
+    if known:
         against = f" ({record.header.baseline})" if record.header.baseline else ""
-        known = record.header.baseline_stalls.get("step")
-        if known:
-            now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
-            yield f"A step takes {now / known:.0%} of the profile's{against}; no change is open."
-        else:
-            yield f"{_largest(shown)} No change is open."
+        now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
+        yield f"A step takes {now / known:.0%} of the profile's{against}."
+    elif not (live and open_ones):
+        yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header.nodes)}"
+    ended = [alert for alert in record.alerts if alert.ended]
+    for alert in ended[-_MOST_SENTENCES:]:
+        yield _past(alert, record)
+    if len(ended) > _MOST_SENTENCES:
+        yield f"{counted(len(ended) - _MOST_SENTENCES, 'earlier alert')} ended, too."
+    if not record.alerts:
+        yield "There was no alert."
 
 
-def _largest(shown: Window) -> str:
+def _past(alert: Alert, record: RunRecord) -> str:
+    """What an alert was about that has ended, and from when to when."""
+    since = f"step {alert.step:,} ({_clock(_began(alert), record)} to {_clock(alert.when, record)})"
+    if alert.seconds is None or alert.stall is None:
+        return f"At {since}: {alert.what}."
+    sure = "" if alert.plus_minus is None else f" ± {format_seconds(alert.plus_minus)}"
+    whose = "" if alert.rank is None else f" of rank {alert.rank}"
+    what = f"{row_name(alert.stall, record.header.nodes)}{whose}"
+    return f"From {since} {what} took {format_seconds(alert.seconds)}{sure} more a step."
+
+
+def _began(alert: Alert) -> float:
+    return alert.when if alert.began is None else alert.began
+
+
+def _clock(seconds: float, record: RunRecord) -> str:
+    """The time of day; with its day where that is not the one on which the watch began."""
+    text, day = _date(seconds), _date(record.header.began).split()[0]
+    return text.removeprefix(f"{day} ").removesuffix(" UTC")
+
+
+def _largest(shown: Window, nodes: int) -> str:
     """What most of a step is lost to, and what says more about it."""
     lost = {name: value or 0.0 for name, value in shown.stalls.items() if name not in ("compute", "other")}
     name = max(lost, key=lambda each: lost[each], default="")
     share = lost[name] / shown.step_seconds if name and shown.step_seconds else 0.0
     if share < _MIN_SHARE:
-        return f"No stall takes {_MIN_SHARE:.0%} of the step."
+        return f"No stall takes {_MIN_SHARE:.0%} of it."
     if name == "disturbed":
-        return f"Other work on the machine costs {share:.0%} of every step."
-    return (
-        f"{name.capitalize()} takes {share:.0%} of every step: `stash profile` says why, `stash fix` tries changes."
-    )
+        return f"Other work on the machine costs {share:.0%} of it."
+    return f"{share:.0%} of it is {row_name(name, nodes)}: `stash profile` says why, `stash fix` tries changes."
+
+
+def _below(record: RunRecord, shown: Window | None) -> str:
+    """Which rows do not apply, and which a watch cannot split."""
+    if shown is None:
+        return ""
+    several = record.header.nodes > 1
+    joined = ["prep from fetch", *(["interconnect from network"] if several else [])]
+    parts = [f"a watch cannot tell {listed(joined)}; `stash profile` can"]
+    away = inapplicable(record.header)
+    if away:
+        cpu = record.header.device == "cpu"
+        alone = ("one CPU rank" if cpu else "one rank") if record.header.ranks == 1 else "CPUs"
+        parts.append(f"does not apply to {alone}: {', '.join(row_name(each) for each in away)}")
+    return "; ".join(parts)
 
 
 def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
@@ -131,19 +145,18 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
     for name in STALLS:
         if name not in shown.stalls:
             continue
-        value = shown.stalls[name]
-        if record.header.ranks == 1 and name in ("contention", "exchange"):
-            rows.append(Row(name, why="one rank"))
+        value, title = shown.stalls[name], row_name(name, record.header.nodes)
+        if name in inapplicable(record.header):
             continue
         if value is None:
-            rows.append(Row(name, why="no copy to a device was seen"))
+            rows.append(Row(title, why="no copy to a device was seen"))
             continue
         value = round(value, 9) + 0.0  # clocks tell nanoseconds; what is less is neither late nor early
         share = value / shown.step_seconds if shown.step_seconds else 0.0
         rows.append(
             Row(
-                name, time=scale.text(value), interval=_remark(record, shown, name), share=f"{share:.1%}",
-                fraction=share, series=_SERIES.get(name, ""),
+                title, time=scale.text(value), interval=_remark(record, shown, name), share=f"{share:.1%}",
+                fraction=share, series=SERIES.get(name, name),
             )
         )  # fmt: skip
     return (*rows, Row("step", time=scale.text(shown.step_seconds), share="100%", fraction=1.0))
@@ -176,7 +189,13 @@ def _against(record: RunRecord, shown: Window) -> Grid | None:
         known, now = [part for part in parts if part in split], shown.stalls.get(name)
         if known:
             texts = [f"{format_seconds(split[part])} {part}" for part in known]
-            rows.append((name, "unknown" if now is None else format_seconds(now), " + ".join(texts)))
+            rows.append(
+                (
+                    row_name(name, record.header.nodes),
+                    "unknown" if now is None else format_seconds(now),
+                    " + ".join(texts),
+                )
+            )
     return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
 
 
@@ -189,8 +208,8 @@ def _grids(record: RunRecord, shown: Window | None) -> Iterator[Grid]:
         yield beside
     if record.alerts:
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
-        rows = tuple(_alert_row(alert) for alert in record.alerts[-12:])
-        yield Grid("Changes", head, rows, frozenset({0, 2, 6, 7}), first="since", prose=True)
+        rows = tuple(_alert_row(alert, record) for alert in record.alerts[-12:])
+        yield Grid("Changes", head, rows, frozenset({0, 2, 7}), first="since (UTC)", prose=True)
     if shown is not None and shown.stragglers:
         rows = tuple(
             (
@@ -211,12 +230,14 @@ def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
     return ""
 
 
-def _alert_row(alert: Alert) -> tuple[str, ...]:
+def _alert_row(alert: Alert, record: RunRecord) -> tuple[str, ...]:
+    what = alert.what if alert.stall is None else row_name(alert.stall, record.header.nodes)
     return (
-        _date(alert.when), f"{alert.step:,}", alert.stall or alert.what,
+        _clock(_began(alert), record), f"{alert.step:,}", what,
         "" if alert.rank is None else str(alert.rank),
         "" if alert.seconds is None else format_seconds(alert.seconds),
-        "" if alert.plus_minus is None else format_seconds(alert.plus_minus), "ended" if alert.ended else "open",
+        "" if alert.plus_minus is None else format_seconds(alert.plus_minus),
+        _clock(alert.when, record) if alert.ended else "open",
         alert.text,
     )  # fmt: skip
 

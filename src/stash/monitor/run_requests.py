@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stash.core.errors import UserError
+from stash.core.files import opened_regular, write_whole
 from stash.core.formatting import listed
 from stash.monitor.records import SUFFIX
 
 _MAX_STEPS = 1000
+_MAX_RANK = 2**31
 _MAX_BYTES = 65536
 
 
@@ -38,8 +40,13 @@ class RunRequest:
     @classmethod
     def made(cls, row: dict[str, Any]) -> RunRequest:
         """Raises TypeError or ValueError for what is none."""
-        found = cls(**row)
-        return replace(found, steps=int(found.steps), ranks=tuple(map(int, found.ranks)))
+        found = cls(**{**row, "ranks": tuple(row.get("ranks", ()))})
+        numbers = all(isinstance(each, int) and 0 <= each <= _MAX_RANK for each in found.ranks)
+        steps = isinstance(found.steps, int) and 0 <= found.steps <= _MAX_STEPS
+        place = isinstance(found.folder, str) and found.folder.isprintable()
+        if not (numbers and steps and place and found.paused in (None, True, False)):
+            raise ValueError("no request that a run follows")
+        return found
 
     def described(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
@@ -74,24 +81,36 @@ def _file(record: Path) -> Path:
 
 def leave_request(record: Path, request: RunRequest) -> None:
     """Ask; raises UserError where the record's folder cannot be written to."""
-    draft = _file(record).with_name(f"{_file(record).name}.{os.getpid()}")
     try:
-        draft.write_text(json.dumps(request.row()))
-        draft.rename(_file(record))
+        write_whole(_file(record), json.dumps(request.row()), lasting=False)
     except OSError as error:
         raise UserError(f"--join {record}: cannot ask there: {error.strerror}; ask from its own machine") from None
+
+
+def withdraw_request(record: Path) -> bool:
+    """Take back what nobody has taken; whether there was such a request."""
+    try:
+        _file(record).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def is_waiting(record: Path) -> bool:
+    """Whether a request is there that no watcher has taken."""
+    return os.path.lexists(_file(record))
 
 
 def taken_request(record: Path) -> RunRequest | None:
     """What was asked, once; ``None`` if nothing, or by somebody else."""
     file = _file(record)
     try:
-        with file.open("rb") as opened:
+        with opened_regular(file) as opened:
             mine, content = os.fstat(opened.fileno()).st_uid in (os.getuid(), 0), opened.read(_MAX_BYTES)
     except OSError:
         return None
     with suppress(OSError):
         file.unlink()
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, AttributeError, RecursionError):
         return RunRequest.made(json.loads(content)) if mine else None
     return None

@@ -29,7 +29,7 @@ from stash.monitor.machine_state import MachineLooks, causes, most_telling
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
 from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent
-from stash.monitor.run_requests import RunRequest, taken_request, traces_folder
+from stash.monitor.run_requests import RunRequest, taken_request, traces_folder, withdraw_request
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
 
@@ -110,6 +110,7 @@ class NodeWatcher:
         machine: MachineLooks | None = None,
     ) -> None:  # fmt: skip
         self._record, self._header, self._options, self._baseline = record, header, options, baseline
+        withdraw_request(record.path)  # of an earlier run of that name
         self._listeners, self._clock = listeners, clock
         self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
         self._folder = folder

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from stash.core.errors import ArtefactError, UserError
+from stash.measure.protocol.folder import claim
 from stash.measure.protocol.orders import VARIABLE, Orders, current
-from stash.monitor.attach import memory_folder
+from stash.measure.protocol.watch_folder import PREFIX, memory_folder, own_folder, shared_places, user_folder
 
 Log = Callable[[dict[str, float]], object]
 
@@ -79,14 +80,14 @@ def _meeting() -> Path:
     """A folder that the ranks of this node share, and nobody else may enter."""
     run = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}-{os.environ.get('MASTER_PORT', '')}"
     if run == "-":
-        return Path(tempfile.mkdtemp(prefix="stash-watch-", dir=memory_folder()))
-    name = f"stash-watch-{os.getuid()}-{run}-{os.getppid()}"
-    made = (place for place in ("/dev/shm", tempfile.gettempdir()) if os.path.exists(f"{place}/{name}"))
-    folder = Path(next(made, memory_folder()), name)  # where the first to come has made it
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise UserError(f"{folder} is another user's; remove it, or watch from outside with `stash watch`")
+        return Path(tempfile.mkdtemp(prefix=PREFIX, dir=memory_folder()))
+    name = f"{PREFIX}{run.replace('/', '-')}-{os.getppid()}"
+    made = (place for place in shared_places() if (user_folder(place) / name).exists())
+    try:
+        folder = own_folder(next(made, memory_folder())) / name  # where the first to come has made it
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{error}; or watch from outside with `stash watch`") from None
     return folder
 
 
@@ -212,6 +213,7 @@ def _watch(given: dict[str, Any]) -> None:
         output=output, baseline=baseline, metrics=given["metrics"], on_alert=given["on_alert"],
         instance=given["instance"],
     )  # fmt: skip
+    owner = claim(folder)
     watcher, target = begun(folder, given["title"], (), 1, options)
     (folder / "writing").write_text(str(target.resolve()))
     (folder / "writing").rename(folder / _OUTPUT)
@@ -221,6 +223,7 @@ def _watch(given: dict[str, Any]) -> None:
             time.sleep(POLL_SECONDS)
         watcher.finish(0 if (folder / _END).exists() else None)
     finally:
+        os.close(owner)
         if not os.path.exists(f"/proc/{parent}"):
             shutil.rmtree(folder, ignore_errors=True)
 

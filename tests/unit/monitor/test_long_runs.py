@@ -17,8 +17,9 @@ from watched_rings import Run
 from stash.measure.agent import script
 from stash.measure.agent.runner import watched_run
 from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
+from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
-from stash.monitor import attach, watching
+from stash.monitor import watching
 from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
 from stash.monitor.records import Header, RunEvent, Window
@@ -194,9 +195,9 @@ def test_of_ranks_that_no_launcher_numbers_one_starts_the_watcher(tmp_path: Path
 
 def test_rings_go_to_disk_where_memory_has_no_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod's 64 MB, full of batches: the job was not even started."""
-    monkeypatch.setattr(attach.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(attach.os, "access", lambda path, mode: True)
-    monkeypatch.setattr(attach.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
-    assert attach.memory_folder() == str(tmp_path)
-    monkeypatch.setattr(attach.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
-    assert attach.memory_folder() == "/dev/shm"
+    monkeypatch.setattr(watch_folder.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(watch_folder.os, "access", lambda path, mode: True)
+    monkeypatch.setattr(watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    assert watch_folder.memory_folder() == str(tmp_path)
+    monkeypatch.setattr(watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
+    assert watch_folder.memory_folder() == "/dev/shm"

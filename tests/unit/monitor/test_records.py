@@ -9,7 +9,7 @@ import pytest
 from commands import run
 
 from stash.core.errors import ArtefactError, UserError
-from stash.monitor.page import document, overall, page
+from stash.monitor.page import document, page, summary
 from stash.monitor.records import (
     Alert,
     EarlierTotals,
@@ -18,10 +18,14 @@ from stash.monitor.records import (
     MachinePrice,
     RecordWriter,
     RunEvent,
+    RunRecord,
     Window,
     load,
     newest_parts,
 )
+from stash.monitor.window_sums import overall
+from stash.ui.charts.builders import ruler
+from stash.ui.charts.chart import Bar, Rule, Tag, Trail
 from stash.ui.terminal import render
 
 
@@ -206,11 +210,86 @@ def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_las
 def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:
     RecordWriter(path, header()).write(window(1, 100, 0.2))
     shown = page(load(path))
-    assert shown.verdict[0].startswith("Input takes 65% of every step: `stash profile` says why, `stash fix`")
-    assert [chapter.title for chapter in shown.chapters] == []
+    assert shown.verdict[0].startswith("A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why")
+    assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
 
 
 def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
     RecordWriter(path, header(ranks=1)).write(window(1, 100))
-    why = {row.name: row.why for row in page(load(path)).rows}
-    assert why["contention"] == why["exchange"] == "one rank"
+    shown = page(load(path))
+    assert [row.name for row in shown.rows] == ["compute", "transfer", "prep + fetch", "step"]
+    assert shown.below_rows.endswith("does not apply to one rank: contention, interconnect")
+
+
+def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_say_so(path: Path) -> None:
+    RecordWriter(path, header(nodes=2)).write(window(1, 100))
+    shown = page(load(path))
+    assert [row.name for row in shown.rows] == [
+        "compute", "contention", "transfer", "interconnect + network", "prep + fetch", "step",
+    ]  # fmt: skip
+    assert "cannot tell prep from fetch and interconnect from network; `stash profile` can" in shown.below_rows
+    RecordWriter(path.with_name("one.watch.jsonl"), header()).write(window(1, 100))
+    assert "interconnect" in [row.name for row in page(load(path.with_name("one.watch.jsonl"))).rows]
+
+
+def slowed(path: Path) -> RunRecord:
+    """A run of 40 windows of 10 s: steps of 100 ms, from step 1,951 to 2,900 of 200 ms; with a pause of 100 s."""
+    writer, now = RecordWriter(path, header()), 1e9 + 5
+    for number in range(40):
+        step = 0.2 if 20 <= number < 30 else 0.1
+        now += 100 if number == 35 else 0
+        writer.write(window(number * 100 + 1, number * 100 + 100, step, began=now))
+        now += step * 100
+    began = alert(1).model_copy(update={"step": 2001, "when": 1e9 + 215.0, "began": 1e9 + 215.0, "seconds": 0.1})
+    writer.write(began)
+    writer.write(began.model_copy(update={"ended": True, "when": 1e9 + 410.0}))
+    return load(path)
+
+
+def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_ended(path: Path) -> None:
+    (chart,) = page(slowed(path)).charts
+    length = 5 + 30 * 10 + 10 * 20 + 100
+    end = length / 60
+    assert chart.x.label == "time since the watch began (min)"
+    x = ruler((0.0, end), "").at
+    top = ruler((0.0, 200.0), "").at
+    bars = [mark for mark in chart.marks if isinstance(mark, Bar)]
+    assert {bar.series for bar in bars} == {"compute", "interconnect", "prep"}
+    tops = {round(bar.x[0], 6): max(b.y[1] for b in bars if b.x == bar.x) for bar in bars}
+    assert len(tops) == 40
+    assert tops[round(x(5 / 60), 6)] == pytest.approx(top(100.0))
+    assert tops[round(x(205 / 60), 6)] == pytest.approx(top(200.0))
+    rules = [mark.x for mark in chart.marks if isinstance(mark, Rule)]
+    assert rules == pytest.approx([x(205 / 60), x(410 / 60)])  # at its step, not when it was told
+    assert [mark.text for mark in chart.marks if isinstance(mark, Tag)] == ["step 2,001: prep + fetch +100 ms"]
+    assert len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2  # before the pause and after it
+    assert len(chart.table.rows) == 40
+
+
+def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path: Path) -> None:
+    record = load_of(
+        path, [window(n * 100 + 1, n * 100 + 100, 0.1 + 0.1 * (n % 2), began=1e9 + n * 15) for n in range(1000)]
+    )
+    (chart,) = page(record).charts
+    columns = {mark.x for mark in chart.marks if isinstance(mark, Bar)}
+    assert 100 <= len(columns) <= 120
+    assert chart.x.label == "time since the watch began (h)"
+    assert chart.table.rows[0][1].startswith("14")  # of nine windows, four are of 200 ms
+
+
+def load_of(path: Path, lines: list[Window]) -> RunRecord:
+    writer = RecordWriter(path, header())
+    for line in lines:
+        writer.write(line)
+    return load(path)
+
+
+def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(path: Path) -> None:
+    text = " ".join(render(summary(slowed(path), path.name), 120).split())
+    assert "A step takes 125 ms. 44% of it is prep + fetch" in text
+    assert (
+        "From step 2,001 (01:50:15 to 01:53:30) prep + fetch of rank 3 took 100 ms +/- 1.00 ms more a step." in text
+    )
+    assert "What happened" not in text
+    quiet = load_of(path.with_name("quiet.watch.jsonl"), [window(1, 100)])
+    assert "There was no alert." in summary(quiet, "").verdict

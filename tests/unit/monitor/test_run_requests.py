@@ -11,7 +11,7 @@ from watched_rings import Run
 
 from stash.core.errors import UserError
 from stash.measure.protocol.orders import TraceRequest, WatchRequest
-from stash.monitor import records, watcher
+from stash.monitor import command, records, watcher
 from stash.monitor.records import load
 from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture, taken_request
 from stash.monitor.watcher import WatchOptions
@@ -117,3 +117,63 @@ def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path: Path, monkey
     windows = len(load(run.path).windows)
     run.watcher.finish(0)
     assert len(load(run.path).windows) >= windows
+
+
+def request_file(run: Run) -> Path:
+    return run.path.with_name("run.watch.request")
+
+
+def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    os.mkfifo(request_file(run))
+    run.train(15)
+    assert run.record().windows != []
+    assert request_file(run).exists()  # it is not a request, and somebody else's
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 60_000, '{"steps": 1e400}', '{"steps": ' + "9" * 4000 + "}", '{"steps": -5}', "[1]",
+        '{"steps": 3, "ranks": [99999999999999999999]}', '{"steps": 3, "ranks": 5}', '{"paused": "x"}',
+        '{"steps": 2, "folder": "a\\u0000b"}', '{"steps": 100000000000}', '{"x": 1}', "\0" * 100, '"steps"',
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_removed_and_the_run_stays_watched(tmp_path: Path, content: str) -> None:
+    run = Run(tmp_path)
+    run.train(15)
+    request_file(run).write_text(content)
+    run.train(15)
+    record = run.record()
+    assert [event.what for event in record.events] == []
+    assert len(record.windows) > 1
+    assert not request_file(run).exists()
+
+
+def test_a_request_to_an_earlier_run_of_that_name_is_not_followed(tmp_path: Path) -> None:
+    leave_request(tmp_path / "run.watch.jsonl", RunRequest(paused=True))
+    run = Run(tmp_path)
+    run.train(15)
+    assert run.record().events == []
+
+
+def test_a_request_never_follows_a_link_that_another_one_left(tmp_path: Path) -> None:
+    victim = tmp_path / "thesis.txt"
+    victim.write_text("years of work")
+    record = tmp_path / "run.watch.jsonl"
+    for name in (f"run.watch.request.{os.getpid()}", "run.watch.request"):
+        (tmp_path / name).symlink_to(victim)
+    leave_request(record, RunRequest(paused=True))
+    assert victim.read_text() == "years of work"
+    assert taken_request(record) == RunRequest(paused=True)
+
+
+def test_who_asks_a_run_whose_watcher_was_killed_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    run.train(15)
+    monkeypatch.setattr(command, "_LOOKS", 2)
+    with pytest.raises(UserError, match="nobody watches that run any more"):
+        command.ask(run.path, command.WatchCommandOptions(pause=True, join=run.path))
+    assert not request_file(run).exists()

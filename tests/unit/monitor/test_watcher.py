@@ -20,11 +20,11 @@ from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
-from stash.monitor.page import overall
 from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
 from stash.monitor.watcher import WatchOptions, words_of
+from stash.monitor.window_sums import overall
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")

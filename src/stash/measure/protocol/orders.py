@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -22,12 +21,6 @@ from stash.measure.protocol.wire import crosses, made
 VARIABLE = "STASH_ORDERS"
 ATTACHABLE = "STASH_ATTACHABLE"
 """Variable of a process that a watcher may listen to later."""
-
-
-def attach_file(process: int) -> Path:
-    """Where a process with that variable finds the name of its orders, once a watcher listens."""
-    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    return Path(folder) / f"stash-attach-{os.getuid()}-{process}"
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watch_duties import EVERY, StepSample, StepTrace, WatchersMeeting
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
-from stash.measure.protocol.orders import Orders, WatchRequest, attach_file, current, read
+from stash.measure.protocol.orders import Orders, WatchRequest, current, read
 from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
+from stash.measure.protocol.watch_folder import attach_file
 
 T = TypeVar("T")
 _FOLLOWED = 3

@@ -1,0 +1,123 @@
+"""A watched run over time: what a step was made of, window after window, and where alerts began and ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stash.core.units import format_seconds
+from stash.monitor.accounting import STALLS
+from stash.monitor.records import Alert, RunRecord, Window
+from stash.monitor.window_sums import inapplicable, overall, row_name
+from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, plane_chart, ruler
+from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
+
+SERIES = {"exchange": "interconnect", "input": "prep", "other": "plain", "disturbed": "shade"}
+"""Whose colour a stall has, of those that the ladder calls otherwise."""
+_MOST_COLUMNS = 120
+_LONGEST_GAP = 0.5
+"""Of a column: what is further apart was not watched between, and no line joins it."""
+_TAG_HEIGHT = 0.93
+"""Of the plane: words above it have no room."""
+_UNITS = ((3600.0, "h", 2.0), (60.0, "min", 3.0), (1.0, "s", 0.0))
+"""Of the run's length: seconds, the unit's name, and of how many of them on it is used."""
+
+
+def step_course(record: RunRecord) -> Chart:
+    """The step and its stalls over time, and the alerts; of a record that has a window."""
+    columns, began = _columns(record.windows), record.header.began
+    last = columns[-1]
+    length = last.began + last.seconds - began
+    size, unit, _ = next(each for each in _UNITS if length >= each[0] * each[2])
+    scale = time_scale(max(each.step_seconds for each in columns))
+    across = ruler((0.0, length), f"time since the watch began ({unit})", size)
+    upward = ruler([0.0, *(each.step_seconds for each in columns)], f"one step ({scale.unit})", scale.size)
+    away = inapplicable(record.header)
+    shown = [name for name in STALLS if name not in away and any(each.stalls.get(name) for each in columns)]
+    nodes = record.header.nodes
+    chart = plane_chart(
+        "course",
+        "The step over time",
+        _lines(columns, began),
+        across,
+        upward,
+        _table(columns, shown, nodes),
+        "Each column is one stretch of the run, as high as its mean step; its colours are the step's parts. Upright "
+        "lines: an alert began or ended.",
+        keys=[Legend(SERIES.get(name, name), row_name(name, nodes)) for name in shown],
+        rules=[moment - began for alert in record.alerts for moment in _moments(alert, record.windows)],
+        tags=[_tag(alert, record.windows, began, across, nodes) for alert in record.alerts],
+    )
+    bars = [bar for each in columns for bar in _bars(each, shown, began, across, upward, nodes)]
+    return replace(chart, marks=(*bars, *chart.marks))
+
+
+def _columns(windows: Sequence[Window]) -> list[Window]:
+    """Windows, or as many in a row as make few enough columns."""
+    together = math.ceil(len(windows) / _MOST_COLUMNS)
+    parts = [windows[at : at + together] for at in range(0, len(windows), together)]
+    return [each for part in parts if (each := overall(part)) is not None]
+
+
+def _lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
+    """The step's line, interrupted where nobody watched."""
+    lines: list[list[PlotPoint]] = []
+    ended = -math.inf
+    for each in columns:
+        if each.began - ended > _LONGEST_GAP * each.seconds:
+            lines.append([])
+        first = each.began - began
+        lines[-1] += [PlotPoint(first, each.step_seconds), PlotPoint(first + each.seconds, each.step_seconds)]
+        ended = each.began + each.seconds
+    return [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines]
+
+
+def _bars(
+    column: Window, shown: Sequence[str], began: float, across: Ruler, upward: Ruler, nodes: int
+) -> Iterator[Bar]:
+    """The parts of a column's step, one on top of the other."""
+    first, foot = column.began - began, 0.0
+    steps = f"steps {column.first_step:,} to {column.last_step:,}"
+    for name in shown:
+        seconds = column.stalls.get(name)
+        if not seconds:
+            continue
+        tip = f"{steps}: {row_name(name, nodes)} {format_seconds(seconds)} of {format_seconds(column.step_seconds)}"
+        sides = across.span(first, first + column.seconds)
+        yield Bar(sides, upward.span(foot, foot + seconds), SERIES.get(name, name), tip)
+        foot += seconds
+
+
+def _moments(alert: Alert, windows: Sequence[Window]) -> Iterator[float]:
+    """When what an alert is about began, by its step, and when it was seen to have ended (Unix time)."""
+    yield _moment(alert, windows)
+    if alert.ended:
+        yield alert.when
+
+
+def _moment(alert: Alert, windows: Sequence[Window]) -> float:
+    first_seen = alert.when if alert.began is None else alert.began
+    for window in reversed(windows):  # a job that was started again counts from 1
+        if window.began <= first_seen and window.first_step <= alert.step <= window.last_step:
+            steps = window.last_step - window.first_step + 1
+            return window.began + window.seconds * (alert.step - window.first_step) / steps
+    return first_seen
+
+
+def _tag(alert: Alert, windows: Sequence[Window], began: float, across: Ruler, nodes: int) -> Tag:
+    what = alert.what if alert.stall is None else row_name(alert.stall, nodes)
+    more = "" if alert.seconds is None or alert.stall is None else f" +{format_seconds(alert.seconds)}"
+    return Tag(
+        across.at(_moment(alert, windows) - began), _TAG_HEIGHT, f"step {alert.step:,}: {what}{more}", firm=True
+    )
+
+
+def _table(columns: Sequence[Window], shown: Sequence[str], nodes: int) -> Grid:
+    rows = []
+    for each in columns:
+        parts = [each.stalls.get(name) for name in shown]
+        texts = ["unknown" if seconds is None else format_seconds(seconds) for seconds in parts]
+        rows.append((f"{each.first_step:,} to {each.last_step:,}", format_seconds(each.step_seconds), *texts))
+    head = ("step", *(row_name(name, nodes) for name in shown))
+    return Grid("The step over time", head, tuple(rows), frozenset({0}), first="steps")

@@ -1,0 +1,68 @@
+"""Windows of a record as one, and what their parts are called where a person reads them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stash.monitor.accounting import STALLS
+from stash.monitor.records import Header, LateRank, Window
+
+_MOST_LATE = 8
+
+
+def row_name(stall: str, nodes: int = 1) -> str:
+    """What a profile calls it; of stalls that only a profile tells apart, all their names."""
+    names = {
+        "exchange": "interconnect + network" if nodes > 1 else "interconnect",
+        "input": "prep + fetch",
+        "other": "between steps",
+    }
+    return names.get(stall, stall)
+
+
+def inapplicable(header: Header) -> tuple[str, ...]:
+    """Stalls that such a job cannot have."""
+    alone = ("contention", "exchange") if header.ranks == 1 else ()
+    return (*(("transfer",) if header.device == "cpu" else ()), *alone)
+
+
+def overall(windows: Sequence[Window]) -> Window | None:
+    """All windows as one, each step counting alike, the first counted back from the last; ``None`` of none."""
+    if not windows:
+        return None
+    weights = [window.last_step - window.first_step + 1 for window in windows]
+    steps, taken, upto = sum(weights), 0, 0
+    for window in windows:  # a job that was started again counts from 1
+        taken += window.last_step - (upto if 0 < upto < window.first_step else window.first_step - 1)
+        upto = window.last_step
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+        return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
+
+    names = [name for name in STALLS if any(name in window.stalls for window in windows)]
+    last = windows[-1]
+    return last.model_copy(
+        update={
+            "began": windows[0].began,
+            "seconds": sum(window.seconds for window in windows),
+            "first_step": last.last_step - taken + 1,
+            "steps": sum(window.steps for window in windows),
+            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
+            "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
+            "stragglers": _late(windows, weights, steps),
+            "delay": mean([window.delay for window in windows]),
+            "ambiguous": any(window.ambiguous for window in windows),
+        }
+    )
+
+
+def _late(windows: Sequence[Window], weights: Sequence[int], steps: int) -> tuple[LateRank, ...]:
+    """Ranks that were stragglers of some windows, by what that is of all steps; the worst first."""
+    seconds: dict[tuple[int, str, int | None], float] = {}
+    for window, weight in zip(windows, weights, strict=True):
+        for late in window.stragglers:
+            key = late.rank, late.stage, late.node
+            seconds[key] = seconds.get(key, 0.0) + late.seconds * weight / steps
+    ranked = sorted(seconds.items(), key=lambda each: -each[1])[:_MOST_LATE]
+    return tuple(LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked)

@@ -1,0 +1,231 @@
+"""What becomes of a watched job when its watcher is asked to end or is killed, and of what that has in memory."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stash.monitor.records import load
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+MOST_SECONDS = 5.0
+BY_HAND = ("env", "--default-signal=INT,QUIT", sys.executable)  # a shell's background jobs ignore them
+JOB = """
+import os, signal, sys, time, torch
+from pathlib import Path
+
+def note(number, frame=None):
+    with open("signals", "a") as file:
+        file.write(f"{signal.Signals(number).name}\\n")
+
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+    signal.signal(number, note if "stays" in sys.argv or number == signal.SIGUSR1 else signal.SIG_DFL)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+Path("pid").write_text(str(os.getpid()))
+try:
+    for _ in range(3000):
+        optimizer.zero_grad()
+        model(torch.ones(2, 8)).mean().backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if Path("end").exists():
+            break
+except KeyboardInterrupt:
+    note(signal.SIGINT)
+    time.sleep(1)  # saves a checkpoint
+Path("done").touch()
+"""
+
+
+def end_of(number: int) -> bool:
+    """Whether that process has ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def until(moment: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not moment():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class Watched:
+    """A watched job in a folder, with places in memory that are the test's."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text(JOB)
+        self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MARK": str(folder)}
+        self.before = set(Path("/dev/shm").glob("stash-watch-*"))
+        words = (*BY_HAND, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py", *arguments)
+        self.process = subprocess.Popen(
+            words, cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=(folder / "errors").open("w"), start_new_session=True,
+        )  # fmt: skip
+        until(lambda: self.memory() != set() and (folder / "pid").exists() and self._steps())
+        self.job = int((folder / "pid").read_text())
+
+    def _steps(self) -> bool:
+        path = self.folder / "run.watch.jsonl"
+        return path.exists() and load(path).header.ranks == 1
+
+    def memory(self) -> set[Path]:
+        """What this watch has in memory."""
+        orders = (f"{folder}/orders.json" for folder in set(Path("/dev/shm").glob("stash-watch-*")) - self.before)
+        return {Path(each).parent for each in orders if self._belongs(each)}
+
+    def _belongs(self, orders: str) -> bool:
+        job = self.folder / "pid"
+        with_orders = f"STASH_ORDERS={orders}".encode()
+        try:
+            return with_orders in Path(f"/proc/{job.read_text()}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+    def signals(self) -> list[str]:
+        path = self.folder / "signals"
+        return path.read_text().split() if path.exists() else []
+
+    def errors(self) -> str:
+        return (self.folder / "errors").read_text()
+
+    def stash(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = (sys.executable, "-m", "stash", *words)
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    mark = f"MARK={tmp_path}".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0"):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_who_asks_the_watcher_alone_asks_the_job(folder: Path, number: signal.Signals) -> None:
+    run = Watched(folder)
+    kept = run.memory()
+    run.process.send_signal(number)
+    code = run.process.wait(MOST_SECONDS)
+    assert code == (0 if number == signal.SIGINT else 128 + number)  # the job's own: it saves after an interrupt
+    assert end_of(run.job)
+    assert not any(path.exists() for path in kept)
+    assert load(folder / "run.watch.jsonl").events[-1].what == "end"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_the_whole_group_reaches_the_job_once(folder: Path, number: signal.Signals) -> None:
+    run = Watched(folder, "stays")
+    os.killpg(run.process.pid, number)
+    until(lambda: run.signals() != [])
+    time.sleep(1.5)
+    assert run.signals() == [number.name]
+    if number != signal.SIGINT:
+        os.killpg(run.process.pid, number)  # and once more
+        until(lambda: len(run.signals()) > 1)
+        time.sleep(1.5)
+        assert run.signals() == [number.name] * 2
+        (folder / "end").touch()
+    assert run.process.wait(10) == 0
+    assert (folder / "done").exists()
+
+
+def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path) -> None:
+    (folder / "train.py").write_text(JOB)
+    words = (sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.environ.update(PYTHONPATH=str(ROOT / "src"), MARK=str(folder))
+        os.execv(sys.executable, words)
+    record = folder / "run.watch.jsonl"
+    until(lambda: record.exists() and load(record).header.ranks == 1)
+    os.write(terminal, b"\x03")
+    until(lambda: end_of(child), MOST_SECONDS)
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert (folder / "signals").read_text().split() == ["SIGINT"]
+    assert (folder / "done").exists()
+
+
+def test_a_job_that_takes_its_time_is_waited_for_and_named(folder: Path) -> None:
+    run = Watched(folder, "stays")
+    run.process.terminate()
+    until(lambda: "still runs" in run.errors(), 10)
+    assert str(run.job) in run.errors()
+    assert run.process.poll() is None
+    (folder / "end").touch()
+    assert run.process.wait(10) == 0
+
+
+def test_a_killed_watcher_leaves_the_job_unharmed_named_and_nothing_in_memory(folder: Path) -> None:
+    run = Watched(folder)
+    kept = run.memory()
+    assert kept
+    run.process.kill()
+    run.process.wait()
+    until(lambda: not any(path.exists() for path in kept), MOST_SECONDS)
+    until(lambda: f"kill {run.job}" in run.errors(), MOST_SECONDS)
+    assert "unwatched" in run.errors()
+    assert not end_of(run.job)
+    (folder / "end").touch()
+    until((folder / "done").exists, 10)
+    assert "Traceback" not in run.errors()
+
+
+def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Path) -> None:
+    run = Watched(folder)
+    kept = run.memory()
+    others = [
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.exists() and path.read_text().rpartition(")")[2].split()[2] == str(run.process.pid)
+    ]
+    for process in others:  # the watcher and what it started but for the job
+        if process != run.job:
+            os.kill(process, signal.SIGKILL)
+    run.process.wait()
+    assert all(path.exists() for path in kept)
+    after = run.stash("lab", "zoo")
+    assert after.returncode == 0
+    assert f"kill {run.job}" in after.stderr
+    assert not any(path.exists() for path in kept)
+    assert not end_of(run.job)
+    assert run.stash("lab", "zoo").stderr == ""
+
+
+def test_nohup_stays_nohup(folder: Path) -> None:
+    (folder / "train.py").write_text(JOB)
+    words = ("nohup", sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py", "stays")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MARK": str(folder)}
+    process = subprocess.Popen(
+        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    record = folder / "run.watch.jsonl"
+    until(lambda: record.exists() and load(record).header.ranks == 1)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1.5)
+    assert not (folder / "signals").exists()
+    (folder / "end").touch()
+    assert process.wait(10) == 0
