@@ -172,9 +172,10 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
 def say_summary(target: Path) -> None:
     """Say on standard error, which is not the job's answer, what the run was; another node's watcher has none."""
     from stash.core.errors import ArtefactError
+    from stash.core.printable import has_colours
     from stash.monitor.page import summary
     from stash.monitor.records import load
-    from stash.ui.terminal import has_colours, render
+    from stash.ui.terminal import render
 
     with suppress(OSError, ArtefactError):
         text = render(
