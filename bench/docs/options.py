@@ -41,7 +41,6 @@ MEANINGS: Mapping[str, str] = {
     "--json": "Print JSON for other programs, instead of text.",
     "--limit": "How many rows are shown.",
     "--loss": "What training has to reach.",
-    "--markdown": "Print Markdown.",
     "--max-dollars": "All of it may cost so much at most; time is --budget.",
     "--max-price": "An hour may cost so much at most.",
     "--min-gpu-memory": "Memory of one GPU at least.",
@@ -53,12 +52,10 @@ MEANINGS: Mapping[str, str] = {
     "--probe": "What `stash probe` measured of the machines.",
     "--quota": "So many machines of a type at most.",
     "--region": "Where machines are rented.",
-    "--runs": "How often it is simulated.",
     "--seed": "Of what is drawn: the same seed gives the same again.",
     "--servers": "Parameter servers.",
     "--staleness": "Updates that a worker may be ahead of the slowest.",
     "--start": "What passes until rented machines train.",
-    "--trace": "Machines that could be had, tick by tick.",
 }
 """Of options that several commands explain in words of their own."""
 

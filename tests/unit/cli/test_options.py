@@ -170,7 +170,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
     table = {name: (meaning, where) for name, meaning, where in shown}
     assert len(table) == len(shown) > 150
     assert table["--budget"] == (
-        "Measuring takes so long at most; money is --max-dollars.", "`profile`, `fix`, `probe`, `spot learn`"
+        "Measuring takes so long at most; money is --max-dollars.", "`fix`, `probe`, `profile`, `spot learn`"
     )  # fmt: skip
     assert table["--slower"][1] == "`check`"
     for words in _commands(get_command(app)):

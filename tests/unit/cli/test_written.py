@@ -27,7 +27,6 @@ WRITING = {
     "export": "export two.stash.json --to openmetrics -o x.prom",
     "spot fit": "spot fit fit.csv -o x.fleet.json",
     "spot plan": f"{PLAN} --deadline 2400s --loss 0.8 -o x.plan.json",
-    "spot simulate": "spot simulate fleet.plan.json --trace trace.json --runs 10 -o x.html",
 }
 
 

@@ -39,7 +39,7 @@ def test_where_the_output_is_json_nothing_else_is_printed_there(
     show_then_save(PROBE, tmp_path / "a.json", lambda: print("{}"), json=True)
     printed = capsys.readouterr()
     assert printed.out == "{}\n"
-    assert printed.err.startswith("Saved ")
+    assert printed.err.startswith("Wrote ")
 
 
 def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(
