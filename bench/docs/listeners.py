@@ -40,6 +40,11 @@ _INTERFACE = "the interface that leads to node 0"
 LISTENERS = (
     ListeningSocket("one process", "nothing", "–", "–", "–", "nothing"),
     ListeningSocket(
+        "`stash profile` and `stash fix`", "the name of the output file, taken: nothing is read or answered", ANY_PEER,
+        "an abstract name of this machine's kernel, no port", "the command", "this machine",
+        ("stash.measure.launcher.folder_lock",),
+    ),
+    ListeningSocket(
         "several ranks on one machine", "torch's store; gloo's and NCCL's sockets", ANY_PEER,
         "loopback only (unless `GLOO_SOCKET_IFNAME` and its like say otherwise)", "the run", "this machine",
         ("stash.measure.torchrun",),

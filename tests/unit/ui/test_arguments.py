@@ -88,8 +88,8 @@ def test_profile_says_so_and_goes_on(
     assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, put "
-        "them before\n"
+        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, type "
+        "`stash profile --budget … -o … train.py`\n"
     )
     assert "train.py --budget=60 -o x.json" in printed.out
     assert run(monkeypatch, "profile", "--dry-run", "-o", "x.json", "train.py") == 0
