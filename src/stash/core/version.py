@@ -6,5 +6,5 @@ _REPOSITORY = "git+https://github.com/stash-ddl/stash"
 
 def install_requirement(extra: str = "") -> str:
     """What pip installs this version by: its repository, since nobody has registered the name in an index yet."""
-    name = f"stash-ddl[{extra}]" if extra else "stash-ddl"
-    return f"{name} @ {_REPOSITORY}@v{__version__}"
+    extras = f"[{extra}]" if extra else ""
+    return f"stash-ddl{extras} @ {_REPOSITORY}@v{__version__}"
