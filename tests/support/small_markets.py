@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stash.market.decisions import JobMarket, job_market
-from stash.market.fees import FREE, Fees
+from stash.market.fees import Fees
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import MarketOffer, MarketTrace, trace_of
 
+FREE = Fees({})
+"""Billed to the moment, and data move for nothing."""
 START = 1_600_000_000
 """Seconds since 1970: where small markets begin."""
 

@@ -134,7 +134,9 @@ def refresh(transport: Transport = https, now: datetime | None = None) -> Report
     parts, failures = _downloaded(transport, before, old, now.date().isoformat())
     if not parts:
         raise StashError(_nothing(failures, old))
-    renewed = _renewed(old, parts, now)
+    # The new parts, and the old ones that could not be renewed.
+    every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
+    renewed = Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))
     offers = len(layers.merge(renewed, None).columns)
     snapshot.write(renewed, path)
     return Report((*lost, *(text for _, text in failures)), tuple(parts), offers, path)
@@ -249,9 +251,3 @@ def _check_believable(
     jumps = sum(not 1 / _JUMP <= ratio <= _JUMP for ratio in ratios)
     if len(ratios) >= 3 and jumps > _JUMPED_SHARE * len(ratios):
         raise DamagedError(f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong")
-
-
-def _renewed(old: Snapshot | None, parts: Mapping[str, Part], now: datetime) -> Snapshot:
-    """The new parts, and the old ones that could not be renewed."""
-    every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
-    return Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))

@@ -134,6 +134,8 @@ def clean() -> None:
 
 
 _DTYPES = ("fp32", "fp16")
+_UTILIZATION = 0.5
+"""The share of its peak that a GPU is taken to reach, where no speed is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,10 +152,7 @@ class TestbedModelOptions(Options):
     )
     tflops: float | None = option("N", "Set the GPU's peak, in 10^12 operations a second.", parsers.number)
     memory_bandwidth: float | None = option("RATE", 'Set its memory\'s rate, like "900GB/s".', parsers.rate)
-    utilization: float = option(
-        "F", "Set the share of the peak that is reached.", parsers.fraction(include="(]"), default="0.5",
-    )  # fmt: skip
-    speed: float | None = option("N", "Set the samples a second instead.", parsers.number)
+    speed: float | None = option("N", "Set the samples a second (default: by half the peak).", parsers.number)
     batch: int | None = option("N", "Set the batch (default: the workload's).", parsers.whole(1))
 
     def check(self) -> None:
@@ -179,12 +178,12 @@ def model(options: TestbedModelOptions) -> None:
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
 
-    peak, efficiency, speed = _peak(options), options.utilization, options.speed
+    peak, speed = _peak(options), options.speed
     made = emulate(
-        options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, efficiency,
+        options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, _UTILIZATION,
         value_bytes=VALUE_BYTES[options.dtype],
     )  # fmt: skip
-    reached = f"{efficiency:.0%} of the peak reached"
+    reached = f"{_UTILIZATION:.0%} of the peak reached"
     if speed is not None:
         batch = options.batch or workload(options.name).batch
         made = made.scaled(time=batch / speed / made.compute_seconds)
@@ -314,12 +313,7 @@ class DatasetOptions(Options):
     kind: str = argument("KIND", "images, text, audio or clicks.")
     path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
-    size: float | None = option("SIZE", 'Make this many bytes instead, like "2GB".', parsers.size_above_zero)
     seed: int | None = option("N", "Draw with this seed (default 0).", parsers.whole(0))
-
-    def check(self) -> None:
-        if self.size is not None and self.count is not None:
-            raise UserError("--count and --size say the same thing twice; use one of them")
 
 
 @dataset_app.command()
@@ -332,15 +326,10 @@ def make(options: DatasetOptions) -> None:
       clicks: Criteo-like records of 13 counters and 26 categories.
 
     Examples:
-      stash lab dataset make images /data/images --size 2GB
+      stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    from stash.lab.zoo.datasets import dataset_kind
-
-    count = options.count
-    if options.size is not None:
-        count = max(1, round(options.size / dataset_kind(options.kind).sample_bytes))
-    _report(_make_with_progress(options.kind, options.path, count, options.seed))
+    _report(_make_with_progress(options.kind, options.path, options.count, options.seed))
 
 
 def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:

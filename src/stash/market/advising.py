@@ -267,7 +267,9 @@ def _changes(
         return ["an offer that can be rented"] if best is None else ["another price of the cheapest offer"]
 
     def answers(offer: int, factor: float) -> bool:
-        changed = _priced(market, offer, now, factor)
+        prices = market.trace.price.copy()
+        prices[market.trace.piece(offer, now)] *= factor
+        changed = replace(market, trace=replace(market.trace, price=prices))
         answer = _asked(changed, policy, held, now, deadline, memory)
         return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
 
@@ -288,12 +290,6 @@ def _first(
         if not same(factor):
             return [f"{board.offers[offer].name} {word} to ${price * factor:.4g}/h (now ${price:.4g}/h)"]
     return []
-
-
-def _priced(market: JobMarket, offer: int, now: float, factor: float) -> JobMarket:
-    price = market.trace.price.copy()
-    price[market.trace.piece(offer, now)] *= factor
-    return replace(market, trace=replace(market.trace, price=price))
 
 
 # A move as it is started: a SkyPilot task in one zone, and the command that launches it.

@@ -96,7 +96,8 @@ def _planner(
     wanted, last = _next_hold(name, course, gap, mode, there, bool(final))
     until = now + tick
     if wanted == _ON_DEMAND:
-        return _hold(state, course.fixed, until), last
+        stays = state.offer == course.fixed
+        return (Stay(until, changes=False) if stays else MoveTo(course.fixed, until, changes=False)), last
     if wanted == _SPOT:
         return (Stay(until, changes=False) if mode == _SPOT else MoveTo(best, until, changes=False)), last
     return Wait(until, changes=False), last
@@ -138,10 +139,6 @@ def _mode(state: JobState, board: OfferBoard) -> str:
     if state.offer is None:
         return _IDLE
     return _SPOT if board.offers[state.offer].kind == "spot" else _ON_DEMAND
-
-
-def _hold(state: JobState, offer: int, until: float) -> PolicyAnswer:
-    return Stay(until, changes=False) if state.offer == offer else MoveTo(offer, until, changes=False)
 
 
 def deadline_policy(name: str, option: str = "") -> Policy:

@@ -74,10 +74,6 @@ def published_fees() -> Fees:
     return Fees(tariffs())
 
 
-FREE = Fees({})
-"""Billed to the moment, and data move for nothing."""
-
-
 def _value(fact: TariffFact | None) -> float:
     return 0.0 if fact is None else fact.value
 

@@ -169,11 +169,6 @@ class GoalLimits:
             kept &= least.sure_dollars <= self.dollars
         return kept
 
-    def kept_by(self, evaluation: Evaluation) -> bool:
-        """Whether a whole bill keeps them."""
-        in_time = self.seconds is None or evaluation.sure_seconds <= self.seconds
-        return in_time and (self.dollars is None or evaluation.sure_dollars <= self.dollars)
-
 
 ANY = GoalLimits()
 

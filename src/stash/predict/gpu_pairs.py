@@ -27,7 +27,6 @@ _ALIKE = 4.0
 """Batches that differ by more than this factor are no witness for each other."""
 Precision = Literal["fp32", "amp"]
 """As published speeds call it: all in 32 bits, or products and convolutions in 16."""
-PRECISIONS: tuple[Precision, ...] = ("fp32", "amp")
 _HALVES = ("float16", "bfloat16", "half")
 
 

@@ -133,7 +133,7 @@ def worth(
     cloud: CloudPrice, waiting_dollars: float, defect_at: float, by_shares: Mapping[str, float] | None,
 ) -> ClusterWorth:  # fmt: skip
     """Who stays at these prices, and what one more machine of each type or cloud bursts would do."""
-    queued = partial(_queued, cluster=cluster, matrix=matrix, policy=policy, settings=settings)
+    queued = partial(simulate, cluster=cluster, matrix=matrix, policy=POLICIES[policy], settings=settings)
     assert cluster.costs.hourly is not None
     found = equilibrium(jobs, cluster.gpus, cluster.costs.hourly, cloud, matrix, queued, waiting_dollars, defect_at,
                         by_shares)  # fmt: skip
@@ -148,12 +148,6 @@ def worth(
     mean_jct, waiting = _means(course)
     return ClusterWorth(cluster, policy, cloud, waiting_dollars, defect_at, found, mean_jct, waiting, tuple(more),
                         burst(jobs, course, matrix, cloud, defect_at, queued))  # fmt: skip
-
-
-def _queued(
-    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, policy: str, settings: RunSettings
-) -> ScheduleCourse:
-    return simulate(jobs, cluster, matrix, POLICIES[policy], settings)
 
 
 def _means(course: ScheduleCourse) -> tuple[float, float]:

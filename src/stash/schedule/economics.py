@@ -43,8 +43,6 @@ class UserBill:
     jobs: int
     gpu_hours: float
     waiting_hours: float
-    mean_wait_hours: float
-    mean_run_hours: float
     own: float
     """Dollars: π·h + v·waiting."""
     cloud: float | None
@@ -202,15 +200,15 @@ def _step(
         capacity = price * float(held[own].sum())
         if by_shares is not None:
             capacity = hourly * hours * by_shares[user] / sum(by_shares[each] for each in users)
-        paid = capacity + waiting_dollars * float(waits[own].sum())
+        waiting = float(waits[own].sum())
+        paid = capacity + waiting_dollars * waiting
         wait, run, cloud = float(waits[own].mean()), float(runs[own].mean()), clouds[user]
         why = ""
         if cloud is not None and paid > cloud:
             why = "the cloud costs less"
         elif wait > defect_at * run:
             why = f"waits are {wait / run:.1f} times runtimes"
-        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), float(waits[own].sum()), wait, run, paid,
-                              cloud, not why, why))  # fmt: skip
+        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), waiting, paid, cloud, not why, why))
     return DefectionStep(price, float(held.sum()) / (gpus * hours), tuple(bills))
 
 

@@ -97,12 +97,11 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     if last - first > LATEST_SECONDS:
         late = next(job.name for job in jobs if job.submit == last)
         raise UserError(f"{path}:{seen[late]}: submit: it is more than ten years after the first submission")
-    return JobsFile(tuple(_from(job, first) for job in jobs), tuple(excluded))
-
-
-def _from(job: QueuedJob, first: float) -> QueuedJob:
-    late = None if job.deadline is None else job.deadline - first
-    return replace(job, submit=job.submit - first, deadline=late)
+    shifted = [
+        replace(job, submit=job.submit - first, deadline=None if job.deadline is None else job.deadline - first)
+        for job in jobs
+    ]
+    return JobsFile(tuple(shifted), tuple(excluded))
 
 
 def _lines(path: Path) -> list[_Line]:

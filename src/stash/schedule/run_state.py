@@ -58,7 +58,6 @@ class ScheduleCourse:
     jobs: tuple[QueuedJob, ...]
     settings: RunSettings
     submit: Floats
-    first_start: Floats
     finish: Floats
     served: Floats
     """GPU-seconds of each job on each type."""

@@ -413,7 +413,7 @@ class _Run(RunState):
     def course(self) -> ScheduleCourse:
         return ScheduleCourse(
             policy=self.policy.name, jobs=self.jobs, settings=self.settings, submit=self.submit,
-            first_start=self.first, finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
+            finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
             productive=np.array(self.productive), end=self.now, objective=self.objective,
             lost={cause: np.array(each) for cause, each in self.lost.items()},
             first_x=self.first_x, first_ids=self.first_ids, alpha=self.alpha, unplaced=self.unplaced,

@@ -246,11 +246,6 @@ class JobBackend:
         for name in list(self.leases):
             self.release(name)
 
-    def seen_gone(self, name: str) -> None:
-        """A lease that the cloud no longer names is over without being released."""
-        if name in self.leases:
-            self._close(self.leases[name], None)
-
     def _close(self, lease: OpenLease, why: str | None) -> None:
         """``why``: it may still be there."""
         del self.leases[lease.name]

@@ -125,7 +125,11 @@ def _largest_stall(found: Sequence[StudyResult]) -> str:
     priced = [each for each in found if each.dollars_per_million is not None]
     means, worst = {}, {}
     for name in STALLS[1:]:
-        known = [(_weight(each, name, bool(priced)), each) for each in priced or found if name in each.shares]
+        known = [
+            (each.shares[name] * ((each.dollars_per_million or 0.0) if priced else 1.0), each)
+            for each in priced or found
+            if name in each.shares
+        ]
         if known:
             means[name] = fmean(weight for weight, _ in known)
             worst[name] = max(known, key=lambda pair: pair[0])
@@ -139,11 +143,6 @@ def _largest_stall(found: Sequence[StudyResult]) -> str:
         f"The largest stall is {name}: {mean} in the mean, at its worst {peak}, "
         f"{what(where_most.cell)} on {where(where_most.cell)}."
     )
-
-
-def _weight(result: StudyResult, name: str, in_dollars: bool) -> float:
-    """A stall's dollars of a million samples, else its share of a step."""
-    return result.shares[name] * ((result.dollars_per_million or 0.0) if in_dollars else 1.0)
 
 
 def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyResult | None]]:

@@ -164,6 +164,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
     known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
     sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
     scales, shares = scales_of(cells[0]), {name: fmean(stall.share for stall in of) for name, of in known.items()}
+    busy = {name: [each.busy.get(name) for each in seen] for look in seen for name in look.busy}
     return StudyResult(
         cell=cells[0],
         repeats=len(cells),
@@ -179,7 +180,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[P
         paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
         samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
         devices=round(found[0].world_size * scales.devices),
-        busy=_means(_by_resource(seen)) if cells[0].emulated is None else _busy_layers(shares),
+        busy=_means(busy) if cells[0].emulated is None else _busy_layers(shares),
         layers=cells[0].layers or (seen[0].layers if seen else None),
         gradient_bytes=sizes[0] / scales.bytes if sizes else None,
     )
@@ -206,10 +207,6 @@ def scales_of(cell: Cell) -> EmulatedScales:
 
 def _busy_layers(shares: Mapping[str, float]) -> dict[Resource, float]:
     return {"gpu": shares["compute"]} if "compute" in shares else {}
-
-
-def _by_resource(looks: Sequence[ProfileLook]) -> dict[Resource, list[float | None]]:
-    return {name: [each.busy.get(name) for each in looks] for look in looks for name in look.busy}
 
 
 def _times(value: float | None, factor: float) -> float | None:

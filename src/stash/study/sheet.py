@@ -202,7 +202,9 @@ def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapp
     rows, anchors, links = [], [], {}
     for number, (cell, result) in enumerate(_combinations(reading, found)):
         profiles = () if result is None else tuple(_link(reading, each, files) for each in result.cells)
-        rows.append((*_named(cell), *_state(reading, cell, result, profiles, present)))
+        batch = UNKNOWN if cell.batch is None else str(cell.batch)
+        state = _state(reading, cell, result, profiles, present)
+        rows.append((cell.workload, batch, cell.place.name, str(cell.nodes), *state))
         anchors.append("" if result is None else anchor(result))
         if profiles:
             links[number, head.index("profile")] = profiles
@@ -228,10 +230,6 @@ def _combinations(reading: StudyReading, found: Sequence[StudyResult]) -> list[t
         cells.setdefault((cell.alike, cell.batch), cell)
     order = sorted(cells, key=lambda at: (cells[at].size, cells[at].workload, cells[at].batch or 0))
     return [(cells[at], results.get(at)) for at in order]
-
-
-def _named(cell: Cell) -> tuple[str, ...]:
-    return cell.workload, UNKNOWN if cell.batch is None else str(cell.batch), cell.place.name, str(cell.nodes)
 
 
 def _state(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from stash.market.deadline_rules import deadline_policy
 from stash.market.decisions import JobMarket
-from stash.market.fees import FREE, Fees
+from stash.market.fees import Fees
 from stash.market.foresight import foresee
 from stash.market.jobs import MarketJob
 from stash.market.market_rules import daily, look_ahead, multi_cloud
 from stash.market.market_trace import MarketTrace
 from stash.market.replaying import UncoveredError, check_parts, play
-from tests.support.small_markets import START, job, offer, small, trace
+from tests.support.small_markets import FREE, START, job, offer, small, trace
 from tests.unit.market.test_leases import AWS
 
 A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")

@@ -14,10 +14,10 @@ from stash.market.answers_page import advice_document
 from stash.market.backtest import impossible, replay, summaries
 from stash.market.deadline_rules import deadline_policy
 from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait, job_market
-from stash.market.fees import FREE, published_fees
+from stash.market.fees import published_fees
 from stash.market.market_rules import daily, policy
 from stash.market.replaying import play
-from tests.support.small_markets import START, job, offer, small, trace
+from tests.support.small_markets import FREE, START, job, offer, small, trace
 
 HOUR = 3600.0
 A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")

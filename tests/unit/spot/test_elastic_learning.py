@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
-from stash.spot.learn.curve import MIN_UPDATES, LearnWish, ReplayMoment, learn, parameters_of
+from stash.spot.learn.curve import MIN_UPDATES, LearnWish, ReplayMoment, learn
 from stash.spot.records.runs import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
@@ -114,4 +114,4 @@ def test_frozen_parameters_are_not_counted() -> None:
         made.bias.requires_grad_(False)
         return made
 
-    assert parameters_of(replace(regression(), model=model), "job.py:job") == 6
+    assert learned(replace(regression(), model=model)).parameters == 6

@@ -101,7 +101,6 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
         ((*LEARN, "--fleet-sizes", "1,two"), "--fleet-sizes 1,two: write numbers from 1 to 256"),
         ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
-        ((*LEARN, "--profile", "train.stash.json"), "is of a model with 25,557,032 parameters, and job_of_this_test"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
         ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),
         ((*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"), "--cloud awz: no such cloud in the catalog"),

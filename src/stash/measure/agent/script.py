@@ -69,9 +69,8 @@ class NoStamps:
         """A loader is asked for a batch; the value is the thread's delay so far."""
         return 0.0
 
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = StepStage.FORWARD) -> float:
-        """It gave one, or ended; the value is what of the wait was the thread's own delay, ``delay`` before it."""
-        return 0.0
+    def wait_ends(self, now: float, delay: float, loader: int, stage: int = StepStage.FORWARD) -> None:
+        """It gave one, or ended; ``delay`` was the thread's before it."""
 
 
 class Listener:

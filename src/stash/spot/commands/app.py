@@ -120,7 +120,6 @@ class LearnOptions(Options):
         "S", "Let workers be S iterations ahead (default: any number).",
         parsers.whole(0),
     )  # fmt: skip
-    profile: Path | None = option("FILE", "Check that the job trains the model of this profile.", Path)
     json: bool = json_flag()
 
 
@@ -133,14 +132,12 @@ def learn(options: LearnOptions) -> None:
     Examples:
       stash spot learn job.py:job -o job.curve.json
     """
-    from stash.core.artefact import load
     from stash.core.output_files import output_file
     from stash.core.records.base import now
     from stash.core.version import __version__
     from stash.report.output import printed
-    from stash.spot.learn.curve import LearnWish, parameters_of
+    from stash.spot.learn.curve import LearnWish
     from stash.spot.learn.curve import learn as learned
-    from stash.spot.model.pool import same_model
     from stash.spot.pages.fleet_models import document, page_of_curve
     from stash.spot.records.runs import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
@@ -150,8 +147,6 @@ def learn(options: LearnOptions) -> None:
     parts = load_job(job)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = options.batches or tuple(parts.batch * times for times in _TIMES)
-    if options.profile is not None:
-        same_model(load(options.profile), str(options.profile), parameters_of(parts, job), job)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates, options.staleness)
     with _progress() as show:
         curve = learned(parts, job, wish, __version__, now(), show)

@@ -125,12 +125,6 @@ def learn(
     )
 
 
-def parameters_of(job: ElasticJob, name: str) -> int:
-    """How many the job trains; raises UserError if its model cannot be made."""
-    server = _described(name, "its model cannot be made", lambda: Server(job, torch.device("cpu")))
-    return sum(each.numel() for each in server.parameters)
-
-
 def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float) -> int:
     """Updates of each replay that the budget has time for; raises UserError if they are too few to see anything."""
     seconds_an_update = sum(costs[each[0].samples] for each in fleets)

@@ -19,7 +19,6 @@ from stash.analysis.step_times import readers
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ladder import EXCHANGE_STALLS
-from stash.core.records.profile import Profile
 from stash.core.units import format_bits
 from stash.predict import cluster
 from stash.predict.changes import Alteration
@@ -70,16 +69,6 @@ class _Single:
         )
 
 
-def same_model(profile: Profile, source: str, parameters: int, other: str) -> None:
-    """Raise UserError if the profile is of another model than a curve, or a job, with so many ``parameters``."""
-    known = profile.workload.parameters
-    if known is not None and known != parameters:
-        raise UserError(
-            f"{source} is of a model with {known:,} parameters, and {other} of one with {parameters:,}: profile and "
-            "curve have to be of one job; learn a curve of this one with `stash spot learn FILE.py:JOB`"
-        )
-
-
 def pools_of(
     base: Base, source: str, curve: LearnedCurve, market: FleetMarket, loss: float, today: date
 ) -> tuple[FleetPool, ...]:
@@ -87,7 +76,13 @@ def pools_of(
 
     Raises UserError where a number that is needed is not known.
     """
-    same_model(base.profile, source, curve.parameters, f"the curve of {curve.job}")
+    known = base.profile.workload.parameters
+    if known is not None and known != curve.parameters:
+        raise UserError(
+            f"{source} is of a model with {known:,} parameters, and the curve of {curve.job} of one with "
+            f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
+            "`stash spot learn FILE.py:JOB`"
+        )
     if readers(base.profile, 1) < 1:
         raise UserError(f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so")
     singles = [_alone(base, each) for each in market.workers]

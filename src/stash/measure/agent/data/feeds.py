@@ -51,8 +51,6 @@ class Feed:
     """Among the loaders of the script."""
     stamps = script.NoStamps()
     """Where its account keeper notes what a step waits for."""
-    wait_delay = 0.0
-    """Of ``wait``, what the thread that trains was ready to run and had no core."""
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
@@ -235,7 +233,7 @@ class Feed:
         ended = self.now()
         self.took = ended - began
         self.wait += self.took
-        self.wait_delay += self.stamps.wait_ends(ended, delayed, self.number)
+        self.stamps.wait_ends(ended, delayed, self.number)
         if self.asked is not None:
             self.startup, self.asked = ended - self.asked, None
         if self.mode == "real":

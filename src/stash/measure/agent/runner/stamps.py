@@ -316,14 +316,12 @@ class Stamps(NoStamps):
         self._move(_INPUT, now)
         return self._queue.at(now)
 
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> float:
+    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> None:
         if get_ident() != self._thread:
-            return 0.0
+            return
         self._row[INPUTS + min(loader, LOADERS - 1)] += now - self._since
         self._move(stage, now)
-        delay = self._queue.at(now) - delay
-        self._row[INPUT_DELAY] += delay
-        return delay
+        self._row[INPUT_DELAY] += self._queue.at(now) - delay
 
     def step_ends(self, now: float) -> None:
         """A step of the script ended ``now``; what follows until ``step_begins`` is Stash's own work."""
