@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from profiled import RunProfile
+from profiled import SCRIPTS, RunProfile
 from runs import Outcome
 
 WriteScript = Callable[..., Path]
@@ -153,16 +153,19 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_full_disk_says_so_and_still_shows_the_breakdown(
-    run_profile: RunProfile, data: Path, small_disk: Path
+    run_profile: RunProfile, data: Path, small_disk: Path, tmp_path: Path
 ) -> None:
-    # GIVEN a disk that is full by the time the profile is written
-    outcome = run_profile("--rungs", "solo", "single.py", data, output=small_disk / "run.stash.json")
+    # GIVEN a disk that is full by the time the profile is written, and a working folder elsewhere
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    output, script = small_disk / "run.stash.json", SCRIPTS / "single.py"
+    outcome = run_profile("--rungs", "solo", script, data, output=output, folder=elsewhere)
     # THEN one sentence says so, nothing half-written remains, and the minute was not lost
     assert outcome.code in (1, 2)
     assert "No space left" in outcome.error or "full" in outcome.error
     assert "Traceback" not in outcome.stderr
     assert [path.name for path in small_disk.iterdir()] == ["taken"]
     assert "compute" in outcome.stdout
+    assert [path.name for path in elsewhere.iterdir()] == ["run.stash.json"]
     assert not outcome.survivors
 
 

@@ -104,7 +104,7 @@ def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "fish"))
     asks = 'source ./script; for each in (complete --do-complete "stash {words}"); string split -f1 \\t -- $each; end'
     assert set(shell_says("fish", asks.format(words="re"), tmp_path)) == {"report", "recommend", "restore"}
-    assert shell_says("fish", asks.format(words="check --ma"), tmp_path) == ["--max"]
+    assert shell_says("fish", asks.format(words="check --max"), tmp_path) == ["--max"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
