@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from stash.core.errors import StashError
 from stash.core.records.base import first_mistake, now
 from stash.core.records.host import Host
+from stash.core.records.ledger import Ledger
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import (
     Block,
@@ -34,6 +35,7 @@ from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
     LaunchSeen,
+    LedgerKept,
     LoaderTimed,
     MemorySeen,
     Message,
@@ -71,6 +73,8 @@ class Gathered:
         self.collectives: list[Collective] = []
         self.workers: list[WorkerTimes] = []
         self.passes: list[StagePasses] = []
+        self.ledgers: dict[int, Ledger] = {}
+        """Of the first launch: a later one starts where files are in memory already."""
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
@@ -131,6 +135,9 @@ class Gathered:
             case BlockDone():
                 rounded = {name: _kept(value) for name, value in vars(message).items()}
                 self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
+            case LedgerKept():
+                rank = message.rank + offset
+                self.ledgers.setdefault(rank, Ledger(**{**vars(message), "rank": rank}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
             case WorkersTimed():
@@ -211,6 +218,7 @@ class Gathered:
             workers=tuple(self.workers),
             passes=tuple(self.passes),
             memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
+            ledgers=tuple(self.ledgers[rank] for rank in sorted(self.ledgers)),
         )
 
 
