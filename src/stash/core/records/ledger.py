@@ -1,31 +1,23 @@
 """Every second of one rank from its process's start until blocks begin: as it was typed, each second in one row.
 
-Rows are what the training thread was doing; they sum to the wall. A row's seconds ``by_step`` are those of the steps
-that were timed after warming up, which stand for all later ones.
+Rows are what the training thread was doing; they sum to the wall. ``timed_seconds`` are those of the steps that
+were timed after warming up, which stand for all later ones.
 """
 
 from __future__ import annotations
 
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
 
-START_UP, EPOCH_START, INPUT, FORWARD = "start-up", "epoch start", "input", "forward"
-BACKWARD, OPTIMIZER, LOOP = "backward", "optimizer", "loop"
-EVALUATION, CHECKPOINT, COLLECTOR, OTHER = "evaluation", "checkpoint", "collector", "other"
-ROWS = (
-    START_UP, EPOCH_START, INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, CHECKPOINT, COLLECTOR, OTHER
-)  # fmt: skip
-IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP)
-"""Rows of which every step has a part; the others come now and then."""
-
 
 class LedgerRow(Record):
     """What the training thread did, by one name."""
 
     row: PlainName
-    """One of ``ROWS``: the process's ``start-up`` until its first batch; an ``epoch start`` from asking a loader for an
-    iterator until its first batch; waiting for ``input`` later on; from the batch to the end of the ``forward`` pass;
-    ``backward``, its exchange included; from there to the end of the ``optimizer``'s step; the script's own ``loop``;
-    ``evaluation``, which no step uses; a ``checkpoint``; Python's garbage ``collector``; ``other``."""
+    """One of ``core.ledger_rows.ROWS``: the process's ``start-up`` until its first step has ended; an ``epoch start``
+    from asking a loader for an iterator until its first batch; waiting for ``input`` later on; from the batch to the
+    end of the ``forward`` pass and its loss; ``backward``, its exchange included; from there to the end of the
+    ``optimizer``'s step; the script's own ``loop`` beside these; ``evaluation``, which no step uses; a
+    ``checkpoint``; Python's garbage ``collector``; ``other``: Stash's own preparations."""
     seconds: Number
     """Since the process was started."""
     timed_seconds: Number = 0.0
@@ -47,8 +39,10 @@ class Place(Record):
     line: Count
     text: Sentence
     """The line itself, without secrets."""
+    inside: PlainName = ""
+    """The function that it was waiting for, as far as Python knows; empty where that is the line itself."""
     seconds: Number
-    """In the timed steps."""
+    """In the timed steps, and for an epoch's start in all."""
     each: Number | None = None
     """Of what comes now and then, seconds of one occurrence."""
 

@@ -134,7 +134,6 @@ class RoundGivenUp(Message, kind="given-up"):
     expected_seconds: float
 
 
-@crosses
 @dataclass(frozen=True)
 class LedgerKept(Message, kind="ledger"):
     """Fields of ``Ledger``."""

@@ -109,7 +109,7 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
     @functools.wraps(save)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
-            with _saving():
+            with _saving(), script.listener().ledger.saving():
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
         done: Future[None] = Future()
@@ -139,10 +139,10 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
-            with guard.saving(target):
+            with guard.saving(target), script.listener().ledger.saving():
                 return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
-            with _saving():
+            with _saving(), script.listener().ledger.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
