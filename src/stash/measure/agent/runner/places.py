@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 import sysconfig
 import threading
 import time
@@ -22,6 +21,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from stash.core.ledger_rows import FORWARD, LOOP
+from stash.measure.agent import private
 
 _PERIOD = 0.01
 _LONGEST = 0.25
@@ -89,7 +89,7 @@ class Places:
             self.cost += time.perf_counter() - now
 
     def _look(self, seconds: float) -> None:
-        frame = sys._current_frames().get(self._thread)
+        frame = private.stack_of(self._thread)
         if frame is not None:
             self.add(self._row_now(), frame, seconds)
 
