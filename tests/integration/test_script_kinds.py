@@ -26,6 +26,8 @@ from profiled import (
 )
 from runs import PATIENCE
 
+from stash.analysis.attribution import attribute
+
 
 def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     run_profile: RunProfile, data: Path, tmp_path: Path
@@ -76,6 +78,20 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     assert all(seconds > 0 for times in profile.workers for seconds in times.seconds)
     assert [held.rank for held in profile.memory] == [0, 1]
     assert all(held.resident_bytes > 2**20 for held in profile.memory)
+
+
+@pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
+    run_profile: RunProfile, isolated: bool
+) -> None:
+    # GIVEN batches that rank 0 makes in 32 ms and broadcasts
+    options = ("--isolate",) if isolated else ()
+    profile = measured(run_profile(*options, "sent_batches.py", budget=3))
+    # THEN all ranks train without exchanging gradients, none by itself, and what batches take is known
+    if not isolated:
+        assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
+        assert "(broadcast, broadcast_object_list)" in skipped(profile)["solo"]
+    assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
 
 
 @pytest.mark.slow
