@@ -216,7 +216,7 @@ class ProfileSession:
         return True
 
     def _give_up_switching(self, failure: Diagnosis) -> bool:
-        """After a script failed by an error of its own where no gradients were exchanged: whether to go on with them."""
+        """After a script failed by its own error in a step without exchange: whether to go on without such steps."""
         m = self.measurement
         gathered, wishes = m.gathered, m.wishes
         phase = gathered.phase.name
