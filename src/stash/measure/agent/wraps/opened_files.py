@@ -84,6 +84,8 @@ def _telling(
 
 
 _NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
+_INDEX = ".metadata"
+"""The file that ``torch.distributed.checkpoint`` ends a checkpoint with."""
 _placeholders: set[str] = set()
 
 
@@ -112,6 +114,9 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
             with _saving(), script.listener().ledger.saving():
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
+        if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
+            with guard.saving():
+                guard.about_to_write(os.path.join(folder, _INDEX), truncates=True)
         done: Future[None] = Future()
         done.set_result(None)
         return done if asynchronous else None
@@ -148,7 +153,8 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
         script.note(_NOT_KEPT)
         if not os.path.exists(target):
             path = os.path.abspath(os.fspath(target))
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            with guard.saving():  # a new folder that it lies in is no whole checkpoint, and goes with it
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             _placeholders.add(path)
         return None
 
