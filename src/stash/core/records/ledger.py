@@ -22,8 +22,8 @@ class LedgerRow(Record):
     """What the training thread did, by one name."""
 
     row: PlainName
-    """One of ``ROWS``: the process's ``start-up`` until its first batch; an ``epoch start`` from asking a loader for an
-    iterator until its first batch; waiting for ``input`` later on; from the batch to the end of the ``forward`` pass;
+    """One of ``ROWS``: the process's ``start-up`` until its first batch; an ``epoch start`` from asking a loader for
+    an iterator until its first batch; waiting for ``input`` later; from the batch to the end of the ``forward`` pass;
     ``backward``, its exchange included; from there to the end of the ``optimizer``'s step; the script's own ``loop``;
     ``evaluation``, which no step uses; a ``checkpoint``; Python's garbage ``collector``; ``other``."""
     seconds: Number
