@@ -41,13 +41,21 @@ class Line(NamedTuple):
     line: int
 
 
+class _Call(NamedTuple):
+    """A function of the script's own that is under way."""
+
+    file: str
+    begins: int
+    """The function's first line."""
+
+
 @dataclass
 class _Looks:
     seconds: float = 0.0
     inside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By the innermost function."""
-    in_model: float = 0.0
-    """Of the seconds, while a module's forward pass ran below the line."""
+    calls: dict[_Call, int] = field(default_factory=dict)
+    """The functions under way at the last look, and at which line each was."""
 
 
 class Places:
@@ -56,6 +64,8 @@ class Places:
     def __init__(self, thread: int, row_now: Callable[[], str]) -> None:
         self._thread, self._row_now = thread, row_now
         self._looks: dict[tuple[str, Line], _Looks] = {}
+        self._model_lines: dict[_Call, int] = {}
+        """Of functions that call a model, the first line that does; the outermost of models within each other."""
         self._is_looking = False
         self.cost = 0.0
         """Seconds that looking took."""
@@ -95,28 +105,38 @@ class Places:
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        inside, in_model = "", False
+        inside, place, calls = "", None, dict[_Call, int]()
+        model: tuple[_Call, int] | None = None
+        is_below = False
         while frame is not None:
-            path = frame.f_code.co_filename
+            code, path = frame.f_code, frame.f_code.co_filename
             if _is_own(path):
-                looks = self._looks.setdefault((row, Line(path, frame.f_lineno)), _Looks())
-                looks.seconds += seconds
-                looks.inside[inside] += seconds
-                looks.in_model += seconds * in_model
-                return
-            if not _is_of_stash(path):
-                inside = inside or getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                in_model |= path.endswith(_MODULES)
+                place = place or Line(path, frame.f_lineno)
+                call = _Call(path, code.co_firstlineno)
+                calls[call] = frame.f_lineno
+                if is_below:
+                    model, is_below = (call, frame.f_lineno), False
+            elif path.endswith(_MODULES):
+                is_below = True
+            if place is None and not _is_of_stash(path):
+                inside = inside or getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
+        if place is None:
+            return
+        looks = self._looks.setdefault((row, place), _Looks())
+        looks.seconds += seconds
+        looks.inside[inside] += seconds
+        looks.calls = calls
+        if model is not None:
+            call, line = model
+            self._model_lines[call] = min(line, self._model_lines.get(call, line))
 
     def before_the_model(self) -> float:
-        """Seconds of the rows ``forward`` before the first line that calls a module, in its file; now of ``loop``."""
-        lines = {key: looks for key, looks in self._looks.items() if key[0] == FORWARD}
-        model = [line for (_, line), looks in lines.items() if looks.in_model > looks.seconds / 2]
+        """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
         moved = 0.0
-        for (row, line), looks in lines.items():
-            first = min((each.line for each in model if each.file == line.file), default=None)
-            if first is not None and line.line < first:
+        for row, line in [key for key in self._looks if key[0] == FORWARD]:
+            looks = self._looks[row, line]
+            if any(looks.calls.get(call, first) < first for call, first in self._model_lines.items()):
                 moved += looks.seconds
                 del self._looks[row, line]
                 kept = self._looks.setdefault((LOOP, line), _Looks())
