@@ -37,6 +37,8 @@ _UNTOUCHED_SHARE = 0.15
 _LARGEST_SHARE = 0.25
 """The same where that shows an epoch's start, or few steps at all."""
 _UNTOUCHED_STEPS = (5, 400)
+_USUAL_STEPS = 30
+"""So many show what comes every 20 or 25 steps."""
 _AFTER_EPOCH_START = 10
 """Steps of the next epoch."""
 _GROWTH = 1.01
@@ -211,12 +213,14 @@ def _untouched_steps(budget: float, step: float, ledger: LedgerKeeper, of_epoch:
     fewest, most = _UNTOUCHED_STEPS
     if step <= 0:
         return most
-    steps = min(most, int(max(min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget), fewest * step) / step))
-    if fewest * step > _LARGEST_SHARE * budget:
+    longest = _LARGEST_SHARE * budget
+    if fewest * step > longest:
         return 0
+    usual = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget)
+    steps = min(most, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
     if of_epoch is not None:
         through = max(0, of_epoch - ledger.steps_of_epoch) + max(fewest, min(of_epoch, _AFTER_EPOCH_START))
-        if through * step + ledger.first_start <= _LARGEST_SHARE * budget:
+        if through * step + ledger.first_start <= longest:
             steps = max(steps, min(most, through))
     return steps
 
