@@ -7,21 +7,25 @@ from __future__ import annotations
 
 from typing import Literal
 
+from stash.analysis.as_typed import CONTRADICTION
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
+from stash.analysis.run_ledger import RunAccount, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
 """Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
 keeps no verdict open."""
-Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
+NOISY = 0.5
+"""Of the step: compute that is known no better is nothing to claim; where it is a whole step, nothing else is."""
+Kind = Literal["stall", "tie", "compute", "run", "cannot tell", "estimate"]
 
 
 class Claims(Record):
     """What a breakdown supports; compute is never among its stalls."""
 
     kind: Kind
-    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
+    """``run`` where what lies between steps leads; ``estimate`` after fewer than three rounds: nothing is named."""
     certain: tuple[Stall, ...] = ()
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
@@ -33,6 +37,12 @@ class Claims(Record):
 
     other_job: bool = False
     """What was measured is not the job that was typed: nothing is claimed of it."""
+    noisy: bool = False
+    """Steps vary too much for any claim."""
+    leading: RunRow | None = None
+    """What takes most of an epoch and is none of the stalls."""
+    rivals: tuple[RunRow, ...] = ()
+    """Rows between steps that may take more than what leads, or than compute."""
 
     @property
     def hidden(self) -> tuple[Missing, ...]:
@@ -47,10 +57,16 @@ def may_claim(breakdown: Breakdown) -> Claims:
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
     is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
-    it was typed, took another time than what was measured nothing is claimed.
+    it was typed, took another time than what was measured nothing is claimed, unless what lies between steps explains
+    it. What lies between steps leads where it takes more for certain than any other row of an epoch may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    if breakdown.as_typed is not None and breakdown.as_typed.contradicts:
+    if _noise(breakdown) > breakdown.step_seconds:
+        return Claims(kind="cannot tell", noisy=True, unknown=unknown)
+    leading = leading_row(breakdown)
+    if leading is not None:
+        return Claims(kind="run", leading=leading, unknown=unknown)
+    if is_other_job(breakdown):
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
@@ -70,11 +86,62 @@ def may_claim(breakdown: Breakdown) -> Claims:
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
     if certain and may_be <= _high(certain[0]):
-        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
-        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
+        largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+        rivals = _rivals(breakdown, _low(certain[0]))
+        kind = "tie" if len(largest) > 1 else "stall"
+        return found.model_copy(update={"kind": kind, "certain": largest, "rivals": rivals})
     if certain or large or disputed or found.hidden:
         return found
-    return found.model_copy(update={"kind": "compute"})
+    if _noise(breakdown) > NOISY * step:
+        return found.model_copy(update={"noisy": True})
+    rivals = _rivals(breakdown, 0.0 if breakdown.run is None else _least_compute(breakdown.run))
+    return found.model_copy(update={"rivals": rivals} if rivals else {"kind": "compute"})
+
+
+# Between steps
+
+
+def leading_row(breakdown: Breakdown) -> RunRow | None:
+    """What lies between steps and takes more of an epoch, for certain, than any other row may; or ``None``."""
+    run = breakdown.run
+    if run is None:
+        return None
+    largest = max(run.rows, key=lambda row: row.seconds)
+    others = [row.most for row in run.rows if row is not largest]
+    others += [dispute.waited for dispute in breakdown.disputes if not dispute.explained]
+    typed = breakdown.as_typed
+    if typed is not None and is_other_job(breakdown):  # then only the whole step, as it was typed, is known
+        others = [typed.first.step.value if typed.first.step.high is None else typed.first.step.high]
+    return largest if largest.between and largest.least > max(others, default=0.0) else None
+
+
+def is_other_job(breakdown: Breakdown) -> bool:
+    """Whether first steps contradict what was measured, and nothing that lies between steps explains by how much."""
+    typed, run = breakdown.as_typed, breakdown.run
+    if typed is None or not typed.contradicts:
+        return False
+    measured = typed.first.step.value / (1 + typed.share)
+    between = 0.0 if run is None else run.between_seconds
+    return not between or abs(typed.first.step.value - measured - between) > CONTRADICTION * measured
+
+
+def _rivals(breakdown: Breakdown, certain: float) -> tuple[RunRow, ...]:
+    rows = () if breakdown.run is None else breakdown.run.rows
+    return tuple(row for row in rows if row.between and row.most > certain)
+
+
+def _least_compute(run: RunAccount) -> float:
+    compute = run.row("compute")
+    return 0.0 if compute is None else compute.least
+
+
+def _noise(breakdown: Breakdown) -> float:
+    """The longest arm of the intervals of compute and of the step, in seconds."""
+    compute = breakdown.stall("compute")
+    return max(0.0 if compute is None else compute.width, breakdown.step.half_width or 0.0)
+
+
+# Ends of intervals
 
 
 def _waited(breakdown: Breakdown, dispute: Dispute) -> float:

@@ -28,6 +28,7 @@ from stash.analysis.breakdown import (
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.host_lead import host_lead
+from stash.analysis.run_ledger import account_for_run
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
@@ -97,6 +98,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,
+        run=account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0]),
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
 

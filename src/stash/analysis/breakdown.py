@@ -16,6 +16,7 @@ from stash.analysis.as_typed import AsTyped
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.analysis.host_lead import HostLead
+from stash.analysis.run_ledger import RunAccount
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import (
@@ -302,6 +303,8 @@ class Breakdown(Record):
     """How far the host is ahead of the devices; ``None`` where their queues were not followed."""
     startup_seconds: float | None = None
     """Starting the loader's workers, once per iteration over the data set unless they persist."""
+    run: RunAccount | None = None
+    """An epoch: the step, and what lies between steps; ``None`` without ledgers."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")

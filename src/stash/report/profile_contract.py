@@ -13,6 +13,7 @@ from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
 from stash.report import model_facts
 from stash.report.model_facts import all_significant, significant
+from stash.report.run_page import epoch_document
 
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
 # Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
@@ -63,6 +64,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         },
         **_beyond_the_contract(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
+        "run": epoch_document(breakdown.run),
     }
 
 
