@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
-from stash.analysis.run_ledger import RunPlace, RunRow
+from stash.analysis.run_ledger import SlowLine, RunRow
 from stash.core.records.ledger import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.units import format_seconds
 
@@ -29,11 +29,11 @@ def _row(case: Case, name: str) -> RunRow | None:
     return None if case.breakdown.run is None else case.breakdown.run.row(name)
 
 
-def _place(case: Case, name: str) -> RunPlace | None:
+def _place(case: Case, name: str) -> SlowLine | None:
     return None if case.breakdown.run is None else case.breakdown.run.place(name)
 
 
-def _at(place: RunPlace | None) -> str:
+def _at(place: SlowLine | None) -> str:
     return "" if place is None else f" ({place.where})"
 
 
@@ -121,7 +121,7 @@ def for_loop(case: Case) -> list[Remedy]:
     return [_less_often(case, place) for place in places]
 
 
-def _less_often(case: Case, place: RunPlace) -> Remedy:
+def _less_often(case: Case, place: SlowLine) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its time is left."""
     saves, where = place.seconds * (1 - 1 / SELDOM), written_place(place)
     if _TO_HOST.search(place.text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.advice.case import Case
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunPlace, RunRow
+from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, SlowLine, RunRow
 from stash.core.records.ledger import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.units import counted, format_seconds
 
@@ -51,7 +51,7 @@ def steps_in_words(count: float) -> str:
     return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
-def written_place(place: RunPlace) -> str:
+def written_place(place: SlowLine) -> str:
     """``"train.py:88 `torchmetrics.update()`"``"""
     return f"{place.where} `{place.text.strip().replace('`', '')}`" if place.text.strip() else place.where
 
@@ -62,7 +62,7 @@ def _reason(case: Case, row: RunRow) -> str:
         return ""
     if loader.workers and not loader.persistent_workers:
         many = counted(loader.workers, "worker")
-        return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} started anew each time"
+        return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} restarted each time"
     if loader.workers:
         return "its loader keeps its workers, so this is its sampler, and filling its queue"
     return "its loader has no workers, so this is its sampler, and its first batch"

@@ -85,7 +85,7 @@ class RunRow(Record):
         return self.name in RUN_ROWS
 
 
-class RunPlace(Record):
+class SlowLine(Record):
     """A line at which the training thread was seen."""
 
     row: str
@@ -111,7 +111,7 @@ class RunAccount(Record):
     startup_seconds: float
     between_seconds: float
     """Of a timed step, what no rung of the ladder contains, as it was seen."""
-    places: tuple[RunPlace, ...] = ()
+    places: tuple[SlowLine, ...] = ()
     """The largest first."""
     unseen: tuple[str, ...] = ()
     """Sentences: what is not in this."""
@@ -119,7 +119,7 @@ class RunAccount(Record):
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
 
-    def place(self, name: str) -> RunPlace | None:
+    def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""
         return next((place for place in self.places if place.row == name), None)
 
@@ -301,13 +301,13 @@ def _counted(row: RunRow, ledgers: Sequence[Ledger], in_steps: float) -> RunRow:
 # Places, and what was not seen
 
 
-def _places(ledgers: Sequence[Ledger]) -> tuple[RunPlace, ...]:
+def _places(ledgers: Sequence[Ledger]) -> tuple[SlowLine, ...]:
     """Of each row, those of the rank that takes most for it."""
     found = []
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
         slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
         found += [
-            RunPlace(
+            SlowLine(
                 row=name,
                 file=place.file,
                 line=place.line,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunPlace, RunRow
+from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, SlowLine, RunRow
 from stash.core.formatting import plus_minus
 from stash.core.records.ledger import COLLECTOR, EPOCH_START, LOOP
 from stash.core.units import Scale, format_seconds
@@ -63,13 +63,13 @@ def _row(row: RunRow, scale: Scale) -> tuple[str, ...]:
     return row.name, scale.text(row.seconds), plus_minus(row.time, scale), f"{row.share or 0.0:.1%}", remark
 
 
-def _share_of(run: RunAccount, place: RunPlace) -> float:
+def _share_of(run: RunAccount, place: SlowLine) -> float:
     row = run.row(place.row)
     each = 0.0 if row is None or place.each is None or not row.every else place.each / row.every
     return max(place.seconds, each) / run.step_seconds
 
 
-def _place_time(place: RunPlace) -> str:
+def _place_time(place: SlowLine) -> str:
     return (
         f"{format_seconds(place.seconds)} a step" if place.each is None else f"{format_seconds(place.each)} each time"
     )
