@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stash.analysis.as_typed import CONTRADICTION
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
 from stash.analysis.run_ledger import RunAccount, RunRow
 from stash.analysis.stability import MIN_ROUNDS
@@ -66,7 +65,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
     leading = leading_row(breakdown)
     if leading is not None:
         return Claims(kind="run", leading=leading, unknown=unknown)
-    if is_other_job(breakdown):
+    if breakdown.is_other_job:
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
@@ -110,19 +109,9 @@ def leading_row(breakdown: Breakdown) -> RunRow | None:
     others = [row.most for row in run.rows if row is not largest]
     others += [dispute.waited for dispute in breakdown.disputes if not dispute.explained]
     typed = breakdown.as_typed
-    if typed is not None and is_other_job(breakdown):  # then only the whole step, as it was typed, is known
+    if typed is not None and breakdown.is_other_job:  # then only the whole step, as it was typed, is known
         others = [typed.first.step.value if typed.first.step.high is None else typed.first.step.high]
     return largest if largest.between and largest.least > max(others, default=0.0) else None
-
-
-def is_other_job(breakdown: Breakdown) -> bool:
-    """Whether first steps contradict what was measured, and nothing that lies between steps explains by how much."""
-    typed, run = breakdown.as_typed, breakdown.run
-    if typed is None or not typed.contradicts:
-        return False
-    measured = typed.first.step.value / (1 + typed.share)
-    between = 0.0 if run is None else run.between_seconds
-    return not between or abs(typed.first.step.value - measured - between) > CONTRADICTION * measured
 
 
 def _rivals(breakdown: Breakdown, certain: float) -> tuple[RunRow, ...]:

@@ -232,7 +232,7 @@ def _between_steps(case: Case, claims: Claims) -> tuple[str, ...]:
     if not others:
         return ()
     largest = max(others, key=lambda row: row.seconds)
-    rival = largest.name in [row.name for row in claims.rivals]
+    rival = claims.kind != "cannot tell" and largest.name in [row.name for row in claims.rivals]
     open_end = ("Which of the two is larger is not known yet.",) if rival else ()
     return (row_sentence(case, run, largest), *open_end)
 
@@ -336,8 +336,8 @@ def _compute(breakdown: Breakdown) -> str:
     written, row = figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
     if row is None or row.time is None:
         return written.quantity("compute")
-    spread = plus_minus(row.time, written.scale)
-    return f"{written.scale.number(row.seconds)} {spread} {written.scale.unit}".replace("  ", " ")
+    spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
+    return f"{written.scale.number(row.seconds)}{spread} {written.scale.unit}"
 
 
 def _compute_share(breakdown: Breakdown) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import model_validator
 
-from stash.analysis.as_typed import AsTyped
+from stash.analysis.as_typed import AsTyped, is_other_job
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.analysis.host_lead import HostLead
@@ -331,6 +331,12 @@ class Breakdown(Record):
     def waits_for_host(self) -> bool:
         """Whether the devices wait for their hosts to submit kernels, which is part of compute."""
         return self.host_lead is not None and self.host_lead.too_short
+
+    @property
+    def is_other_job(self) -> bool:
+        """Whether what was measured is not the job as it was typed."""
+        between = 0.0 if self.run is None else self.run.between_seconds
+        return self.as_typed is not None and is_other_job(self.as_typed, between, self.seconds(*DATA_STALLS))
 
     @property
     def repetitions(self) -> int:

@@ -41,6 +41,7 @@ _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
 _WORTH_SAYING = 0.03
 """Of the timed steps."""
+_MOST_LETTERS = 60
 _EXAMPLE = 100
 """Steps of an epoch whose length is unknown."""
 
@@ -99,6 +100,12 @@ class SlowLine(Record):
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def words(self) -> str:
+        """The line's text, or the beginning of a long one."""
+        text = " ".join(self.text.split())
+        return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
 
 
 class RunAccount(Record):
@@ -164,8 +171,11 @@ def _row_of_steps(ledgers: Sequence[Ledger], name: str) -> RunRow | None:
     if not seconds:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
-    count = steps if name == LOOP else max(1, sum(_times_in_steps(ledger, name) for ledger in ledgers))
-    return RunRow(name=name, time=Interval(value=seconds), doubt=_DOUBT * seconds / math.sqrt(count), rank=rank)
+    count = steps if name == LOOP else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    found = _occurrences(ledgers, name).values()
+    each = Interval(value=sum(found) / len(found)) if found else None
+    doubt = _DOUBT * seconds / math.sqrt(count)
+    return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
 
 
 def _exposed(ledgers: Sequence[Ledger], name: str) -> tuple[float, int | None]:

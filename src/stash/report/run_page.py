@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, SlowLine, RunRow
+from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
 from stash.core.records.ledger import COLLECTOR, EPOCH_START, LOOP
 from stash.core.units import Scale, format_seconds
@@ -42,7 +42,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         total=True,
     )
     places = [place for place in run.places if _share_of(run, place) >= _WORTH_SAYING][:_MOST_PLACES]
-    lines = tuple((place.where, place.text.strip(), _place_time(place), place.row) for place in places)
+    lines = tuple((place.where, place.words, _place_time(place), place.row) for place in places)
     return (account, Grid("Where", ("line", "takes", "row"), lines, frozenset({0, 1, 2, 3}))) if lines else (account,)
 
 
