@@ -100,11 +100,11 @@ def test_the_collector_leads():
 
 
 def test_what_was_seen_once_leads_only_by_half_of_itself():
-    """A start of 0.7 s every 20 steps is 35 ms a step, more than the step's 20.2; half of it is not."""
+    """A start of 0.7 s every 20 steps is 35 ms of each, more than the step's 20.2; half of it is not."""
     found = advice(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.7}}))
     assert found.kind == "cannot tell"
     assert found.text == (
-        "Cannot tell yet what takes most of an epoch: compute, or epoch start. Epoch starts take 700 ms before every "
+        "Cannot tell yet what takes most of an epoch: epoch start and compute. Epoch starts take 700 ms before every "
         "20 steps, seen once (63% of an epoch): its loader's 2 workers are restarted each time."
     )
     assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")
@@ -128,6 +128,29 @@ def test_a_stall_leads_and_epoch_starts_are_named_beside_it():
     assert found.text.startswith("The prep stall takes 80.0 ")
     assert "Epoch starts take 1.07 s before every 20 steps (35% of an epoch)" in found.text
     assert "not known yet" not in found.text
+
+
+def test_two_rows_between_steps_that_may_both_be_the_largest_tie():
+    starts, evaluations = {0: 1.0, 20: 1.0, 40: 1.3, 60: 1.15}, {20: 1.1, 40: 1.1, 60: 1.1}
+    found = advice(ledger(epoch_steps=20, now_and_then={"epoch start": starts, "evaluation": evaluations}))
+    assert (found.kind, found.stalls) == ("run", ("epoch start", "evaluation"))
+    assert found.text.endswith(
+        "Evaluation takes 1.10 s after every 20 steps (41% of an epoch). Which is the largest is not known yet."
+    )
+    assert [step.partition(":")[0] for step in found.next_steps[:2]] == [
+        "Against epoch start",
+        "Against evaluation",
+    ]
+
+
+def test_a_stall_is_no_heading_where_rows_between_steps_are_larger_for_certain():
+    """Prep is 8 ms of a step, epoch starts are 18.5; compute may be as long as these."""
+    times = flat(6, solo=0.020, warm=0.028)
+    starts = {"epoch start": {0: 0.4, 20: 0.36, 40: 0.38, 60: 0.40}}
+    found = advice(ledger(epoch_steps=20, now_and_then=starts), times=times)
+    assert (found.kind, found.stall) == ("cannot tell", None)
+    assert "Cannot tell yet what takes most of an epoch: compute and epoch start." in found.text
+    assert "Certain is prep: 8.00 " in found.text
 
 
 def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_compute():
