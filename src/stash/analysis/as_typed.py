@@ -62,20 +62,30 @@ class AsTyped(Record):
         return self.first.step.value / (1 + self.share)
 
     @property
+    def longer_seconds(self) -> float:
+        """By how much it is longer (negative: shorter); 0 within both intervals."""
+        return self.first.step.value - self.measured_seconds
+
+    @property
     def differs(self) -> bool:
         """Whether a reader should know."""
         return abs(self.share) > WARNING
 
 
-def is_explained(typed: AsTyped, between_seconds: float) -> bool:
-    """Whether first steps are longer by what lay between them, ``between_seconds`` a step."""
-    measured = typed.measured_seconds
-    longer = typed.first.step.value - measured
-    near = abs(longer - between_seconds) <= CONTRADICTION * measured
-    return longer > 0 and near and between_seconds >= longer / 2
+def is_explained(typed: AsTyped, between_seconds: float, own_seconds: float) -> bool:
+    """Whether first steps are longer by what lay between them, ``between_seconds`` a step, and by the script's code.
+
+    Of that, ``own_seconds``, what was measured may lack any part, such as logging, which is taken out.
+    """
+    tolerance = CONTRADICTION * typed.measured_seconds
+    rest = typed.longer_seconds - between_seconds
+    if typed.cause and typed.cause != _PROCESSOR:
+        own_seconds = 0.0
+    known = between_seconds + own_seconds >= typed.longer_seconds / 2
+    return typed.longer_seconds > 0 and known and -tolerance <= rest <= own_seconds + tolerance
 
 
-def is_other_job(typed: AsTyped, between_seconds: float, data_seconds: float) -> bool:
+def is_other_job(typed: AsTyped, between_seconds: float, own_seconds: float, data_seconds: float) -> bool:
     """Whether first steps contradict what was measured, and nothing explains by how much.
 
     Where steps wait for their loader for the most part, in the first steps as in the ``data_seconds`` of a measured
@@ -83,7 +93,7 @@ def is_other_job(typed: AsTyped, between_seconds: float, data_seconds: float) ->
     """
     waits = typed.cause == _LOADER and typed.first.loading > _MOSTLY * typed.first.step.value
     agree = waits and data_seconds > _MOSTLY * typed.measured_seconds
-    return typed.contradicts and not agree and not is_explained(typed, between_seconds)
+    return typed.contradicts and not agree and not is_explained(typed, between_seconds, own_seconds)
 
 
 def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:

@@ -71,7 +71,8 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, every.rounds)
-    run = account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0])
+    longer = 0.0 if typed is None else max(0.0, typed.longer_seconds)
+    run = account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0], longer)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -107,11 +108,11 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
 
 def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
     """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
-    between = 0.0 if run is None else run.between_seconds
+    between, own = (0.0, 0.0) if run is None else (run.between_seconds, run.own_seconds)
     data = sum(stall.seconds for stall in stalls if stall.name in DATA_STALLS)
-    if typed is None or not typed.differs or is_explained(typed, between):
+    if typed is None or not typed.differs or is_explained(typed, between, own):
         return None
-    return None if is_other_job(typed, between, data) else typed
+    return None if is_other_job(typed, between, own, data) else typed
 
 
 def _divided(

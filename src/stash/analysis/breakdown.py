@@ -335,8 +335,9 @@ class Breakdown(Record):
     @property
     def is_other_job(self) -> bool:
         """Whether what was measured is not the job as it was typed."""
-        between = 0.0 if self.run is None else self.run.between_seconds
-        return self.as_typed is not None and is_other_job(self.as_typed, between, self.seconds(*DATA_STALLS))
+        between, own = (0.0, 0.0) if self.run is None else (self.run.between_seconds, self.run.own_seconds)
+        data = self.seconds(*DATA_STALLS)
+        return self.as_typed is not None and is_other_job(self.as_typed, between, own, data)
 
     @property
     def repetitions(self) -> int:

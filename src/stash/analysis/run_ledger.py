@@ -123,6 +123,11 @@ class RunAccount(Record):
     unseen: tuple[str, ...] = ()
     """Sentences: what is not in this."""
 
+    @property
+    def own_seconds(self) -> float:
+        """Of a step, what compute contains and the account tells apart."""
+        return sum(row.seconds for row in self.rows if row.name in (LOOP, COLLECTOR))
+
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
 
@@ -132,17 +137,20 @@ class RunAccount(Record):
 
 
 def account_for_run(
-    profile: Profile, stalls: Mapping[str, Interval], step_seconds: float, lowest: str
+    profile: Profile, stalls: Mapping[str, Interval], step_seconds: float, lowest: str, longer_seconds: float = 0.0
 ) -> RunAccount | None:
     """The account of a profile with ledgers; ``None`` without.
 
-    ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute.
+    ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute. By ``longer_seconds``
+    a step as typed was longer than what was measured.
     """
     ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
     if not ledgers:
         return None
     between = tuple(row for row in (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR)) if row is not None)
-    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between)
+    outside = sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN)
+    lacking = max(0.0, longer_seconds - outside)
+    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, lacking)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     starts = _occurrences(ledgers, EPOCH_START)
     recurring = [_epoch_start(profile, starts, epoch_steps)]
@@ -157,7 +165,7 @@ def account_for_run(
         step_seconds=whole,
         epoch_steps=_distance(starts) or epoch_steps,
         startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
-        between_seconds=sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN),
+        between_seconds=outside,
         places=_places(ledgers),
         unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
     )
@@ -209,13 +217,16 @@ def _without_own_code(
     step_seconds: float,
     lowest: str,
     own: Sequence[RunRow],
+    lacking: float,
 ) -> tuple[list[RunRow], list[str]]:
     """The stalls as rows, without what the ledger has rows of its ``own`` for, and sentences where that is too much.
 
     The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention.
+    What was measured may be ``lacking`` some of it, by as much as it is shorter than a step as typed.
     """
     inside = sum(_under(ledgers, row.name, lowest) for row in own)
     beyond = sum(row.seconds for row in own) - inside
+    inside = max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
         inside, beyond = inside + beyond, 0.0

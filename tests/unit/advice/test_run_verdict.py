@@ -190,6 +190,19 @@ def test_first_steps_that_differ_by_what_lies_between_steps_leave_the_verdict():
     assert advice_for(with_first_steps(job(), 0.0302)).kind == "cannot tell"
 
 
+def test_first_steps_that_differ_by_the_scripts_own_code_leave_the_verdict_too():
+    """Logging is taken out while blocks are measured: 12 ms between steps as typed, of which blocks have 2."""
+    profile = with_first_steps(job(ledger(a_step={"forward": 0.018, "loop": 0.012})), 0.0302)
+    run = attribute(profile).run
+    assert run.row("compute").seconds == pytest.approx(0.018, abs=0.0002)
+    assert run.step_seconds == pytest.approx(0.0302, abs=0.0002)
+    found = advice_for(profile)
+    assert found.kind == "compute"
+    assert "own code between steps takes 12.0 ms" in found.text
+    waiting = with_first_steps(job(ledger(a_step={"loop": 0.012})), 0.0302, wait_seconds=10 * 0.010)
+    assert advice_for(waiting).kind == "cannot tell"
+
+
 def test_what_takes_more_than_the_whole_step_as_typed_leads_whatever_was_measured():
     found = advice_for(with_first_steps(job(ledger(epoch_steps=20, now_and_then=STARTS)), 0.040))
     assert found.stall == "epoch start"
