@@ -158,6 +158,8 @@ def account_for_run(
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
     rows = (*stall_rows, *between, *(_counted(row, ledgers, in_steps) for row in recurring if row is not None))
     whole = sum(row.seconds for row in rows)
+    if whole <= 0:  # stalls that were measured as negative
+        return None
     return RunAccount(
         rows=tuple(
             row if row.time is None else row.model_copy(update={"share": row.seconds / whole}) for row in rows
@@ -176,7 +178,7 @@ def account_for_run(
 
 def _row_of_steps(ledgers: Sequence[Ledger], name: str) -> RunRow | None:
     seconds, rank = _exposed(ledgers, name)
-    if not seconds:
+    if seconds <= 0:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
     count = steps if name == LOOP else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
@@ -270,7 +272,7 @@ def _occurrences(ledgers: Sequence[Ledger], name: str) -> dict[int, float]:
         for row in ledger.rows:
             if row.row == name:
                 for at, seconds in zip(row.at_steps, row.each, strict=False):
-                    own[at] += seconds
+                    own[at] += max(0.0, seconds)
         for at, seconds in own.items():
             found[at] = max(seconds, found.get(at, 0.0))
     return dict(sorted(found.items()))

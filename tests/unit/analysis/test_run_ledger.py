@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from breakdowns import flat
+from breakdowns import advice_for, flat
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
 from stash.analysis.run_ledger import RunAccount
-from stash.core.records.ledger import Place
+from stash.core.records.ledger import ROWS, Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
 
 STEP = flat(solo=0.020, warm=0.021)
@@ -158,3 +160,37 @@ def test_what_is_unknown_is_said():
         "5.00 ms of a step as typed is known by no name.",
         "Lines of the script are unknown: py-spy may not look at this process.",
     )
+
+
+SECONDS = st.floats(-1e3, 1e3, allow_nan=False)
+LEDGER_ROWS = st.builds(
+    LedgerRow,
+    row=st.sampled_from([*ROWS, "no such row"]),
+    seconds=SECONDS,
+    timed_seconds=SECONDS,
+    each=st.lists(SECONDS, max_size=4).map(tuple),
+    at_steps=st.lists(st.integers(0, 200), max_size=4).map(tuple),
+    times=st.integers(0, 9),
+)
+LEDGERS = st.builds(
+    Ledger,
+    rank=st.integers(0, 3),
+    seconds=SECONDS,
+    steps=st.integers(0, 200),
+    timed_steps=st.integers(0, 20),
+    timed_seconds=SECONDS,
+    epoch_steps=st.one_of(st.none(), st.integers(0, 200)),
+    rows=st.lists(LEDGER_ROWS, max_size=6).map(tuple),
+)
+
+
+@given(st.lists(LEDGERS, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
+    made = profile(*ledgers)
+    run = attribute(made).run
+    assert advice_for(made).text
+    if run is not None:
+        assert sum(row.seconds for row in run.rows) == pytest.approx(run.step_seconds)
+        assert sum(row.share for row in run.rows if row.share is not None) == pytest.approx(1.0)
+        assert run.row("compute").seconds >= 0.0
