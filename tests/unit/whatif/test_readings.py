@@ -59,7 +59,7 @@ def test_what_lies_between_steps_is_said_to_stay() -> None:
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
     restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))
     sentence = "This is of steps. Beside them, epoch start takes 73% of an epoch, which no answer here changes."
-    answer = answered(base_of(restarted, draws=Draws(64)), Alteration(workers=2))
+    answer = answered(base_of(restarted, draws=Draws(64)), Alteration())
     assert sentence in page(answer).warnings
-    without = answered(base_of(build(times, ranks=1), draws=Draws(64)), Alteration(workers=2))
+    without = answered(base_of(build(times, ranks=1), draws=Draws(64)), Alteration())
     assert not any("epoch" in warning for warning in page(without).warnings)
