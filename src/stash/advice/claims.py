@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
-from stash.analysis.run_ledger import NOW_AND_THEN, RunRow
+from stash.analysis.run_account import NOW_AND_THEN, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.intervals import Interval
 from stash.core.records.base import Record

@@ -28,7 +28,7 @@ from stash.analysis.breakdown import (
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.host_lead import host_lead
-from stash.analysis.run_ledger import RunAccount, account_for_run
+from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability

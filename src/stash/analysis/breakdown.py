@@ -16,7 +16,7 @@ from stash.analysis.as_typed import AsTyped, is_other_job
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.analysis.host_lead import HostLead
-from stash.analysis.run_ledger import RunAccount
+from stash.analysis.run_account import RunAccount
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import (

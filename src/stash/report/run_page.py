@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
 from stash.core.records.ledger import COLLECTOR, EPOCH_START, LOOP
 from stash.core.units import Scale, format_seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
-from stash.analysis.run_ledger import NOW_AND_THEN
+from stash.analysis.run_account import NOW_AND_THEN
 from stash.core.formatting import Unit, listed, plain, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS

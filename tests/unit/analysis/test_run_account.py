@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.analysis.run_ledger import RunAccount
+from stash.analysis.run_account import RunAccount
 from stash.core.records.ledger import ROWS, Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
 
