@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stash.analysis.as_typed import CONTRADICTION
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
-from stash.analysis.run_ledger import RunAccount, RunRow
+from stash.analysis.run_account import NOW_AND_THEN, RunRow
 from stash.analysis.stability import MIN_ROUNDS
+from stash.core.intervals import Interval
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
@@ -39,15 +39,18 @@ class Claims(Record):
     """What was measured is not the job that was typed: nothing is claimed of it."""
     noisy: bool = False
     """Steps vary too much for any claim."""
-    leading: RunRow | None = None
-    """What takes most of an epoch and is none of the stalls."""
-    rivals: tuple[RunRow, ...] = ()
-    """Rows between steps that may take more than what leads, or than compute."""
+    rows: tuple[RunRow, ...] = ()
+    """What may take most of an epoch, the largest first, where that is known: for ``run`` none of them is a stall."""
 
     @property
     def hidden(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
         return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
+
+    @property
+    def rivals(self) -> tuple[RunRow, ...]:
+        """Of what may take most of an epoch, what lies between steps."""
+        return tuple(row for row in self.rows if row.between)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:
@@ -58,15 +61,15 @@ def may_claim(breakdown: Breakdown) -> Claims:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
     is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
     it was typed, took another time than what was measured nothing is claimed, unless what lies between steps explains
-    it. What lies between steps leads where it takes more for certain than any other row of an epoch may.
+    it. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     if _noise(breakdown) > breakdown.step_seconds:
         return Claims(kind="cannot tell", noisy=True, unknown=unknown)
-    leading = leading_row(breakdown)
-    if leading is not None:
-        return Claims(kind="run", leading=leading, unknown=unknown)
-    if is_other_job(breakdown):
+    rows = _largest_rows(breakdown)
+    if rows and all(row.between for row in rows):
+        return Claims(kind="run", rows=rows, unknown=unknown)
+    if breakdown.is_other_job:
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
@@ -84,55 +87,38 @@ def may_claim(breakdown: Breakdown) -> Claims:
     large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    found = found.model_copy(update={"rows": rows})
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
     if certain and may_be <= _high(certain[0]):
         largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
-        rivals = _rivals(breakdown, _low(certain[0]))
-        kind = "tie" if len(largest) > 1 else "stall"
-        return found.model_copy(update={"kind": kind, "certain": largest, "rivals": rivals})
+        if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
+            return found
+        return found.model_copy(update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest})
     if certain or large or disputed or found.hidden:
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
-    rivals = _rivals(breakdown, 0.0 if breakdown.run is None else _least_compute(breakdown.run))
-    return found.model_copy(update={"rivals": rivals} if rivals else {"kind": "compute"})
+    return found if found.rivals else found.model_copy(update={"kind": "compute"})
 
 
 # Between steps
 
 
-def leading_row(breakdown: Breakdown) -> RunRow | None:
-    """What lies between steps and takes more of an epoch, for certain, than any other row may; or ``None``."""
-    run = breakdown.run
+def _largest_rows(breakdown: Breakdown) -> tuple[RunRow, ...]:
+    """Rows of an epoch that may be its largest, the largest first; empty without a ledger.
+
+    Of a job that was measured as another, its whole step as it was typed stands for all that is in it.
+    """
+    run, typed = breakdown.run, breakdown.as_typed
     if run is None:
-        return None
-    largest = max(run.rows, key=lambda row: row.seconds)
-    others = [row.most for row in run.rows if row is not largest]
-    others += [dispute.waited for dispute in breakdown.disputes if not dispute.explained]
-    typed = breakdown.as_typed
-    if typed is not None and is_other_job(breakdown):  # then only the whole step, as it was typed, is known
-        others = [typed.first.step.value if typed.first.step.high is None else typed.first.step.high]
-    return largest if largest.between and largest.least > max(others, default=0.0) else None
-
-
-def is_other_job(breakdown: Breakdown) -> bool:
-    """Whether first steps contradict what was measured, and nothing that lies between steps explains by how much."""
-    typed, run = breakdown.as_typed, breakdown.run
-    if typed is None or not typed.contradicts:
-        return False
-    measured = typed.first.step.value / (1 + typed.share)
-    between = 0.0 if run is None else run.between_seconds
-    return not between or abs(typed.first.step.value - measured - between) > CONTRADICTION * measured
-
-
-def _rivals(breakdown: Breakdown, certain: float) -> tuple[RunRow, ...]:
-    rows = () if breakdown.run is None else breakdown.run.rows
-    return tuple(row for row in rows if row.between and row.most > certain)
-
-
-def _least_compute(run: RunAccount) -> float:
-    compute = run.row("compute")
-    return 0.0 if compute is None else compute.least
+        return ()
+    known = [row for row in run.rows if row.time is not None]
+    if typed is not None and breakdown.is_other_job:
+        step = RunRow(name="compute", time=typed.first.step)
+        known = [step, *(row for row in known if row.name in NOW_AND_THEN)]
+    known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]
+    certain = max(row.least for row in known)
+    return tuple(sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds))
 
 
 def _noise(breakdown: Breakdown) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.advice.case import Case
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.units import counted, format_seconds
 
@@ -53,7 +53,8 @@ def steps_in_words(count: float) -> str:
 
 def written_place(place: SlowLine) -> str:
     """``"train.py:88 `torchmetrics.update()`"``"""
-    return f"{place.where} `{place.text.strip().replace('`', '')}`" if place.text.strip() else place.where
+    words = place.words.replace("`", "")
+    return f"{place.where} `{words}`" if words else place.where
 
 
 def _reason(case: Case, row: RunRow) -> str:

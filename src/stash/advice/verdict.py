@@ -17,7 +17,6 @@ from stash.advice.run_words import row_sentence
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
-from stash.analysis.run_ledger import RunRow
 from stash.analysis.stability import other_job
 from stash.analysis.step_figures import Figures, figures
 from stash.core.formatting import listed, plus_minus
@@ -29,6 +28,7 @@ from stash.core.units import format_seconds
 # What to do next
 
 MAX_STEPS = 3
+_WHICH = "Which is the largest is not known yet."
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
 _BUSY = 0.1
@@ -37,8 +37,8 @@ _BUSY = 0.1
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
-    if claims.leading is not None:
-        return tuple(_sentence(case, remedy) for remedy in _best(case, claims.leading.name)[:MAX_STEPS])
+    if claims.kind == "run" and len(claims.rows) == 1:
+        return tuple(_sentence(case, remedy) for remedy in _best(case, claims.rows[0].name)[:MAX_STEPS])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
@@ -196,8 +196,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
     stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
-    if claims.leading is not None:
-        stalls, text = (claims.leading.name,), _run_text(case, claims.leading)
+    if claims.kind == "run":
+        stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
     elif claims.kind == "compute":
         text = _compute_text(breakdown, claims)
     elif claims.kind == "cannot tell":
@@ -215,26 +215,25 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     )
 
 
-def _run_text(case: Case, row: RunRow) -> str:
+def _run_text(case: Case, claims: Claims) -> str:
+    """Of what lies between steps and takes most of an epoch."""
     run = case.breakdown.run
-    assert run is not None, "of which this is a row"
-    return row_sentence(case, run, row)
+    assert run is not None, "of which these are rows"
+    text = " ".join(row_sentence(case, run, row) for row in claims.rows)
+    return text if len(claims.rows) == 1 else f"{text} {_WHICH}"
 
 
 def _between_steps(case: Case, claims: Claims) -> tuple[str, ...]:
     """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
-    run = case.breakdown.run
+    run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
     if run is None or claims.noisy:
         return ()
-    others = [
-        row for row in run.rows if row.between and row is not claims.leading and (row.share or 0.0) >= SMALL_SHARE
-    ]
+    others = [row for row in run.rows if row.between and row not in named and (row.share or 0.0) >= SMALL_SHARE]
     if not others:
         return ()
     largest = max(others, key=lambda row: row.seconds)
-    rival = largest.name in [row.name for row in claims.rivals]
-    open_end = ("Which of the two is larger is not known yet.",) if rival else ()
-    return (row_sentence(case, run, largest), *open_end)
+    rival = claims.kind in ("stall", "tie") and largest in claims.rivals
+    return (row_sentence(case, run, largest), *((_WHICH,) if rival else ()))
 
 
 def _estimate_text(case: Case) -> str:
@@ -298,8 +297,9 @@ def _undecided_text(case: Case, claims: Claims) -> str:
             f"Cannot tell: steps vary too much. One takes {written.step}, and what it is made of is known to "
             f"±{format_seconds(arm)} only."
         )
-    if claims.rivals and not claims.open and not claims.certain:
-        parts.append(f"Cannot tell yet what takes most of an epoch: compute, or {claims.rivals[0].name}.")
+    if claims.rivals:
+        names = list(dict.fromkeys(row.name for row in claims.rows))
+        parts.append(f"Cannot tell yet what takes most of an epoch: {listed(names)}.")
     compute = _mostly_compute(case, claims)
     if claims.open:
         what = (
@@ -336,8 +336,8 @@ def _compute(breakdown: Breakdown) -> str:
     written, row = figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
     if row is None or row.time is None:
         return written.quantity("compute")
-    spread = plus_minus(row.time, written.scale)
-    return f"{written.scale.number(row.seconds)} {spread} {written.scale.unit}".replace("  ", " ")
+    spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
+    return f"{written.scale.number(row.seconds)}{spread} {written.scale.unit}"
 
 
 def _compute_share(breakdown: Breakdown) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stash.analysis.as_typed import as_typed
+from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
@@ -28,7 +28,7 @@ from stash.analysis.breakdown import (
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.host_lead import host_lead
-from stash.analysis.run_ledger import account_for_run
+from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
@@ -37,6 +37,7 @@ from stash.analysis.step_times import StepTimes, count_samples, rank_times, step
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
+from stash.core.ladder import DATA_STALLS
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments, stands_out, whole_estimate
@@ -70,6 +71,8 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, every.rounds)
+    longer = 0.0 if typed is None else max(0.0, typed.longer_seconds)
+    run = account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0], longer)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -87,7 +90,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=stability(profile, kept, stalls, samples, typed),
+        stability=stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
         rates=speeds,
         communication=communication(profile, kept, stalls),
         slow_rank=_slow_rank(profile, kept),
@@ -98,9 +101,18 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,
-        run=account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0]),
+        run=run,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
+
+
+def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
+    """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
+    between, own = (0.0, 0.0) if run is None else (run.between_seconds, run.own_seconds)
+    data = sum(stall.seconds for stall in stalls if stall.name in DATA_STALLS)
+    if typed is None or not typed.differs or is_explained(typed, between, own):
+        return None
+    return None if is_other_job(typed, between, own, data) else typed
 
 
 def _divided(

@@ -23,7 +23,7 @@ from stash.core.units import counted, format_bytes, format_seconds
 from stash.report import comparison_page, machine_charts, probe_page, profile_page, step_charts
 from stash.report.profile_contract import command
 from stash.report.profile_page import UNKNOWN
-from stash.report.run_page import epoch_chart
+from stash.report.run_page import epoch_bar, epoch_chart, epoch_title
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
 
@@ -63,6 +63,8 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     return replace(
         brief,
         source=source,
+        bar=brief.bar if breakdown.run is None else epoch_bar(breakdown.run),
+        bar_title="" if breakdown.run is None else epoch_title(breakdown.run),
         numbers=(
             ("one step", f"{step.time} {step.interval}".strip()),
             ("speed", brief.subtitle[-1]),

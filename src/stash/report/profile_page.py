@@ -60,7 +60,9 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
 
 def _table_names(breakdown: Breakdown) -> list[str]:
     unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
-    return [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
+    stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
+    between = () if breakdown.run is None else (*(row.name for row in breakdown.run.rows if row.between), "epoch")
+    return [*stalls, *between]
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_ledger import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
-from stash.core.ledger_rows import COLLECTOR, EPOCH_START, LOOP
+from stash.core.ledger_rows import COLLECTOR, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import significant
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import Chart, Grid, Legend, time_scale
+from stash.ui.page import Row
 
 UNKNOWN = "unknown"
 _MOST_PLACES = 6
 _WORTH_SAYING = 0.01
 """Of an epoch: lines that take less are in the JSON alone."""
-_SERIES = {EPOCH_START: "shade", LOOP: "heat", COLLECTOR: "faster"}
+_SERIES = {EPOCH_START: "shade", LOOP: "heat", COLLECTOR: "slower"}
 """Colours of rows that are no stall; others are plain."""
 _DIGITS = 6
 
@@ -41,9 +42,12 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
-    places = [place for place in run.places if _share_of(run, place) >= _WORTH_SAYING][:_MOST_PLACES]
-    lines = tuple((place.where, place.text.strip(), _place_time(place), place.row) for place in places)
-    return (account, Grid("Where", ("line", "takes", "row"), lines, frozenset({0, 1, 2, 3}))) if lines else (account,)
+    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT)]
+    large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
+    places = [place for place, _ in large[:_MOST_PLACES]]
+    lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)
+    where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
+    return (account, where) if lines else (account,)
 
 
 def epoch_title(run: RunAccount) -> str:
@@ -69,10 +73,34 @@ def _share_of(run: RunAccount, place: SlowLine) -> float:
     return max(place.seconds, each) / run.step_seconds
 
 
+def _line(place: SlowLine) -> str:
+    return f"{place.words} (in {place.inside})" if place.inside else place.words
+
+
 def _place_time(place: SlowLine) -> str:
     return (
         f"{format_seconds(place.seconds)} a step" if place.each is None else f"{format_seconds(place.each)} each time"
     )
+
+
+def epoch_bar(run: RunAccount) -> tuple[Row, ...]:
+    """The parts of an epoch, for a bar with a legend."""
+    scale = time_scale(run.step_seconds)
+    return tuple(
+        Row(
+            row.name,
+            time=scale.text(row.seconds),
+            share=f"{row.share or 0.0:.1%}",
+            fraction=row.share or 0.0,
+            series=_series(row),
+        )
+        for row in run.rows
+        if row.time is not None and row.seconds > 0
+    )
+
+
+def _series(row: RunRow) -> str:
+    return _SERIES.get(row.name, "plain") if row.between else row.name
 
 
 def epoch_chart(run: RunAccount) -> Chart:
@@ -83,8 +111,7 @@ def epoch_chart(run: RunAccount) -> Chart:
             continue
         share = f"{row.share or 0.0:.1%}"
         tip = f"{row.name}: {scale.text(row.seconds)}, {share} of an epoch"
-        series = _SERIES.get(row.name, "plain") if row.between else row.name
-        pieces.append(BarPiece(reached, reached + row.seconds, series, tip, faint=row.name == "checkpoint"))
+        pieces.append(BarPiece(reached, reached + row.seconds, _series(row), tip, faint=row.name == "checkpoint"))
         table.append((row.name, scale.number(row.seconds), share))
         reached += row.seconds
     lane = LaneRow(epoch_title(run).lower().removeprefix("an "), scale.text(run.step_seconds), tuple(pieces))
@@ -129,6 +156,7 @@ def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
                 "file": place.file,
                 "line": place.line,
                 "text": place.text,
+                "inside": place.inside or None,
                 "seconds": significant(place.seconds),
                 "each_seconds": significant(place.each),
             }

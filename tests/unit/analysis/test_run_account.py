@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from breakdowns import flat
+from breakdowns import advice_for, flat
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.analysis.run_ledger import RunAccount
-from stash.core.records.ledger import Place
+from stash.analysis.run_account import RunAccount
+from stash.core.ledger_rows import ROWS
+from stash.core.records.ledger import Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
 
 STEP = flat(solo=0.020, warm=0.021)
@@ -151,10 +154,59 @@ def test_places_are_those_of_the_slowest_rank_the_largest_first():
     assert [(place.where, place.seconds) for place in run.places] == [("train.py:9", 0.02), ("train.py:8", 0.01)]
 
 
+def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
+    """Of epoch starts a place is of all of them, of an evaluation of those in the timed steps."""
+
+    def at(row, seconds):
+        return Place(row=row, file="train.py", line=7, text="", seconds=seconds)
+
+    seen = {"epoch start": {0: 1.0, 20: 1.0}, "evaluation": {20: 0.5, 40: 0.5}}
+    run = account(
+        ledger(steps=41, timed_steps=16, now_and_then=seen, places=(at("epoch start", 1.8), at("evaluation", 0.4)))
+    )
+    assert {place.row: (place.each, place.seconds) for place in run.places} == {
+        "epoch start": (0.9, 0.0),
+        "evaluation": (0.4, 0.0),
+    }
+
+
 def test_what_is_unknown_is_said():
     run = account(ledger(a_step={"forward": 0.015, "other": 0.005}, unplaced="py-spy may not look at this process"))
     assert run.unseen == (
         "No loader was seen to begin an epoch: epoch starts are not in this.",
-        "5.00 ms of a step as typed is known by no name.",
         "Lines of the script are unknown: py-spy may not look at this process.",
     )
+
+
+SECONDS = st.floats(-1e3, 1e3, allow_nan=False)
+LEDGER_ROWS = st.builds(
+    LedgerRow,
+    row=st.sampled_from([*ROWS, "no such row"]),
+    seconds=SECONDS,
+    timed_seconds=SECONDS,
+    each=st.lists(SECONDS, max_size=4).map(tuple),
+    at_steps=st.lists(st.integers(0, 200), max_size=4).map(tuple),
+    times=st.integers(0, 9),
+)
+LEDGERS = st.builds(
+    Ledger,
+    rank=st.integers(0, 3),
+    seconds=SECONDS,
+    steps=st.integers(0, 200),
+    timed_steps=st.integers(0, 20),
+    timed_seconds=SECONDS,
+    epoch_steps=st.one_of(st.none(), st.integers(0, 200)),
+    rows=st.lists(LEDGER_ROWS, max_size=6).map(tuple),
+)
+
+
+@given(st.lists(LEDGERS, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
+    made = profile(*ledgers)
+    run = attribute(made).run
+    assert advice_for(made).text
+    if run is not None:
+        assert sum(row.seconds for row in run.rows) == pytest.approx(run.step_seconds)
+        assert sum(row.share for row in run.rows if row.share is not None) == pytest.approx(1.0)
+        assert run.row("compute").seconds >= 0.0

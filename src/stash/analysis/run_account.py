@@ -14,9 +14,9 @@ from statistics import median
 
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, OTHER, START_UP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
 from stash.core.records.base import Record
-from stash.core.records.ledger import Ledger
+from stash.core.records.ledger import Ledger, Place
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
 
@@ -31,8 +31,7 @@ _DOUBT = 0.5
 """Of a row that was seen once; of one seen n times, less by the root of n."""
 _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
-_WORTH_SAYING = 0.03
-"""Of the timed steps."""
+_MOST_LETTERS = 60
 _EXAMPLE = 100
 """Steps of an epoch whose length is unknown."""
 
@@ -84,13 +83,22 @@ class SlowLine(Record):
     file: str
     line: int
     text: str
+    inside: str = ""
+    """What it waited for there."""
     seconds: float
-    """Of a step."""
+    """Of every step; 0 of what comes now and then."""
     each: float | None = None
+    """Of what comes now and then, one occurrence."""
 
     @property
     def where(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def words(self) -> str:
+        """The line's text, or the beginning of a long one."""
+        text = " ".join(self.text.split())
+        return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
 
 
 class RunAccount(Record):
@@ -108,6 +116,11 @@ class RunAccount(Record):
     unseen: tuple[str, ...] = ()
     """Sentences: what is not in this."""
 
+    @property
+    def own_seconds(self) -> float:
+        """Of a step, what compute contains and the account tells apart."""
+        return sum(row.seconds for row in self.rows if row.name in (LOOP, COLLECTOR))
+
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
 
@@ -117,17 +130,20 @@ class RunAccount(Record):
 
 
 def account_for_run(
-    profile: Profile, stalls: Mapping[str, Interval], step_seconds: float, lowest: str
+    profile: Profile, stalls: Mapping[str, Interval], step_seconds: float, lowest: str, longer_seconds: float = 0.0
 ) -> RunAccount | None:
     """The account of a profile with ledgers; ``None`` without.
 
-    ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute.
+    ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute. By ``longer_seconds``
+    a step as typed was longer than what was measured.
     """
     ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
     if not ledgers:
         return None
     between = tuple(row for row in (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR)) if row is not None)
-    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between)
+    outside = sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN)
+    lacking = max(0.0, longer_seconds - outside)
+    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, lacking)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     starts = _occurrences(ledgers, EPOCH_START)
     recurring = [_epoch_start(profile, starts, epoch_steps)]
@@ -135,6 +151,8 @@ def account_for_run(
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
     rows = (*stall_rows, *between, *(_counted(row, ledgers, in_steps) for row in recurring if row is not None))
     whole = sum(row.seconds for row in rows)
+    if whole <= 0:  # stalls that were measured as negative
+        return None
     return RunAccount(
         rows=tuple(
             row if row.time is None else row.model_copy(update={"share": row.seconds / whole}) for row in rows
@@ -142,7 +160,7 @@ def account_for_run(
         step_seconds=whole,
         epoch_steps=_distance(starts) or epoch_steps,
         startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
-        between_seconds=sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN),
+        between_seconds=outside,
         places=_places(ledgers),
         unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
     )
@@ -153,11 +171,14 @@ def account_for_run(
 
 def _row_of_steps(ledgers: Sequence[Ledger], name: str) -> RunRow | None:
     seconds, rank = _exposed(ledgers, name)
-    if not seconds:
+    if seconds <= 0:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
-    count = steps if name == LOOP else max(1, sum(_times_in_steps(ledger, name) for ledger in ledgers))
-    return RunRow(name=name, time=Interval(value=seconds), doubt=_DOUBT * seconds / math.sqrt(count), rank=rank)
+    count = steps if name == LOOP else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    found = _occurrences(ledgers, name).values()
+    each = Interval(value=sum(found) / len(found)) if found else None
+    doubt = _DOUBT * seconds / math.sqrt(count)
+    return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
 
 
 def _exposed(ledgers: Sequence[Ledger], name: str) -> tuple[float, int | None]:
@@ -191,13 +212,16 @@ def _without_own_code(
     step_seconds: float,
     lowest: str,
     own: Sequence[RunRow],
+    lacking: float,
 ) -> tuple[list[RunRow], list[str]]:
     """The stalls as rows, without what the ledger has rows of its ``own`` for, and sentences where that is too much.
 
     The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention.
+    What was measured may be ``lacking`` some of it, by as much as it is shorter than a step as typed.
     """
     inside = sum(_under(ledgers, row.name, lowest) for row in own)
     beyond = sum(row.seconds for row in own) - inside
+    inside = max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
         inside, beyond = inside + beyond, 0.0
@@ -241,7 +265,7 @@ def _occurrences(ledgers: Sequence[Ledger], name: str) -> dict[int, float]:
         for row in ledger.rows:
             if row.row == name:
                 for at, seconds in zip(row.at_steps, row.each, strict=False):
-                    own[at] += seconds
+                    own[at] += max(0.0, seconds)
         for at, seconds in own.items():
             found[at] = max(seconds, found.get(at, 0.0))
     return dict(sorted(found.items()))
@@ -298,19 +322,26 @@ def _places(ledgers: Sequence[Ledger]) -> tuple[SlowLine, ...]:
     found = []
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
         slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
-        found += [
-            SlowLine(
-                row=name,
-                file=place.file,
-                line=place.line,
-                text=place.text,
-                seconds=place.seconds / slowest.timed_steps,
-                each=place.each,
-            )
-            for place in slowest.places
-            if place.row == name
-        ]
+        found += [_slow_line(place, slowest) for place in slowest.places if place.row == name]
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
+
+
+def _slow_line(place: Place, ledger: Ledger) -> SlowLine:
+    """Of what comes now and then, one occurrence of those that the place was seen in."""
+    each = place.each
+    if each is None and place.row in NOW_AND_THEN:
+        seen = [len(row.at_steps) for row in ledger.rows if row.row == place.row]
+        times = sum(seen) if place.row == EPOCH_START else _times_in_steps(ledger, place.row)
+        each = place.seconds / max(1, times)
+    return SlowLine(
+        row=place.row,
+        file=place.file,
+        line=place.line,
+        text=place.text,
+        inside=place.inside,
+        seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
+        each=each,
+    )
 
 
 def _unseen(ledgers: Sequence[Ledger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
@@ -320,10 +351,6 @@ def _unseen(ledgers: Sequence[Ledger], starts: Mapping[int, float], epoch_steps:
     elif len(starts) == 1:
         length = f", of {epoch_steps} steps," if epoch_steps else ""
         found.append(f"No epoch's end was seen{length} so what comes after an epoch is not in this.")
-    unnamed, _ = _exposed(ledgers, OTHER)
-    timed = max(ledger.timed_seconds / ledger.timed_steps for ledger in ledgers)
-    if unnamed > _WORTH_SAYING * timed:
-        found.append(f"{format_seconds(unnamed)} of a step as typed is known by no name.")
     unplaced = next((ledger.unplaced for ledger in ledgers if ledger.unplaced), "")
     if unplaced:
         found.append(f"Lines of the script are unknown: {unplaced}.")
