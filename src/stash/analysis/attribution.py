@@ -29,7 +29,7 @@ from stash.analysis.second_opinions import communication, disputes, rates, surfa
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
-from stash.analysis.step_times import StepTimes, count_samples, find_slow_rank, step_matrix
+from stash.analysis.step_times import StepTimes, count_samples, find_straggler, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
@@ -64,7 +64,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, every.rounds)
-    slow = find_slow_rank(profile, kept)
+    slow = find_straggler(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(

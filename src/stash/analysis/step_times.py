@@ -135,14 +135,14 @@ SLOW_RANK_EXCESS = 0.05
 """Of the others' step."""
 
 
-class FoundSlowRank(NamedTuple):
+class Straggler(NamedTuple):
     """The rank that all others wait for, and what it takes longer than their median in each set, in seconds."""
 
     record: SlowRank
     excess: Matrix
 
 
-def find_slow_rank(profile: Profile, times: StepTimes) -> FoundSlowRank | None:
+def find_straggler(profile: Profile, times: StepTimes) -> Straggler | None:
     """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
     if "crowd" not in times.rungs or len(times.sets) < 2:
         return None
@@ -156,13 +156,13 @@ def find_slow_rank(profile: Profile, times: StepTimes) -> FoundSlowRank | None:
     if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(seconds):
         return None
     record = SlowRank(rank=ranks[slow], seconds=typical + excess.value, others_seconds=typical)
-    return FoundSlowRank(record, seconds[:, slow] - others)
+    return Straggler(record, seconds[:, slow] - others)
 
 
 def _without_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
     """Compute is what a usual rank takes: what the leader alone takes longer, the others wait for as for any rank."""
     alone = [at for at, name in enumerate(raw.rungs) if rung(name).active == "leader"]
-    slow = find_slow_rank(profile, raw) if alone else None
+    slow = find_straggler(profile, raw) if alone else None
     if slow is None or slow.record.rank != 0:
         return raw
     if raw.matrix[:, alone[-1]].mean() - slow.record.others_seconds < slow.excess.mean() / 2:
