@@ -11,15 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-
 from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
     Paper,
     Rates,
-    SlowRank,
     Stall,
     all_stalls,
     missing_stalls,
@@ -33,17 +30,15 @@ from stash.analysis.second_opinions import communication, disputes, rates, surfa
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
-from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
+from stash.analysis.step_times import StepTimes, count_samples, find_straggler, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
-from stash.core.rounds import increments, stands_out, whole_estimate
+from stash.core.rounds import whole_estimate
 from stash.core.units import format_seconds, pace
-
-SLOW_RANK_EXCESS = 0.05
 
 
 def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
@@ -73,6 +68,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     typed = as_typed(measured, calm, levels, every.rounds)
     longer = 0.0 if typed is None else max(0.0, typed.longer_seconds)
     run = account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0], longer)
+    slow = find_straggler(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -93,7 +89,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         stability=stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
         rates=speeds,
         communication=communication(profile, kept, stalls),
-        slow_rank=_slow_rank(profile, kept),
+        slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
@@ -181,22 +177,6 @@ def _paper(profile: Profile, kept: StepTimes) -> Paper:
         prep_pct=percent(times.get("warm"), times.get(kept.top_replay or ""), times.get("warm")),
         fetch_pct=percent(times.get("cold"), times.get("warm"), times.get("cold")),
     )
-
-
-def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
-    """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
-    if "crowd" not in kept.rungs or len(kept.sets) < 2:
-        return None
-    ranks, times = rank_times(profile, kept, "crowd")
-    if len(ranks) < 2:
-        return None
-    slowest = int(np.argmax(times.mean(axis=0)))
-    others = np.median(np.delete(times, slowest, axis=1), axis=1)
-    (excess,) = increments(np.column_stack([others, times[:, slowest]]))
-    typical = float(others.mean())
-    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(times):
-        return None
-    return SlowRank(rank=ranks[slowest], seconds=typical + excess.value, others_seconds=typical)
 
 
 # Remarks

@@ -125,7 +125,7 @@ def test_where_a_rank_hands_out_batches_no_rank_trains_alone_and_all_do_without_
     assert ladder.rungs == ("crowd", "node")
     assert ladder.always_real == ("broadcast_object_list",)
     assert not ladder.whole_only
-    assert "what they have no step without (broadcast_object_list)" in skipped["solo"]
+    assert "what every step needs (broadcast_object_list)" in skipped["solo"]
 
 
 @pytest.mark.parametrize("isolated", [False, True])

@@ -45,8 +45,8 @@ _ONE_MODEL = (
     "one by itself would do another job"
 )
 _HANDED_OUT = (
-    "one rank hands the others what they have no step without ({names}), so these collectives are left on, and no "
-    "rank can train by itself"
+    "one rank sends the others what every step needs ({names}), so these collectives stay on, and no rank can train "
+    "by itself"
 )
 _UNLIKE_EPOCHS = (
     "an epoch has {short} batches on rank {first} and {long} on rank {last}: steps in which all train are measured, "
