@@ -123,8 +123,6 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     text = spot(monkeypatch, capsys, *words, code=1)
     assert "Rent nothing: no fleet does it." in text
     assert "`--deadline 1607s`: the fastest fleet takes 1,607 s, for $" in " ".join(text.split())
-    risky = ("--interruptions", "10%/month", "--checkpoint-time", "20s")
-    assert "--deadline 1607s" in spot(monkeypatch, capsys, *words, *risky, code=1)
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
@@ -144,7 +142,7 @@ def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
     assert found["p_deadline_without_revocations"] > 0.9
     text = " ".join(spot(monkeypatch, capsys, *words).split())
     assert "with them unknown: how often they come is not known" in text
-    assert "give --interruptions 10%/month, --lifetimes FILE or --trace FILE" in text
+    assert "give --interruptions 10%/month or --trace FILE" in text
     risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
     assert risky["p_deadline"] > 0.9
 
@@ -184,13 +182,6 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
     assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
     assert found["advice"].startswith(("take spot", "refuse spot"))
-    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s")
-    assert "every 6.1 min of work (exact, by Lambert's W" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
-    text = spot(
-        monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s", "--notice", "30s"
-    )
-    assert "after the notice: 20.0 s fit" in " ".join(text.split())
     assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
 
@@ -213,12 +204,9 @@ def test_a_plan_takes_interruptions_from_the_clouds_own_list(
 
 
 @pytest.mark.usefixtures("planned")
-def test_a_plan_s_lives_may_come_from_a_trace_or_a_table(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+def test_a_plan_is_replayed_through_a_trace(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")
     assert "runs through the trace" in " ".join(text.split())
-    (folder / "lives.csv").write_text("seconds,revoked\n" + "3600,1\n" * 5)
-    text = spot(monkeypatch, capsys, *RISKY, "--lifetimes", "lives.csv")
-    assert "5 revocations are too few to tell whether age matters" in " ".join(text.split())
 
 
 def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
@@ -255,13 +243,8 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.market.csv"), "both say how long"),
-        (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
-        (("--shocks", "rarely"), "--shocks needs to know how often machines go"),
-        (("--notice", "120s"), "--notice needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
-        (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
         (("--trace", "gaps.market.csv"), "has a gap at 2022-01-01T00:00:00Z: p3.2xlarge could not"),
-        (("--lifetimes", "us-east-1a_v100_1.json"), "has no column seconds"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(

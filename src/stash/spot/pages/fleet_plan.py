@@ -7,9 +7,9 @@ from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.intervals import Interval
-from stash.core.units import format_bytes, format_seconds
+from stash.core.units import format_bytes
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
-from stash.spot.records.risks import FleetRisk, TrainingMode
+from stash.spot.records.risks import FleetRisk
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import Blank, Chart, Grid
 from stash.ui.page import Chapter, Page
@@ -19,13 +19,9 @@ _HARDLY = 0.0005
 """That a probability with a digit behind the point of a per cent would round to none."""
 _MILL = 0.001
 """Dollars: the last digit that is shown, and so the least uncertainty."""
-_MODES: dict[TrainingMode, str] = {
-    "asynchronous": "each costs its worker until another has joined, the servers keep the rest",
-    "synchronous": "each costs all work since the last checkpoint, and a start",
-}
 _UNKNOWN_RISK = (
     ("", "with them unknown: how often they come is not known"),
-    ("revoked", "unknown; give --interruptions 10%/month, --lifetimes FILE or --trace FILE"),
+    ("revoked", "unknown; give --interruptions 10%/month or --trace FILE"),
 )
 
 
@@ -131,28 +127,15 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
 
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
-    how = {
-        "closed form": "in closed form",
-        "Monte Carlo": f"in {risk.runs:,} runs",
-        "replay": f"in {risk.runs:,} runs through the trace",
-    }[risk.how]
+    how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
     sure, cost, arm = risk.p_deadline, risk.dollars, risk.dollars.half_width
     ends = "" if sure.low is None or sure.high is None else f" (95 %: {_share(sure.low)} to {_share(sure.high)})"
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
     yield "", f"{_share(sure.value)}{ends} with them, {how}; ${cost.value:.3f}{spread} in the mean"
-    yield "revoked", f"{risk.revocations:.2g} machines a run; {_MODES[risk.mode]}"
+    yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
         yield "", f"{life.type} lives {mean} in the mean: {life.why}"
-    found = risk.checkpoint
-    if found is None:
-        return
-    others = f"{found.how}; Young {format_seconds(found.young)}, Daly {format_seconds(found.daly)}"
-    if found.just_in_time:
-        yield "save", f"after the notice: {format_seconds(found.write_seconds)} fit, so nothing is lost with one"
-        yield "", f"every {format_seconds(found.best)} where machines vanish without ({others})"
-    else:
-        yield "save", f"every {format_seconds(found.best)} of work ({others})"
 
 
 def _share(value: float) -> str:
