@@ -6,12 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, span
-from stash.core.intervals import Interval
 from stash.core.units import format_bytes
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
 from stash.spot.records.risks import FleetRisk
-from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
-from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
@@ -57,7 +55,6 @@ def page(plan: FleetPlan, source: str) -> Page:
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
         chapters=(
             *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
-            Chapter("costs", "What it costs", label="Costs", charts=(costs_of_fleets(plan),)),
             Chapter("how", "How it was found", points=tuple(filter(None, how)), brief=True),
         ),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
@@ -165,46 +162,6 @@ def _time(seconds: float) -> str:
     return f"{seconds:,.0f} s" + (f" ({seconds / 3600:.1f} h)" if seconds >= 3600 else "")
 
 
-def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
-    """A row for the chosen fleet, with and without revocations, and for each other way to choose one."""
-    name, title = "fleet-costs", "What it costs, against other ways to rent"
-    if plan.chosen is None:
-        return Blank(name, title, "no fleet does it")
-    own = fleet(plan.chosen.workers, plan.chosen.on_demand)
-    found = [("this plan", own, Interval(value=plan.chosen.dollars), "compute", True)]
-    if plan.risk is not None:
-        found.append(("with revocations", own, plan.risk.dollars, "compute", True))
-    for each in plan.baselines:
-        if each.fleet is not None:
-            what = fleet(each.fleet.workers, each.fleet.on_demand)
-            found.append((each.name, what, Interval(value=each.fleet.dollars), "contention", bool(each.feasible)))
-    rows = [
-        LaneRow(
-            label,
-            dollars(cost.value) + ("" if fits else " · breaks a wish"),
-            (BarPiece(0.0, cost.value, series, f"{label}: {what}, {dollars(cost.value)}", faint=not fits),),
-            cost.low,
-            cost.high,
-        )
-        for label, what, cost, series, fits in found
-    ]
-    late = [label for label, _, _, _, fits in found if not fits]
-    missing = [each.name for each in plan.baselines if each.fleet is None]
-    captions = (f"Faint ones break a wish: {', '.join(late)}." if late else "",
-                f"These choose nothing: {', '.join(missing)}." if missing else "")  # fmt: skip
-    table = tuple((label, what, dollars(cost.value), "yes" if fits else "no") for label, what, cost, _, fits in found)
-    return lane_chart(
-        name,
-        title,
-        rows,
-        lanes_ruler(rows, "US dollars"),
-        Grid(title, ("fleet", "dollars", "keeps all wishes"), table, frozenset({0, 1, 3}), first="who chooses"),
-        how="Each bar is what a fleet costs until the loss is reached, start-up and servers included; a thin line is "
-        "the 95% interval of a mean.",
-        caption=" ".join(filter(None, captions)),
-    )
-
-
 def document(plan: FleetPlan) -> dict[str, Any]:
     """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
     chosen = plan.chosen
@@ -221,7 +178,6 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "evaluations": plan.evaluations,
         "search_seconds": plan.search_seconds,
         "baselines": [each.model_dump() for each in plan.baselines],
-        "model": plan.model,
         "server_needs_bytes": plan.pool.server.needs_bytes,
         "updates": None if chosen is None else chosen.updates,
         "updates_per_second": None if chosen is None else chosen.updates_per_second,

@@ -43,7 +43,7 @@ class FleetSpeeds:
 def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     """Speeds of every part of a fleet of ``workers``: (place of the type in the pool, how many)."""
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
-    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
+    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
     whole = tuple(count for _, count in workers)
     found = all_fleets(part)
     training = found.updates / found.progress.updates_per_second

@@ -55,7 +55,7 @@ _SHARE = 0.001
 _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
-"""That the coordinator holds at once: every worker may wait at the gate."""
+"""That the coordinator holds at once: every worker may wait for a server."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
 """Workers that a server lets connect at once, for each of the plan, and more: successors come early."""
 
@@ -164,7 +164,7 @@ class ActorFleet:
         if orders.address:
             coordinator = coordinator.options(resources={"head": _SHARE})
         self._lease_key = secrets.token_bytes(32)
-        self.coordinator = coordinator.remote(len(orders.servers), orders.bound, batch, self._lease_key)
+        self.coordinator = coordinator.remote(len(orders.servers), batch, self._lease_key)
         self._actors: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
