@@ -63,24 +63,6 @@ def test_the_json_of_a_fit_is_what_it_saves(monkeypatch: Patch, capsys: Capture,
     assert len(saved["judged"]) == 4
 
 
-def test_a_plan_has_the_keys_of_the_contract_and_is_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    words = (*PLAN, "--deadline", "2400s", "--loss", "0.8", "-o", "job.plan.json", "--json")
-    found = json.loads(spot(monkeypatch, capsys, *words))
-    assert found["workers"] == {"p3.2xlarge": 2, "g3.8xlarge": 4}
-    assert round(found["dollars"], 3) == 2.974
-    assert (found["optimal"], found["gap"], found["p_deadline"]) == (True, 0, None)
-    assert {"seconds", "evaluations", "search_seconds", "baselines"} <= set(found)
-    saved = json.loads((folder / "job.plan.json").read_text())
-    assert saved["chosen"]["workers"] == found["workers"]
-
-
-def test_a_plan_is_told_in_80_columns(monkeypatch: Patch, capsys: Capture) -> None:
-    text = spot(monkeypatch, capsys, *PLAN, "--deadline", "40min", "--loss", "0.8", "--quota", "g3.8xlarge=3")
-    assert "rent     2 x p3.2xlarge + 2 x g4dn.4xlarge + 3 x g3.8xlarge" in text
-    assert "Nothing in the pool is cheaper: 3,887 fleets" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_a_plan_rents_on_demand_what_revocations_would_make_late(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:
@@ -123,10 +105,6 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
-    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--max-dollars", "0.01")):
-        printed = spot(monkeypatch, capsys, *words, *change, "--json", code=1)
-        assert json.loads(printed)["looser"]
-        assert "inf" not in printed
 
 
 def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
@@ -156,19 +134,7 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
     assert run(monkeypatch, *zone) == 0
     lines = (folder / "zone.market.csv").read_text().replace("0,8\n", "0,\n").replace("spot,,8\n", "spot,,\n", 1)
     (folder / "gaps.market.csv").write_text(lines)
-    spot(
-        monkeypatch,
-        capsys,
-        "plan",
-        "--pool",
-        "pool.yaml",
-        "--deadline",
-        "1h",
-        "--loss",
-        "0.8",
-        "-o",
-        "p.json",
-    )
+    spot(monkeypatch, capsys, "plan", "--pool", "pool.yaml", *RISKY[3:], "-o", "p.json")
     return folder / "p.json"
 
 
@@ -256,20 +222,8 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a single p100"),
         (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
-        (
-            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"),
-            "it is an instance type and how many, like p3.16xlarge=2",
-        ),
         ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "inf"), "--loss inf: it must be more than 0, and finite"),
-        ((*PLAN, "--deadline", "1h", "--loss", "nan"), "--loss nan: it must be more than 0, and finite"),
         ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss 1e400: it must be more than 0, and finite"),
-        (
-            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--max-dollars", "1e400"),
-            "--max-dollars 1e400: cannot read the sum",
-        ),
-        ((*PLAN, "--deadline", "1e400s", "--loss", "0.8"), "cannot read the duration '1e400s'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"), "there is no folder no"),
     ],
 )

@@ -26,13 +26,8 @@ LOG = SpotLog(
 )  # fmt: skip
 
 
-def test_the_report_says_what_was_predicted_beside_what_came() -> None:
+def test_a_server_or_worker_that_was_missed_is_told_with_its_times() -> None:
     text = render(page(LOG), 80)
-    assert "2 updates on an emulated cluster, 2 times slower than planned: time is up" in text
-    assert "2.5 updates/s; predicted 2.6 (-3.8 %)" in text
-    assert "staleness 0.5 on average, 1 at most" in " ".join(text.split())
-    assert "1 lease given out again: no lease lost, none trained on twice" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
     row = next(line for line in text.splitlines() if "worker2" in line)
     assert row.split() == ["worker2", "none", "5.20", "s", "4.00", "ms", "worker3"]
 

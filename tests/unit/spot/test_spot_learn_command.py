@@ -73,11 +73,6 @@ def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Captur
     assert stat.S_IMODE((folder / "job.curve.json").stat().st_mode) == 0o600
 
 
-def test_the_json_of_a_curve_is_what_it_saves(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    document = json.loads(spot(monkeypatch, capsys, *LEARN, "--json"))
-    assert document == {"schema": 1, **json.loads((folder / "job_of_this_test.curve.json").read_text())}
-
-
 def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
     words = (*PLAN, *BOUGHT, "--confidence", "0.8", "-o", "job.plan.json")
     text = spot(monkeypatch, capsys, *words)

@@ -88,9 +88,3 @@ def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
     file.write_text(POOL.replace("BAND", "rarely"))
     with pytest.raises(UserError, match=r":9: types\[0\].interruptions: cannot read the interruptions 'rarely'"):
         read_pool(file)
-
-
-def test_a_pool_s_prices_are_not_negative(file: Path) -> None:
-    file.write_text(POOL.replace("dollars_per_hour: 1, interruptions: BAND", "dollars_per_hour: -1"))
-    with pytest.raises(UserError, match=r":9: types\[0\]\.dollars_per_hour"):
-        read_pool(file)

@@ -38,7 +38,7 @@ def page(log: SpotLog, source: str = "") -> Page:
         f"{speed}; {expected}",
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
-        *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
+        *(["the saved model was loaded again, whole"] if log.saved is not None and log.saved.wrong is None else []),
     )
     wrong = [f"the books are wrong: {books.wrong}"] if books is not None and books.wrong is not None else []
     if log.saved is not None and log.saved.wrong is not None:

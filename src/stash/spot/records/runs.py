@@ -123,17 +123,10 @@ class LeaseBooks(Record):
 
 
 class SavedModel(Record):
-    """What the model that was saved is worth: loaded again, on the samples of the last updates."""
+    """The model that was saved, loaded again."""
 
-    said: Sentence
-    loss: RunLoss = None
-    """``None`` if it could not be loaded."""
-    reported: RunLoss = None
-    """Of the same updates, when they were made."""
-    updates: Count = 0
-    samples: Count = 0
     wrong: Sentence | None = None
-    """What contradicts the loss that was reported."""
+    """What it lacks of what was trained."""
 
 
 class SpotLog(Record):

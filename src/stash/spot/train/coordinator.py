@@ -31,8 +31,6 @@ class UpdateDone:
     samples: int
     staleness: int
     loss: float
-    start: int
-    """Its first sample."""
 
 
 @dataclass
@@ -132,9 +130,7 @@ class Coordinator:
                 self._dismissed.update(wrong)
                 self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
             lease = report.lease
-            self._rows.append(
-                UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
-            )
+            self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
 
     def _await_verdict(self, worker: str) -> None:
