@@ -233,7 +233,6 @@ FORMATS = (
     Format("stored-probe", "node.host.json", _stored, like="probe"),
     Format("digest", "digest.jsonl", _digest),
     Format("spot-trace", "us-east-1a_v100_1.json", spot_formats.trace),
-    Format("spot-lives", "lives.csv", spot_formats.lives),
     Format("spot-plan", "job.plan.json", spot_formats.plan),
     Format("spot-log", "job.spotlog.json", spot_formats.log),
 )
