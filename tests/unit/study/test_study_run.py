@@ -173,12 +173,3 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) 
     assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in notes)
     folder = of_study(file.path)
     assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)
-
-
-def test_time_is_a_hard_stop(tmp_path: Path) -> None:
-    world = FakeWorld(lambda _: Ending(seconds=10_000))
-    outcome = run(study(LOCAL, tmp_path), world, seconds=200)
-    assert len(world.started) == 1
-    assert world.clock < 1_000_000 + 260
-    assert any("--max-hours" in sentence for sentence in outcome.not_started)
-    assert world.running == {}
