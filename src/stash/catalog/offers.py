@@ -40,8 +40,6 @@ class OfferFilter(BaseModel):
     """Of the sustained rate, not of a burst."""
     interconnect: str | None = None
     """Beginning of one part of the fabric's name: ``nvlink``, ``nvlink3``, ``nvswitch``, ``pcie``."""
-    min_vcpus: float | None = Field(None, gt=0)
-    min_memory_bytes: float | None = Field(None, gt=0)
 
 
 Judgement = tuple[bool | None, str]
@@ -104,8 +102,6 @@ def judge(instance: Instance, wish: OfferFilter) -> Judgement:
         *_gpu(instance, wish),
         _at_least(instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"),
         _fabric(instance, wish.interconnect),
-        _at_least(instance.vcpus, wish.min_vcpus, "vCPUs"),
-        _at_least(instance.memory_bytes, wish.min_memory_bytes, "memory", _ROUNDING),
     ]
     if any(met is False for met, _ in findings):
         return False, ""
