@@ -125,7 +125,7 @@ class Instance(Record):
 
 
 class Offer(NamedTuple):
-    """An instance at a price. A tuple, because catalogs hold a hundred thousand of them."""
+    """An instance at a price."""
 
     instance: Instance
     kind: PriceKind

@@ -78,14 +78,12 @@ def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Captur
     )
 
 
-def test_one_type_is_explained_and_a_note_is_printed(monkeypatch: Patch, capsys: Capture) -> None:
+def test_one_type_is_explained(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, *JOB, "--explain-type", "p3.8xlarge") == 0
     out = capsys.readouterr().out
     assert "p3.8xlarge" in out.splitlines()[0]
     assert "How much is trained" in out
     assert "zz_generated.pricing_aws.go" in " ".join(out.split())
-    assert run(monkeypatch, *JOB, "--markdown") == 0
-    assert capsys.readouterr().out.startswith("## What to rent for resnet50\n")
 
 
 def test_files_are_written_by_their_endings(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
@@ -117,13 +115,6 @@ def compute_of(plan: dict[str, Any]) -> float:
     return float(found["stalls"][0]["seconds"]["value"])
 
 
-def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    save(gpu_job(), tmp_path / "runs" / "one.stash.json")
-    assert run(monkeypatch, "--study", "runs", "--epochs", "90", *FEW, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["profiles"] == ["runs/one.stash.json"]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -133,13 +124,12 @@ def test_a_study_is_every_profile_of_a_folder(monkeypatch: Patch, capsys: Captur
         ((*JOB, "--max-dollars", "0"), "--max-dollars 0: it must be more than 0"),
         ((*JOB, "--max-dollars", "300 EUR"), "sums are in US dollars"),
         ((*JOB, "--quota", "p9.large=1"), "--quota p9.large: no such instance type in the catalog"),
-        ((*JOB, "--json", "--markdown"), "--markdown and --json are two ways to show a plan"),
+        ((*JOB, "--json", "--explain-type", "p3.2xlarge"), "--explain-type and --json are two ways to show a plan"),
         ((*JOB, "--pareto", "--explain-type", "p3.2xlarge"), "--pareto shows many choices and --explain-type one"),
         ((*JOB, "-o", "plan.docx"), "--output plan.docx: a name ends in .html"),
         ((*JOB, "-o", "nowhere/plan.html"), "there is no folder nowhere"),
         (("gpu.stash.json", "cpu.stash.json", "--epochs", "9"), "are different jobs, in workload"),
         (("gpu.stash.json", "gpu.stash.json", "--epochs", "9"), "gpu.stash.json is given twice"),
-        (("--study", "nowhere", "--epochs", "9"), "--study nowhere: there is no such folder"),
         ((*JOB, "--explain-type", "p3.17xlarge"), "--explain-type p3.17xlarge"),
     ],
 )

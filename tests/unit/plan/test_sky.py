@@ -140,7 +140,6 @@ def test_the_best_network_is_asked_for_where_nodes_use_it() -> None:
         ({}, None),
         ({"dataset_bytes": 140e9}, None),  # beside 45 GiB of system it fits into the usual 256
         ({"dataset_bytes": 400e9, "image_bytes": 20e9}, 392 + 45),
-        ({"disk_bytes": 100 * 2**30}, 100),
     ],
 )
 def test_disks_hold_the_data(facts: dict[str, float], size: int | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, copies, exposed
+from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed
 
 Pairs = list[tuple[float, float]]
 
@@ -66,10 +66,6 @@ def test_a_bucket_is_ready_with_its_last_gradient() -> None:
 
 def test_the_last_bucket_is_ready_with_the_last_gradient_even_if_sizes_disagree() -> None:
     assert bucket_readiness([10, 20], [0.0, 5.0], [12, 15]).tolist() == [5.0, 5.0]
-
-
-def test_copies_into_buckets_move_every_byte_four_times() -> None:
-    assert copies(1e8, 1e9) == pytest.approx(0.4)
 
 
 def test_a_thousand_buckets_take_far_less_than_fifty_milliseconds() -> None:

@@ -217,15 +217,6 @@ def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating()
     assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
 
 
-def test_views_save_four_copies_of_the_gradients():
-    copied = base_of(gpu_job(workload={**gpu_job().workload.__dict__, "bucket_view": False}))
-    forecast, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
-    saved = now.breakdown.seconds("interconnect") - forecast.breakdown.seconds("interconnect")
-    assert saved == pytest.approx(4 * 102_228_128 / 900e9, rel=0.2)
-    with pytest.raises(UserError, match="whether gradients are views already"):
-        what_if(GPU, changes({"bucket-view": "on"}))
-
-
 def test_an_algorithm_may_be_given_instead_of_what_the_library_chooses():
     # One node of a network that is far slower than the links inside: one after the other costs a little more.
     ring, both = (step(GPU, nodes="8", algorithm=each) for each in ("ring", "hierarchical"))
@@ -275,7 +266,6 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"nodes": "16384"}, "forecasts go up to"),
         ({"sharding": "zero4"}, "none, zero1, zero2 or zero3"),
         ({"algorithm": "star"}, "ring, tree or hierarchical"),
-        ({"bucket-view": "perhaps"}, "it is on or off"),
         ({"duration": "0h"}, "more than 0"),
     ],
 )
