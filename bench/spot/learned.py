@@ -26,7 +26,6 @@ from bench.table import median_90, report, table
 from stash.spot.learn.replay import replay
 from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
 from stash.spot.model.learning import fit_curve
-from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
@@ -100,19 +99,14 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     return Judged(
         name=name,
         predicted=np.log(
-            [[updates_predicted(each.curve, shape_of(fleet[0]), losses) for fleet in runs] for each in fits]
+            [
+                [[updates_to(each.curve, float(loss), *shape_of(fleet[0])) for loss in losses] for fleet in runs]
+                for each in fits
+            ]
         ),
         took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
         spread=np.array(spreads)[:, None, :],
     )
-
-
-def updates_predicted(
-    curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray
-) -> np.ndarray:
-    """Updates to each loss; infinite where the curve says that it is never reached."""
-    found = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
-    return np.array(found)
 
 
 def errors_of(logs: Sequence[np.ndarray]) -> str:
