@@ -51,7 +51,6 @@ MEANINGS: Mapping[str, str] = {
     "--probe": "What `stash probe` measured of the machines.",
     "--quota": "So many machines of a type at most.",
     "--region": "Where machines are rented.",
-    "--seed": "Of what is drawn: the same seed gives the same again.",
     "--servers": "Parameter servers.",
     "--staleness": "Updates that a worker may be ahead of the slowest.",
     "--start": "What passes until rented machines train.",

@@ -33,9 +33,6 @@ _LOOK = 20.0
 class RunOutcome:
     """What became of one run."""
 
-    ended: int
-    """Cells, of whatever ending."""
-    failed: int
     not_started: tuple[str, ...]
     """Why cells were not started, a sentence each."""
     left: tuple[str, ...]
@@ -78,8 +75,6 @@ class StudyController:
     """Places where a cell is done."""
     _broken: dict[str, str] = field(default_factory=dict)
     """Places whose first cell failed, and why."""
-    _ended: int = 0
-    _failed: int = 0
 
     def run(
         self,
@@ -113,9 +108,7 @@ class StudyController:
                     self.say(sentence)
             raise
         self.backend.release_all()
-        return RunOutcome(
-            self._ended, self._failed, tuple(self._refused), tuple(self.backend.left), self.backend.dollars
-        )
+        return RunOutcome(tuple(self._refused), tuple(self.backend.left), self.backend.dollars)
 
     def _take_on(self, cells: Sequence[Cell], open_leases: Sequence[OpenLease]) -> None:
         known = {cell.id: cell for cell in cells}
@@ -206,7 +199,6 @@ class StudyController:
         return f" ({takes.cells} left, about {format_seconds(takes.seconds)}{money})"
 
     def _consequences(self, cell: Cell, found: CellJudgement) -> None:
-        self._ended += 1
         if found.ending == "done":
             self._well.add(cell.place.name)
         elif found.ending == "out of memory":
@@ -217,10 +209,8 @@ class StudyController:
                 self._pending.insert(0, cell)
             else:
                 self._refused.setdefault(f"{cell.title}: {found.why}; the same command runs it again")
-        else:
-            self._failed += 1
-            if cell.place.name not in self._well:
-                self._broken.setdefault(cell.place.name, found.why)
+        elif cell.place.name not in self._well:
+            self._broken.setdefault(cell.place.name, found.why)
 
     def _next_lease(self, lane: str) -> str | None:
         following = next((cell for cell in self._pending if self._submission(cell).lane == lane), None)

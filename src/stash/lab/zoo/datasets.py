@@ -76,10 +76,9 @@ _FILES_PER_TASK = 32
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """One kind of data set: what a sample is, and how samples are laid out in files."""
+    """One kind of data set: how samples are made and laid out in files."""
 
     name: str
-    sample: str
     sample_bytes: float
     """Mean bytes on disk of one sample."""
     default_count: int
@@ -97,19 +96,19 @@ KINDS: dict[str, DatasetKind] = {
     kind.name: kind
     for kind in (
         DatasetKind(
-            "images", "one JPEG, about 500 x 375 pixels", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
+            "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
             lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg", False,
         ),
         DatasetKind(
-            "text", "1024 token ids", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+            "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
             lambda i: f"tokens-{i:05d}.uint16.bin", True,
         ),
         DatasetKind(
-            "audio", "one spoken word, 1 s at 16 kHz", 30_500, 10_000, 1, 2, synthesis.speech,
+            "audio", 30_500, 10_000, 1, 2, synthesis.speech,
             lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav", False,
         ),
         DatasetKind(
-            "clicks", "one Criteo-like record", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
+            "clicks", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
             lambda i: f"clicks-{i:05d}.bin", True,
         ),
     )
@@ -124,7 +123,6 @@ class Made:
     kind: str
     count: int
     """Samples in the data set."""
-    files: int
     bytes: int
     new_files: int
     """Files written by this call; the others were there before."""
@@ -178,7 +176,7 @@ def make_dataset(
     except OSError as error:
         raise _explained(error, root, kind) from error
     seconds = time.monotonic() - started
-    return Made(root, kind, manifest.count, len(files), size, len(missing), seconds)
+    return Made(root, kind, manifest.count, size, len(missing), seconds)
 
 
 def _claim(root: Path, spec: DatasetKind, count: int | None) -> Manifest:
