@@ -202,11 +202,6 @@ def one_of(known: Sequence[str] | Mapping[str, T], hint: str = "", shown: Sequen
     return read
 
 
-on_or_off = one_of(
-    {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}, shown=("on", "off")
-)
-
-
 def number_range(text: str) -> tuple[float | None, float | None]:
     """The least and the most of ``"8"``, ``"4-8"``, ``"4-"`` or ``"-8"``; ``None`` where there is no end."""
     least, dash, most = text.partition("-")

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 from catalogs import box, small
 from forecast_profiles import cpu_job, gpu_job
-from markets import GPUS, drawn_market, jobs, kind
+from markets import GPUS, kind
 from profile_builder import build
 
 from stash.catalog.facts import Price
@@ -145,17 +145,6 @@ def test_the_dollars_of_the_stalls_are_the_bill():
     }  # fmt: skip
 
 
-def test_losers_say_what_made_them_lose():
-    plan = asked()
-    reasons = {choice.rented.instance: (choice.standing, choice.why) for choice in plan.choices}
-    assert reasons["dearer"] == (
-        "lost", "$1.20 dearer than 1 × single: compute alone costs $5.20 there, $4.00 on the other",
-    )  # fmt: skip
-    slow = asked(deadline_seconds=1.5 * HOUR)
-    why = next(choice.why for choice in slow.choices if choice.rented.instance == "single")
-    assert why == "takes 2.00 h, done in 1.50 h with < 1% probability"
-
-
 def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
     assert plan.chosen is None
@@ -184,12 +173,6 @@ def test_a_global_batch_is_shared_out():
     assert (plan.chosen.setting.batch, plan.chosen.setting.accumulate) == (None, 2)
     assert plan.chosen.samples_per_step == 20
     assert plan.chosen.step.value == pytest.approx(0.2)
-
-
-def test_the_policy_and_what_time_to_accuracy_is_are_said():
-    plan = asked()
-    assert "every device trains 10 samples a step as profiled" in plan.assumptions[0]
-    assert any("time to accuracy" in each for each in plan.warnings)
 
 
 def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
@@ -384,20 +367,5 @@ def test_old_prices_come_with_the_command_that_renews_them():
     )
 
 
-def test_the_record_is_read_back_as_it_was_written():
-    plan = asked(gpu_job(), merge(None, None), samples=1e7, deadline_seconds=5 * HOUR)
-    assert RentalPlan.model_validate_json(plan.model_dump_json()) == plan
-
-
 def test_a_named_type_is_listed_however_bad():
     assert "dearer" in {choice.rented.instance for choice in asked(listed=("dearer",)).choices}
-
-
-def test_every_front_is_in_ascending_dollars_and_descending_hours():
-    for seed in range(12):
-        catalog, goal, constraints = drawn_market(seed)
-        base = base_of(jobs()[0], draws=Draws(32))
-        plan = recommend([base], goal, constraints, catalog, BillFacts(), ["x"], TODAY)
-        dearer = sorted(front(plan), key=lambda choice: choice.dollars.value)
-        times = [choice.seconds.value for choice in dearer]
-        assert times == sorted(times, reverse=True)

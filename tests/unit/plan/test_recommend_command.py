@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import commands
 import pytest
@@ -34,17 +33,6 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return commands.run(monkeypatch, "recommend", *words)
 
 
-def test_a_plan_fits_the_screen_and_says_what_to_rent(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, *JOB, "--deadline", "3d") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0] == "  What to rent for resnet50"
-    assert lines[1].startswith("  90 epochs of 1,281,167 samples")
-    assert "  Rent " in "\n".join(lines)
-    assert any(line.startswith("  rent ") for line in lines)
-    assert "  What was taken for granted" in lines
-
-
 def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     assert run(monkeypatch, *JOB, "--deadline", "3d", "--json", "-o", "kept.plan.json") == 0
     out, err = capsys.readouterr()
@@ -60,30 +48,6 @@ def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture
     assert kept.chosen is not None
     assert kept.chosen.name == document["chosen"]
     assert kept.goal.deadline_seconds == 3 * 86400
-
-
-def test_a_kept_plan_is_shown_again_as_it_was(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
-    assert run(monkeypatch, *JOB, "-o", "kept.plan.json") == 0
-    first = capsys.readouterr().out
-    assert commands.run(monkeypatch, "show", "kept.plan.json") == 0
-    assert first == capsys.readouterr().out + "Wrote kept.plan.json.\n"
-    assert commands.run(monkeypatch, "report", "kept.plan.json", "-o", "kept.html") == 0
-    assert "What to rent for resnet50" in (tmp_path / "kept.html").read_text()
-    capsys.readouterr()
-    assert commands.run(monkeypatch, "show", "kept.plan.json", "-o", "copy.json") == 2
-    assert "--output copy.json belongs to --redact" in capsys.readouterr().err
-    assert commands.run(monkeypatch, "show", "kept.plan.json", "--explain") == 2
-    assert (
-        capsys.readouterr().err == "error: --explain is about profiles, and kept.plan.json is a plan; leave it out\n"
-    )
-
-
-def test_one_type_is_explained(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, *JOB, "--explain-type", "p3.8xlarge") == 0
-    out = capsys.readouterr().out
-    assert "p3.8xlarge" in out.splitlines()[0]
-    assert "How much is trained" in out
-    assert "zz_generated.pricing_aws.go" in " ".join(out.split())
 
 
 def test_files_are_written_by_their_endings(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
@@ -107,12 +71,6 @@ def test_a_deadline_nothing_keeps_names_what_would_have_to_give(monkeypatch: Pat
     assert run(monkeypatch, *JOB, "--deadline", document["relaxations"][0]["to"]) == 0
     assert run(monkeypatch, *JOB, "--max-dollars", "0.01") == 1
     assert "--max-dollars " in capsys.readouterr().out
-
-
-def compute_of(plan: dict[str, Any]) -> float:
-    """Seconds of a step on one p3.8xlarge."""
-    found = next(item for item in plan["choices"] if item["name"] == "1 × p3.8xlarge")
-    return float(found["stalls"][0]["seconds"]["value"])
 
 
 @pytest.mark.parametrize(

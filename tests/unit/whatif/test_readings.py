@@ -12,7 +12,6 @@ from stash.core.artefact import load
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
-from stash.ui.terminal import render
 from stash.whatif.answers import WhatIf, answered
 from stash.whatif.page import page
 
