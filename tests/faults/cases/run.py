@@ -15,13 +15,28 @@ RECORD = "x.fix.json"
 
 def record_that_sets(name: str, value: str) -> Callable[[Room], None]:
     tried = Tried(
-        name="cores=own", knob="cores", text="cores of its own", effect="none", standing="kept", written="setting",
-        how="set it", saves=Interval(value=0.006, low=0.003, high=0.009), variables={name: value},
-    )  # fmt: skip
+        name="cores=own",
+        knob="cores",
+        text="cores of its own",
+        effect="none",
+        standing="kept",
+        written="setting",
+        how="set it",
+        saves=Interval(value=0.006, low=0.003, high=0.009),
+        variables={name: value},
+    )
     planted = Fix(
-        stash_version="0.1.0", created="2026-11-25T12:00:00+00:00", workload="train.py", command=("train.py",),
-        ranks=1, error_rate=0.05, step_seconds=0.4, tried=(tried,), launches=(), elapsed_seconds=1.0,
-    )  # fmt: skip
+        stash_version="0.1.0",
+        created="2026-11-25T12:00:00+00:00",
+        workload="train.py",
+        command=("train.py",),
+        ranks=1,
+        error_rate=0.05,
+        step_seconds=0.4,
+        tried=(tried,),
+        launches=(),
+        elapsed_seconds=1.0,
+    )
 
     def prepare(room: Room) -> None:
         (room.outside / RECORD).write_text(planted.model_dump_json())
