@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from stash.measure.protocol.folder import RunFolder, wait_for_lock
+from stash.measure.protocol.folder import RunFolder, is_run, owned, wait_for_lock
 
 MAX_COPIED = 1 << 30
 """Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
@@ -36,6 +36,8 @@ _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
 How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made", "whole"]
+
+_ORIGINALS = ("aside", "copied", "link", "sized")
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,18 @@ class FileBackup:
         except OSError:
             return None
         is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-        return status if is_file and self._is_old(path, status) else None
+        return status if is_file and self._is_old(path, status) and not self._is_kept_elsewhere(path) else None
+
+    def _is_kept_elsewhere(self, path: str) -> bool:
+        """Whether the original is another live run's to put back: what is there now that one's job wrote."""
+        with contextlib.suppress(OSError):
+            for folder in Path(self._ledgers).parent.iterdir():
+                if str(folder) == self._ledgers or not is_run(folder) or owned(folder) is not True:
+                    continue
+                entries = (kept for ledger in folder.glob("*.jsonl") for kept in entries_of(ledger) or ())
+                if any(kept.path == path and kept.how in _ORIGINALS for kept in entries):
+                    return True
+        return False
 
     def _is_old(self, path: str, status: os.stat_result) -> bool:
         if path in self._own or os.path.basename(os.path.dirname(path)) == "__pycache__":
