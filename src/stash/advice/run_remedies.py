@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.run_account import RunRow, SlowLine
-from stash.core.records.ledger import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.units import format_seconds
 
 SELDOM = 10

@@ -14,17 +14,9 @@ from statistics import median
 
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
 from stash.core.records.base import Record
-from stash.core.records.ledger import (
-    CHECKPOINT,
-    COLLECTOR,
-    EPOCH_START,
-    EVALUATION,
-    LOOP,
-    OTHER,
-    START_UP,
-    Ledger,
-)
+from stash.core.records.ledger import Ledger, Place
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
 
@@ -39,8 +31,6 @@ _DOUBT = 0.5
 """Of a row that was seen once; of one seen n times, less by the root of n."""
 _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
-_WORTH_SAYING = 0.03
-"""Of the timed steps."""
 _MOST_LETTERS = 60
 _EXAMPLE = 100
 """Steps of an epoch whose length is unknown."""
@@ -93,9 +83,12 @@ class SlowLine(Record):
     file: str
     line: int
     text: str
+    inside: str = ""
+    """What it waited for there."""
     seconds: float
-    """Of a step."""
+    """Of every step; 0 of what comes now and then."""
     each: float | None = None
+    """Of what comes now and then, one occurrence."""
 
     @property
     def where(self) -> str:
@@ -329,19 +322,26 @@ def _places(ledgers: Sequence[Ledger]) -> tuple[SlowLine, ...]:
     found = []
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
         slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
-        found += [
-            SlowLine(
-                row=name,
-                file=place.file,
-                line=place.line,
-                text=place.text,
-                seconds=place.seconds / slowest.timed_steps,
-                each=place.each,
-            )
-            for place in slowest.places
-            if place.row == name
-        ]
+        found += [_slow_line(place, slowest) for place in slowest.places if place.row == name]
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
+
+
+def _slow_line(place: Place, ledger: Ledger) -> SlowLine:
+    """Of what comes now and then, one occurrence of those that the place was seen in."""
+    each = place.each
+    if each is None and place.row in NOW_AND_THEN:
+        seen = [len(row.at_steps) for row in ledger.rows if row.row == place.row]
+        times = sum(seen) if place.row == EPOCH_START else _times_in_steps(ledger, place.row)
+        each = place.seconds / max(1, times)
+    return SlowLine(
+        row=place.row,
+        file=place.file,
+        line=place.line,
+        text=place.text,
+        inside=place.inside,
+        seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
+        each=each,
+    )
 
 
 def _unseen(ledgers: Sequence[Ledger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
@@ -351,10 +351,6 @@ def _unseen(ledgers: Sequence[Ledger], starts: Mapping[int, float], epoch_steps:
     elif len(starts) == 1:
         length = f", of {epoch_steps} steps," if epoch_steps else ""
         found.append(f"No epoch's end was seen{length} so what comes after an epoch is not in this.")
-    unnamed, _ = _exposed(ledgers, OTHER)
-    timed = max(ledger.timed_seconds / ledger.timed_steps for ledger in ledgers)
-    if unnamed > _WORTH_SAYING * timed:
-        found.append(f"{format_seconds(unnamed)} of a step as typed is known by no name.")
     unplaced = next((ledger.unplaced for ledger in ledgers if ledger.unplaced), "")
     if unplaced:
         found.append(f"Lines of the script are unknown: {unplaced}.")

@@ -16,7 +16,7 @@ from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
-from stash.core.records.ledger import COLLECTOR, LOOP
+from stash.core.ledger_rows import COLLECTOR, LOOP
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
 from stash.report import model_facts

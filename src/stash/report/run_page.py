@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
-from stash.core.records.ledger import COLLECTOR, EPOCH_START, LOOP
+from stash.core.ledger_rows import COLLECTOR, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import significant
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
@@ -42,10 +42,10 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
-    shares = [(place, _share_of(run, place)) for place in run.places]
+    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT)]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]
-    lines = tuple((place.where, _place_time(place), place.row, place.words) for place in places)
+    lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)
     where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
     return (account, where) if lines else (account,)
 
@@ -71,6 +71,10 @@ def _share_of(run: RunAccount, place: SlowLine) -> float:
     row = run.row(place.row)
     each = 0.0 if row is None or place.each is None or not row.every else place.each / row.every
     return max(place.seconds, each) / run.step_seconds
+
+
+def _line(place: SlowLine) -> str:
+    return f"{place.words} (in {place.inside})" if place.inside else place.words
 
 
 def _place_time(place: SlowLine) -> str:
@@ -152,6 +156,7 @@ def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
                 "file": place.file,
                 "line": place.line,
                 "text": place.text,
+                "inside": place.inside or None,
                 "seconds": significant(place.seconds),
                 "each_seconds": significant(place.each),
             }

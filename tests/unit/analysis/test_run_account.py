@@ -10,7 +10,8 @@ from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
 from stash.analysis.run_account import RunAccount
-from stash.core.records.ledger import ROWS, Ledger, LedgerRow, Place
+from stash.core.ledger_rows import ROWS
+from stash.core.records.ledger import Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
 
 STEP = flat(solo=0.020, warm=0.021)
@@ -153,11 +154,26 @@ def test_places_are_those_of_the_slowest_rank_the_largest_first():
     assert [(place.where, place.seconds) for place in run.places] == [("train.py:9", 0.02), ("train.py:8", 0.01)]
 
 
+def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
+    """Of epoch starts a place is of all of them, of an evaluation of those in the timed steps."""
+
+    def at(row, seconds):
+        return Place(row=row, file="train.py", line=7, text="", seconds=seconds)
+
+    seen = {"epoch start": {0: 1.0, 20: 1.0}, "evaluation": {20: 0.5, 40: 0.5}}
+    run = account(
+        ledger(steps=41, timed_steps=16, now_and_then=seen, places=(at("epoch start", 1.8), at("evaluation", 0.4)))
+    )
+    assert {place.row: (place.each, place.seconds) for place in run.places} == {
+        "epoch start": (0.9, 0.0),
+        "evaluation": (0.4, 0.0),
+    }
+
+
 def test_what_is_unknown_is_said():
     run = account(ledger(a_step={"forward": 0.015, "other": 0.005}, unplaced="py-spy may not look at this process"))
     assert run.unseen == (
         "No loader was seen to begin an epoch: epoch starts are not in this.",
-        "5.00 ms of a step as typed is known by no name.",
         "Lines of the script are unknown: py-spy may not look at this process.",
     )
 

@@ -19,8 +19,16 @@ from stash.ui.terminal import render
 
 PLACES = (
     Place(row="epoch start", file="train.py", line=57, text="for x, y in loader:", seconds=0.0, each=1.07),
-    Place(row="loop", file="train.py", line=88, text="torchmetrics.update()", seconds=16 * 0.0042),
+    Place(
+        row="loop",
+        file="train.py",
+        line=88,
+        text="torchmetrics.update()",
+        inside="AUROC.compute",
+        seconds=16 * 0.0042,
+    ),
     Place(row="loop", file="train.py", line=90, text="x" * 200, seconds=16 * 0.0016),
+    Place(row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012),
     Place(row="loop", file="train.py", line=91, text="step += 1", seconds=16 * 0.0000001),
 )
 
@@ -53,11 +61,13 @@ def test_a_terminal_shows_the_epochs_rows_and_a_line_for_each_place():
 
   Where        takes             row          line
   train.py:57  1.07 s each time  epoch start  for x, y in loader:
-  train.py:88  4.20 ms a step    loop         torchmetrics.update()
+  train.py:88  4.20 ms a step    loop         torchmetrics.update() (in
+                                              AUROC.compute)
 """
         in text
     )
     assert "train.py:91" not in text  # takes next to nothing
+    assert "train.py:80" not in text  # a part of compute
     assert "compute contains 6.00 ms of loop, which the table below tells apart" in " ".join(text.split())
 
 
@@ -97,7 +107,7 @@ def test_the_report_begins_with_the_epoch_and_the_summary_has_its_table():
     assert html.index("Where an epoch goes") < html.index("Where the step goes")
     assert "torchmetrics.update()" in html
     assert "| epoch start | 53.50 ms | ± 1.24 | 72.6% | 1.07 s before every 20 steps |" in summary
-    assert "| train.py:88 | 4.20 ms a step | loop | torchmetrics.update() |" in summary
+    assert "| train.py:88 | 4.20 ms a step | loop | torchmetrics.update() (in AUROC.compute) |" in summary
 
 
 def test_programs_read_rows_places_and_what_is_unseen():
@@ -115,15 +125,16 @@ def test_programs_read_rows_places_and_what_is_unseen():
     }
     start = run["rows"][-1]
     assert (start["each_seconds"], start["every_steps"], start["times"], start["rank"]) == (1.07, 20, 3, None)
-    assert run["places"][0] == {
+    assert run["places"][1] == {
         "row": "loop",
         "file": "train.py",
         "line": 88,
         "text": "torchmetrics.update()",
+        "inside": "AUROC.compute",
         "seconds": 0.0042,
         "each_seconds": None,
     }
-    assert len(run["places"]) == 4
+    assert len(run["places"]) == 5
     assert run["unseen"] == []
     assert [stall["seconds"] for stall in found["stalls"]] == [0.02, 0.0002]  # as ever: the step's
 
