@@ -297,7 +297,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
             f"Cannot tell: steps vary too much. One takes {written.step}, and what it is made of is known to "
             f"±{format_seconds(arm)} only."
         )
-    if claims.rivals:
+    if claims.rivals and not claims.open:
         names = list(dict.fromkeys(row.name for row in claims.rows))
         parts.append(f"Cannot tell yet what takes most of an epoch: {listed(names)}.")
     compute = _mostly_compute(case, claims)

@@ -67,6 +67,11 @@ class AsTyped(Record):
         return self.first.step.value - self.measured_seconds
 
     @property
+    def unnamed_seconds(self) -> float:
+        """By how much it is longer for no known cause, or by work of the training thread, as its own code is."""
+        return max(0.0, self.longer_seconds) if self.cause in ("", _PROCESSOR) else 0.0
+
+    @property
     def differs(self) -> bool:
         """Whether a reader should know."""
         return abs(self.share) > WARNING
@@ -79,8 +84,7 @@ def is_explained(typed: AsTyped, between_seconds: float, own_seconds: float) -> 
     """
     tolerance = CONTRADICTION * typed.measured_seconds
     rest = typed.longer_seconds - between_seconds
-    if typed.cause and typed.cause != _PROCESSOR:
-        own_seconds = 0.0
+    own_seconds = own_seconds if typed.unnamed_seconds else 0.0
     known = between_seconds + own_seconds >= typed.longer_seconds / 2
     return typed.longer_seconds > 0 and known and -tolerance <= rest <= own_seconds + tolerance
 
@@ -127,6 +131,15 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
         loading=min(loading, step.value),
         exchange=min(open_for, default=0.0) if len(profile.ranks) > 1 else 0.0,
     )
+
+
+def lost_share(profile: Profile, calm: Undisturbed) -> float:
+    """Of the first steps, what other work on the machine cost; 0 where there are none."""
+    with_others, without = (
+        sum(block.seconds for block in found.blocks if block.rung == UNTOUCHED.name)
+        for found in (profile, calm.profile)
+    )
+    return max(0.0, 1 - without / with_others) if with_others else 0.0
 
 
 def as_typed(

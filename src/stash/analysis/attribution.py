@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job
+from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job, lost_share
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
@@ -66,8 +66,14 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, every.rounds)
-    longer = 0.0 if typed is None else max(0.0, typed.longer_seconds)
-    run = account_for_run(measured, {stall.name: stall.time for stall in stalls}, seconds, kept.rungs[0], longer)
+    run = account_for_run(
+        measured,
+        {stall.name: stall.time for stall in stalls},
+        seconds,
+        kept.rungs[0],
+        longer_seconds=0.0 if typed is None else typed.unnamed_seconds,
+        lost_share=lost_share(measured, calm),
+    )
     slow = find_straggler(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None

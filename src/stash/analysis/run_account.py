@@ -130,17 +130,23 @@ class RunAccount(Record):
 
 
 def account_for_run(
-    profile: Profile, stalls: Mapping[str, Interval], step_seconds: float, lowest: str, longer_seconds: float = 0.0
+    profile: Profile,
+    stalls: Mapping[str, Interval],
+    step_seconds: float,
+    lowest: str,
+    longer_seconds: float = 0.0,
+    lost_share: float = 0.0,
 ) -> RunAccount | None:
     """The account of a profile with ledgers; ``None`` without.
 
     ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute. By ``longer_seconds``
-    a step as typed was longer than what was measured.
+    a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt.
     """
     ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
     if not ledgers:
         return None
-    between = tuple(row for row in (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR)) if row is not None)
+    own = (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR))
+    between = tuple(_doubted(row, lost_share) for row in own if row is not None)
     outside = sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN)
     lacking = max(0.0, longer_seconds - outside)
     stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, lacking)
@@ -149,7 +155,8 @@ def account_for_run(
     recurring = [_epoch_start(profile, starts, epoch_steps)]
     recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
-    rows = (*stall_rows, *between, *(_counted(row, ledgers, in_steps) for row in recurring if row is not None))
+    counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
+    rows = (*stall_rows, *between, *(_doubted(row, lost_share) for row in counted))
     whole = sum(row.seconds for row in rows)
     if whole <= 0:  # stalls that were measured as negative
         return None
@@ -164,6 +171,11 @@ def account_for_run(
         places=_places(ledgers),
         unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
     )
+
+
+def _doubted(row: RunRow, share: float) -> RunRow:
+    """Less certain by that share of it, where no interval says how much it varies."""
+    return row.model_copy(update={"doubt": row.doubt + share * row.seconds})
 
 
 # Rows of every step

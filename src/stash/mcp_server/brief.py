@@ -32,7 +32,7 @@ PROFILE: Keys = {
     "rates": ("device", "prep", "fetch"), "disturbed": ("seconds", "steal"), "startup_seconds": None,
     "run": {
         "epoch_steps": None, "rows": ("name", "seconds", "share", "each_seconds", "every_steps", "rank", "why"),
-        "places": ("row", "file", "line", "text", "seconds", "each_seconds"), "unseen": None,
+        "places": ("row", "file", "line", "text", "inside", "seconds", "each_seconds"), "unseen": None,
     },
 }  # fmt: skip
 COMPARISON: Keys = {"verdict": None, "workload": None, "lines": None, "changed": None, "different": None}

@@ -28,7 +28,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     if run is None:
         return ()
     scale = time_scale(run.step_seconds)
-    rows = [_row(row, scale) for row in run.rows if row.between or row.seconds >= _WORTH_SAYING * run.step_seconds]
+    rows = [_row(row, scale) for row in run.rows if row.name in NOW_AND_THEN or (row.share or 0.0) >= _WORTH_SAYING]
     total = (f"{'epoch' if _has_more_than_steps(run) else 'step'}", scale.text(run.step_seconds), "", "100.0%", "")
     below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
     head = ("a step", "95%", "share", "each time")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.analysis.run_account import RunAccount
+from stash.analysis.run_account import RunAccount, account_for_run
+from stash.core.intervals import Interval
 from stash.core.ledger_rows import ROWS
 from stash.core.records.ledger import Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
@@ -168,6 +169,16 @@ def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
         "epoch start": (0.9, 0.0),
         "evaluation": (0.4, 0.0),
     }
+
+
+def test_rows_as_typed_are_doubted_by_what_other_work_cost():
+    def doubt(lost_share):
+        stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
+        typed = profile(ledger(timed_steps=16, a_step={"loop": 0.008}))
+        return account_for_run(typed, stalls, 0.021, "solo", lost_share=lost_share).row("loop").doubt
+
+    assert doubt(0.0) == pytest.approx(0.001)
+    assert doubt(0.5) == pytest.approx(0.005)
 
 
 def test_what_is_unknown_is_said():

@@ -45,14 +45,6 @@ def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))
 
 
-def test_why_a_stall_is_unknown_is_written_once_and_names_the_machines_in_brackets() -> None:
-    answer = answered(base_of(build({"solo": [0.1] * 3}, ranks=1), draws=Draws(64)), Alteration(gpus=8))
-    assert [item.name for item in answer.lost] == ["contention", "interconnect"]
-    whole = " ".join(render(page(answer), width=300).split())
-    assert whole.count("the links between the 8 devices of a node are unknown (machines as profiled on 2026") == 1
-    assert whole.count("one device was profiled") == 1
-
-
 def test_what_lies_between_steps_is_said_to_stay() -> None:
     starts = {"epoch start": {0: 1.2, 20: 1.07, 40: 1.07, 60: 1.07}}
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
