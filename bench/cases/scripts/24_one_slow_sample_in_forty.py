@@ -2,7 +2,7 @@
 
 Symptom: most steps are fast, some wait; utilisation is a comb; more workers help less than they should.
 Cause: the batch with the slow sample is waited for, while later ones lie ready.
-Truth: PREP, in one step of ten: TRUTH ms a step on average.
+Truth: PREP, in one step of ten: about 7 ms a step on average.
 Remedy: in_order=False (torch >= 2.6; FIXED=1), or make those samples cheaper.
 Run: python 24_one_slow_sample_in_forty.py
 """

@@ -2,7 +2,7 @@
 
 Symptom: the step is short by itself, and the loop is not; on a GPU utilisation falls with the number of layers.
 Cause: hundreds of small operations and .item() calls a step, each of which waits for the device.
-Truth: the script's own LOOP, between optimizer.step() and the next batch: TRUTH ms a step.
+Truth: the script's own LOOP, between optimizer.step() and the next batch: about 13.1 ms a step.
 Remedy: every 50 steps, or all at once with torch.nn.utils.get_total_norm (FIXED=1: every 50).
 Run: python 25_norms_read_one_by_one.py
 """

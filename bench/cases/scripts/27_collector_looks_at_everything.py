@@ -2,7 +2,7 @@
 
 Symptom: a step in every few takes many times as long as the others, at no regular interval; no profiler names a function.
 Cause: a replay buffer of lists and dicts; each full collection walks over the whole heap.
-Truth: COLLECTOR: TRUTH ms a step on average, in single steps.
+Truth: COLLECTOR: about 5.5 ms a step on average, in single steps.
 Remedy: gc.freeze() after building, and collect every 200 steps (FIXED=1).
 Run: python 27_collector_looks_at_everything.py
 """

@@ -2,7 +2,7 @@
 
 Symptom: steps take several times as long as in a smaller script; CPUs are not busy; py-spy shows the training thread anywhere.
 Cause: each of a step's hundreds of calls into PyTorch gives the interpreter up, and gets it back 5 ms later.
-Truth: HOST: TRUTH ms a step that the training thread is ready to run and does not. Not compute: faster devices bring nothing.
+Truth: HOST: about 111 ms a step that the training thread is ready to run and does not. Not compute: faster devices bring nothing.
 Remedy: a process of its own (FIXED=1).
 Run: python 28_thread_holds_the_interpreter.py
 """

@@ -2,7 +2,7 @@
 
 Symptom: a pause after every epoch; nobody has decided that it should be so often.
 Cause: "save every epoch" was right for an epoch of an hour.
-Truth: CHECKPOINT: PAUSE ms after every 16 steps, TRUTH ms a step on average.
+Truth: CHECKPOINT: about 60 ms after every 16 steps, about 4 ms a step on average.
 Remedy: every tenth epoch (FIXED=1), or asynchronously.
 Run: python 31_checkpoint_every_epoch.py            (writes 2 x 75 MB below TMPDIR)
 """
@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 STEPS, EVERY = int(os.environ.get("STEPS", 320)), 10 if os.environ.get("FIXED") else 1
 folder = tempfile.mkdtemp()
 torch.manual_seed(0)
-loader = DataLoader(TensorDataset(torch.randn(512, 1500), torch.randint(0, 10, (512,))), 32, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(64, 1500), torch.randint(0, 10, (64,))), 4, shuffle=True)
 model = nn.Sequential(nn.Linear(1500, 2000), nn.ReLU(), nn.Linear(2000, 1500), nn.ReLU(), nn.Linear(1500, 10))
-optimizer = torch.optim.Adam(model.parameters())
+optimizer = torch.optim.Adam(model.parameters(), fused=True)
 start = time.perf_counter()
 for epoch in range(STEPS // 16):
     for x, y in loader:

@@ -2,7 +2,7 @@
 
 Symptom: one core busy, the device idle between steps; a larger device changes nothing.
 Cause: an edit distance in pure Python (jiwer, BLEU, ROUGE are no better) on every training batch.
-Truth: the script's own LOOP after optimizer.step(): TRUTH ms a step.
+Truth: the script's own LOOP after optimizer.step(): about 2.9 ms a step.
 Remedy: every 50 steps (FIXED=1), or on validation only.
 Run: python 32_text_metrics_each_step.py
 """
