@@ -8,8 +8,8 @@ from typing import Any
 
 from stash.core.ladder import NAMES, Situation, reachable, rung
 from stash.core.records.host import Host
-from stash.core.records.ledger import Ledger, LedgerRow, Place
 from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
+from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")
@@ -120,9 +120,9 @@ def ledger(
     startup: float = 3.0,
     a_step: Mapping[str, float] | None = None,
     now_and_then: Mapping[str, Mapping[int, float]] | None = None,
-    places: Sequence[Place] = (),
+    places: Sequence[LedgerPlace] = (),
     **fields: Any,
-) -> Ledger:
+) -> RankLedger:
     """One rank's: ``a_step[row]`` seconds in each step, and ``now_and_then[row]``'s by the step it began after.
 
     The first epoch's start lies in start-up.
@@ -142,7 +142,7 @@ def ledger(
                 times=len(found),
             )
         )
-    return Ledger(
+    return RankLedger(
         rank=rank,
         seconds=sum(row.seconds for row in rows),
         steps=steps,

@@ -16,8 +16,8 @@ from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
 from stash.core.records.base import Record
-from stash.core.records.ledger import Ledger, Place
 from stash.core.records.profile import Profile
+from stash.core.records.rank_ledger import LedgerPlace, RankLedger
 from stash.core.units import format_seconds
 
 COMPUTE, CONTENTION = "compute", "contention"
@@ -181,7 +181,7 @@ def _doubted(row: RunRow, share: float) -> RunRow:
 # Rows of every step
 
 
-def _row_of_steps(ledgers: Sequence[Ledger], name: str) -> RunRow | None:
+def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     seconds, rank = _exposed(ledgers, name)
     if seconds <= 0:
         return None
@@ -193,7 +193,7 @@ def _row_of_steps(ledgers: Sequence[Ledger], name: str) -> RunRow | None:
     return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
 
 
-def _exposed(ledgers: Sequence[Ledger], name: str) -> tuple[float, int | None]:
+def _exposed(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
     """Seconds of a timed step that the slowest rank takes, and that rank, if it is far slower than others."""
     return _slowest({ledger.rank: _timed(ledger, name) for ledger in ledgers})
 
@@ -205,21 +205,21 @@ def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
     return by_rank[slowest], slowest if alone else None
 
 
-def _timed(ledger: Ledger, name: str) -> float:
+def _timed(ledger: RankLedger, name: str) -> float:
     return sum(row.timed_seconds for row in ledger.rows if row.row == name) / ledger.timed_steps
 
 
-def _row_seconds(ledger: Ledger, name: str) -> float:
+def _row_seconds(ledger: RankLedger, name: str) -> float:
     return sum(row.seconds for row in ledger.rows if row.row == name)
 
 
-def _times_in_steps(ledger: Ledger, name: str) -> int:
+def _times_in_steps(ledger: RankLedger, name: str) -> int:
     first = ledger.steps - ledger.timed_steps
     return sum(at >= first for row in ledger.rows if row.row == name for at in row.at_steps)
 
 
 def _without_own_code(
-    ledgers: Sequence[Ledger],
+    ledgers: Sequence[RankLedger],
     stalls: Mapping[str, Interval],
     step_seconds: float,
     lowest: str,
@@ -253,7 +253,7 @@ def _without_own_code(
     return rows, unseen
 
 
-def _under(ledgers: Sequence[Ledger], name: str, lowest: str) -> float:
+def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:
     """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean."""
     seconds = [_timed(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
     if rung(lowest).active == "leader":
@@ -269,7 +269,7 @@ def _shifted(time: Interval, left: float) -> Interval:
 # Rows that come now and then
 
 
-def _occurrences(ledgers: Sequence[Ledger], name: str) -> dict[int, float]:
+def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
     """Seconds of each by the step after which it began: of several at once the sum, of ranks the slowest."""
     found: dict[int, float] = {}
     for ledger in ledgers:
@@ -314,7 +314,7 @@ def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> Run
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
 
 
-def _counted(row: RunRow, ledgers: Sequence[Ledger], in_steps: float) -> RunRow:
+def _counted(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> RunRow:
     """With its rank, and without a length of the epoch with the formula."""
     _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
     if row.time is not None or row.why or row.each is None:
@@ -329,7 +329,7 @@ def _counted(row: RunRow, ledgers: Sequence[Ledger], in_steps: float) -> RunRow:
 # Places, and what was not seen
 
 
-def _places(ledgers: Sequence[Ledger]) -> tuple[SlowLine, ...]:
+def _places(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     """Of each row, those of the rank that takes most for it."""
     found = []
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
@@ -338,7 +338,7 @@ def _places(ledgers: Sequence[Ledger]) -> tuple[SlowLine, ...]:
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
 
 
-def _slow_line(place: Place, ledger: Ledger) -> SlowLine:
+def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
     """Of what comes now and then, one occurrence of those that the place was seen in."""
     each = place.each
     if each is None and place.row in NOW_AND_THEN:
@@ -356,7 +356,7 @@ def _slow_line(place: Place, ledger: Ledger) -> SlowLine:
     )
 
 
-def _unseen(ledgers: Sequence[Ledger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
+def _unseen(ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
     found = []
     if not starts:
         found.append("No loader was seen to begin an epoch: epoch starts are not in this.")

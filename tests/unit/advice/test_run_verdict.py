@@ -13,8 +13,8 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.verdict import Advice
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
-from stash.core.records.ledger import Place
 from stash.core.records.profile import Block, Loader, Operator, Profile
+from stash.core.records.rank_ledger import LedgerPlace
 
 STEP = flat(6, solo=0.020, warm=0.0202)
 RESTARTED = Loader(kind="map", workers=2, persistent_workers=False)
@@ -26,8 +26,8 @@ def job(*ledgers, times=STEP, ranks=1, loader=RESTARTED, work=None, **fields) ->
     return build(times, ranks=ranks, workload=workload, ledgers=ledgers, **fields)
 
 
-def at(row: str, line: int, text: str, seconds: float = 0.0, each: float | None = None) -> Place:
-    return Place(row=row, file="train.py", line=line, text=text, seconds=seconds, each=each)
+def at(row: str, line: int, text: str, seconds: float = 0.0, each: float | None = None) -> LedgerPlace:
+    return LedgerPlace(row=row, file="train.py", line=line, text=text, seconds=seconds, each=each)
 
 
 def advice(*ledgers, **fields) -> Advice:

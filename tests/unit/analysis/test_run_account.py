@@ -12,8 +12,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.core.intervals import Interval
 from stash.core.ledger_rows import ROWS
-from stash.core.records.ledger import Ledger, LedgerRow, Place
 from stash.core.records.profile import Loader, Profile
+from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
 
 STEP = flat(solo=0.020, warm=0.021)
 """Compute 20 ms, prep 1 ms."""
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_one_rank_costs_all():
 
 def test_places_are_those_of_the_slowest_rank_the_largest_first():
     def at(line, seconds, row="loop"):
-        return Place(row=row, file="train.py", line=line, text="update()", seconds=seconds)
+        return LedgerPlace(row=row, file="train.py", line=line, text="update()", seconds=seconds)
 
     times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
     run = account(
@@ -159,7 +159,7 @@ def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
     """Of epoch starts a place is of all of them, of an evaluation of those in the timed steps."""
 
     def at(row, seconds):
-        return Place(row=row, file="train.py", line=7, text="", seconds=seconds)
+        return LedgerPlace(row=row, file="train.py", line=7, text="", seconds=seconds)
 
     seen = {"epoch start": {0: 1.0, 20: 1.0}, "evaluation": {20: 0.5, 40: 0.5}}
     run = account(
@@ -200,7 +200,7 @@ LEDGER_ROWS = st.builds(
     times=st.integers(0, 9),
 )
 LEDGERS = st.builds(
-    Ledger,
+    RankLedger,
     rank=st.integers(0, 3),
     seconds=SECONDS,
     steps=st.integers(0, 200),

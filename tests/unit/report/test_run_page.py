@@ -7,8 +7,8 @@ from breakdowns import advice_for, flat
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.core.records.ledger import Place
 from stash.core.records.profile import Loader, Profile
+from stash.core.records.rank_ledger import LedgerPlace
 from stash.mcp_server.brief import PROFILE, Handles
 from stash.report.pages import ReadRun, page_of_profile
 from stash.report.profile_contract import document
@@ -18,8 +18,8 @@ from stash.ui.markdown import render as render_markdown
 from stash.ui.terminal import render
 
 PLACES = (
-    Place(row="epoch start", file="train.py", line=57, text="for x, y in loader:", seconds=0.0, each=1.07),
-    Place(
+    LedgerPlace(row="epoch start", file="train.py", line=57, text="for x, y in loader:", seconds=0.0, each=1.07),
+    LedgerPlace(
         row="loop",
         file="train.py",
         line=88,
@@ -27,9 +27,9 @@ PLACES = (
         inside="AUROC.compute",
         seconds=16 * 0.0042,
     ),
-    Place(row="loop", file="train.py", line=90, text="x" * 200, seconds=16 * 0.0016),
-    Place(row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012),
-    Place(row="loop", file="train.py", line=91, text="step += 1", seconds=16 * 0.0000001),
+    LedgerPlace(row="loop", file="train.py", line=90, text="x" * 200, seconds=16 * 0.0016),
+    LedgerPlace(row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012),
+    LedgerPlace(row="loop", file="train.py", line=91, text="step += 1", seconds=16 * 0.0000001),
 )
 
 

@@ -19,7 +19,7 @@ from stash.measure.protocol.stamped import StepStage
 T = TypeVar("T")
 
 
-class Event(Enum):
+class ThreadEvent(Enum):
     """What happens on the training thread, as a ledger is told."""
 
     ITERATOR_ASKED = auto()
@@ -103,7 +103,7 @@ class NoLedger:
     may_evaluate = False
     """Whether an evaluation takes as long as the script has it take."""
 
-    def tell(self, event: Event, loader: object = None) -> None:
+    def tell(self, event: ThreadEvent, loader: object = None) -> None:
         """Something happened on the calling thread."""
 
     def saved(self) -> float:
@@ -238,7 +238,7 @@ def backward_begins() -> Listener:
         return _NO_LISTENER
     try:
         own.stamps.backward_begins()
-        own.ledger.tell(Event.BACKWARD_BEGINS)
+        own.ledger.tell(ThreadEvent.BACKWARD_BEGINS)
     except Exception as error:
         own.give_up(error)
     return own
@@ -248,7 +248,7 @@ def backward_ended(own: Listener) -> None:
     """Tell whom ``backward_begins`` told that the pass is over."""
     try:
         own.stamps.backward_ended()
-        own.ledger.tell(Event.BACKWARD_ENDED)
+        own.ledger.tell(ThreadEvent.BACKWARD_ENDED)
     except Exception as error:
         own.give_up(error)
 

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from stash.core.errors import StashError
 from stash.core.records.base import first_mistake, now
 from stash.core.records.host import Host
-from stash.core.records.ledger import Ledger
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import (
     Block,
@@ -26,6 +25,7 @@ from stash.core.records.profile import (
     WorkerTimes,
     Workload,
 )
+from stash.core.records.rank_ledger import RankLedger
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
     BlockDone,
@@ -73,7 +73,7 @@ class Gathered:
         self.collectives: list[Collective] = []
         self.workers: list[WorkerTimes] = []
         self.passes: list[StagePasses] = []
-        self.ledgers: dict[int, Ledger] = {}
+        self.ledgers: dict[int, RankLedger] = {}
         """Of the first launch: a later one starts where files are in memory already."""
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
@@ -137,7 +137,7 @@ class Gathered:
                 self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
             case LedgerKept():
                 rank = message.rank + offset
-                self.ledgers.setdefault(rank, Ledger(**{**vars(message), "rank": rank}))
+                self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
             case WorkersTimed():

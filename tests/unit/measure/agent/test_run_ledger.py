@@ -6,7 +6,7 @@ import pytest
 
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
 from stash.measure.agent.runner.run_ledger import RunLedger
-from stash.measure.agent.script import Event
+from stash.measure.agent.script import ThreadEvent
 
 TRAIN, TEST = object(), object()
 
@@ -17,21 +17,21 @@ class Thread:
     def __init__(self) -> None:
         self.now, self.ledger = 100.0, RunLedger(90.0)  # the process is 10 s old
 
-    def tell(self, event: Event, after: float = 0.0, loader: object = TRAIN) -> None:
+    def tell(self, event: ThreadEvent, after: float = 0.0, loader: object = TRAIN) -> None:
         self.now += after
         self.ledger.handle(event, self.now, loader)
 
     def step(self, wait: float = 0.5) -> None:
         """On the next batch: forward 1, backward 2, optimizer 0.25."""
-        self.tell(Event.BATCH_ASKED)
-        self.tell(Event.BATCH_GIVEN, wait)
+        self.tell(ThreadEvent.BATCH_ASKED)
+        self.tell(ThreadEvent.BATCH_GIVEN, wait)
         self.pass_and_step()
 
     def pass_and_step(self) -> None:
-        self.tell(Event.BACKWARD_BEGINS, 1.0)
-        self.tell(Event.BACKWARD_ENDED, 2.0)
-        self.tell(Event.STEPPED, 0.25)
-        self.tell(Event.STEP_BEGINS, 0.125)
+        self.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
+        self.tell(ThreadEvent.BACKWARD_ENDED, 2.0)
+        self.tell(ThreadEvent.STEPPED, 0.25)
+        self.tell(ThreadEvent.STEP_BEGINS, 0.125)
 
     def rows(self) -> dict[str, float]:
         return {row: seconds for row, seconds in self.ledger.settle(self.now).items() if seconds}
@@ -41,9 +41,9 @@ class Thread:
 def thread() -> Thread:
     """One that has taken its first step: 10 s to import, 3 until its first batch, a step of 3.25."""
     found = Thread()
-    found.tell(Event.ITERATOR_ASKED)
-    found.tell(Event.BATCH_ASKED)
-    found.tell(Event.BATCH_GIVEN, 3.0)
+    found.tell(ThreadEvent.ITERATOR_ASKED)
+    found.tell(ThreadEvent.BATCH_ASKED)
+    found.tell(ThreadEvent.BATCH_GIVEN, 3.0)
     found.pass_and_step()
     return found
 
@@ -71,11 +71,11 @@ def test_the_rows_of_steps_are_the_wall(thread: Thread) -> None:
 
 
 def test_an_epoch_starts_from_its_iterator_to_its_first_batch(thread: Thread) -> None:
-    thread.tell(Event.BATCH_ASKED)
-    thread.tell(Event.LOOP_ENDED, 0.5)
-    thread.tell(Event.ITERATOR_ASKED, 0.25)
-    thread.tell(Event.BATCH_ASKED, 1.0)
-    thread.tell(Event.BATCH_GIVEN, 1.0)
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.5)
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.25)
+    thread.tell(ThreadEvent.BATCH_ASKED, 1.0)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0)
     thread.pass_and_step()
     starts = thread.ledger.occurrences[EPOCH_START]
     assert (starts.seconds, starts.at_steps, starts.times) == ([3.0, 2.0], [0, 1], 2)
@@ -84,13 +84,13 @@ def test_an_epoch_starts_from_its_iterator_to_its_first_batch(thread: Thread) ->
 
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_loop_without_a_backward_pass_is_an_evaluation(thread: Thread, gradients: bool) -> None:
-    asks = (Event.ITERATOR_ASKED, Event.BATCH_ASKED) if gradients else (Event.EVALUATION_ASKED,) * 2
+    asks = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.BATCH_ASKED) if gradients else (ThreadEvent.EVALUATION_ASKED,) * 2
     thread.tell(asks[0], 0.5, TEST)
     for _ in range(3):
         thread.tell(asks[1], 1.0, TEST)
-        thread.tell(Event.BATCH_GIVEN, 0.25, TEST)
+        thread.tell(ThreadEvent.BATCH_GIVEN, 0.25, TEST)
     thread.tell(asks[1], 1.0, TEST)
-    thread.tell(Event.LOOP_ENDED, 0.0, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.0, TEST)
     thread.step()
     evaluations = thread.ledger.occurrences[EVALUATION]
     assert thread.rows()[EVALUATION] == 4.75 == sum(evaluations.seconds)
@@ -99,9 +99,9 @@ def test_a_loop_without_a_backward_pass_is_an_evaluation(thread: Thread, gradien
 
 
 def test_an_iterator_taken_with_gradients_and_read_without_is_an_evaluation(thread: Thread) -> None:
-    thread.tell(Event.ITERATOR_ASKED, 0.0, TEST)
-    thread.tell(Event.EVALUATION_ASKED, 2.0, TEST)
-    thread.tell(Event.BATCH_GIVEN, 1.0, TEST)
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, TEST)
+    thread.tell(ThreadEvent.EVALUATION_ASKED, 2.0, TEST)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0, TEST)
     thread.step()
     assert thread.rows()[EVALUATION] == 3.0
     assert thread.ledger.occurrences[EPOCH_START].times == 1
@@ -109,34 +109,34 @@ def test_an_iterator_taken_with_gradients_and_read_without_is_an_evaluation(thre
 
 def test_two_loaders_of_one_step_are_no_evaluation(thread: Thread) -> None:
     for loader in (TRAIN, TEST):
-        thread.tell(Event.ITERATOR_ASKED, 0.0, loader)
+        thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, loader)
     for loader in (TRAIN, TEST):
-        thread.tell(Event.BATCH_ASKED, 0.0, loader)
-        thread.tell(Event.BATCH_GIVEN, 1.0, loader)
+        thread.tell(ThreadEvent.BATCH_ASKED, 0.0, loader)
+        thread.tell(ThreadEvent.BATCH_GIVEN, 1.0, loader)
     thread.pass_and_step()
     assert EVALUATION not in thread.rows()
 
 
 def test_passes_that_accumulate_are_followed_by_the_scripts_own_lines(thread: Thread) -> None:
-    thread.tell(Event.BATCH_ASKED)
-    thread.tell(Event.BATCH_GIVEN)
-    thread.tell(Event.BACKWARD_BEGINS, 1.0)
-    thread.tell(Event.BACKWARD_BEGINS, 0.5)  # recomputing what was not kept
-    thread.tell(Event.BACKWARD_ENDED, 0.5)
-    thread.tell(Event.BACKWARD_ENDED, 1.0)
-    thread.tell(Event.BATCH_ASKED, 0.75)
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.BATCH_GIVEN)
+    thread.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
+    thread.tell(ThreadEvent.BACKWARD_BEGINS, 0.5)  # recomputing what was not kept
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 0.5)
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 1.0)
+    thread.tell(ThreadEvent.BATCH_ASKED, 0.75)
     rows = thread.rows()
     assert (rows["backward"], rows[LOOP]) == (2.0, 0.75)
     assert "optimizer" not in rows
 
 
-def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_anew(thread: Thread) -> None:
-    thread.tell(Event.EVALUATION_ASKED, 0.0, TEST)
+def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thread: Thread) -> None:
+    thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
     for row in (CHECKPOINT, COLLECTOR):
         before = thread.ledger.interrupt(row, thread.now + 1.0)
         thread.now += 3.0
         thread.ledger.resume(before, thread.now)
-    thread.tell(Event.LOOP_ENDED, 0.5, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.5, TEST)
     rows = thread.rows()
     assert (rows[EVALUATION], rows[CHECKPOINT], rows[COLLECTOR]) == (2.5, 2.0, 2.0)
     assert {row: seen.times for row, seen in thread.ledger.occurrences.items()} == {

@@ -117,11 +117,11 @@ class LadderRunner(script.Listener):
         """One optimizer's steps are the job's, or those of the one that takes its place: they resume the routine."""
         rank = self.rank
         rank.clock.step_ends()
-        rank.ledger.tell(script.Event.STEPPED)
+        rank.ledger.tell(script.ThreadEvent.STEPPED)
         try:
             self._stepped(optimizer)
         finally:
-            rank.ledger.tell(script.Event.STEP_BEGINS)
+            rank.ledger.tell(script.ThreadEvent.STEP_BEGINS)
 
     def _stepped(self, optimizer: Any) -> None:
         rank = self.rank

@@ -10,9 +10,9 @@ from threading import get_ident
 from typing import Any
 
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
-from stash.measure.agent.runner.places import Places
 from stash.measure.agent.runner.run_ledger import RunLedger
-from stash.measure.agent.script import Event, NoLedger
+from stash.measure.agent.runner.stack_looks import Places
+from stash.measure.agent.script import NoLedger, ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
 from stash.measure.protocol.messages import LedgerKept
 
@@ -53,11 +53,11 @@ class LedgerKeeper(NoLedger):
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
 
-    def tell(self, event: Event, loader: object = None) -> None:
+    def tell(self, event: ThreadEvent, loader: object = None) -> None:
         if not self._stamps.of_this_thread:
             return
         self._ledger.handle(event, self._stamps.now(), loader)
-        if event is Event.ITERATOR_ASKED:
+        if event is ThreadEvent.ITERATOR_ASKED:
             self._places.start()
 
     def saved(self) -> float:

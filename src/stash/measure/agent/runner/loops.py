@@ -20,7 +20,7 @@ from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, Handed, Handle
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
-from stash.measure.agent.script import Event
+from stash.measure.agent.script import ThreadEvent
 
 PATIENCE = 20.0
 """Seconds without any sign of training after an epoch: it is over."""
@@ -103,7 +103,7 @@ class Loops(script.LoopListener):
         return self.clock
 
     def iterator_asked(self, feed: Feed) -> None:
-        event = Event.EVALUATION_ASKED if self._beside(feed) else Event.ITERATOR_ASKED
+        event = ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.ITERATOR_ASKED
         self._rank.ledger.tell(event, feed)
 
     def opened(self, handle: Handle) -> None:
@@ -151,13 +151,13 @@ class Loops(script.LoopListener):
             self._read_elsewhere = True
             return feed.real()
         ledger = self._rank.ledger
-        ledger.tell(Event.EVALUATION_ASKED if self._beside(feed) else Event.BATCH_ASKED, feed)
+        ledger.tell(ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.BATCH_ASKED, feed)
         try:
             batch = self._next_batch(feed)
         except StopIteration:
-            ledger.tell(Event.LOOP_ENDED, feed)
+            ledger.tell(ThreadEvent.LOOP_ENDED, feed)
             raise
-        ledger.tell(Event.BATCH_GIVEN, feed)
+        ledger.tell(ThreadEvent.BATCH_GIVEN, feed)
         return batch
 
     def _next_batch(self, feed: Feed) -> Any:
@@ -242,7 +242,7 @@ class Loops(script.LoopListener):
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
         if self._in_another_thread():
             return
-        self._rank.ledger.tell(Event.LOOP_ENDED, handle.feed)
+        self._rank.ledger.tell(ThreadEvent.LOOP_ENDED, handle.feed)
         feed = handle.feed.stands_for or handle.feed
         trial = feed.trial
         if trial is not None and script.passes() > trial.passes:

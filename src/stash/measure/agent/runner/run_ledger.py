@@ -24,23 +24,23 @@ from stash.core.ledger_rows import (
     OTHER,
     START_UP,
 )
-from stash.measure.agent.script import Event
+from stash.measure.agent.script import ThreadEvent
 
 _MOST_OCCURRENCES = 50
 """Whose seconds are kept one by one."""
 
 
 _WITHIN_A_STEP = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, EPOCH_START, OTHER)
-_TABLE: dict[tuple[str, Event], str] = {
-    **{(row, Event.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
-    **{(row, Event.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
-    **{(row, Event.BATCH_ASKED): INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
-    **{(row, Event.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, LOOP)},
-    **{(row, Event.LOOP_ENDED): LOOP for row in (INPUT, EPOCH_START, EVALUATION)},
-    **{(row, Event.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
-    (BACKWARD, Event.BACKWARD_ENDED): OPTIMIZER,
-    **{(row, Event.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
-    (OTHER, Event.STEP_BEGINS): LOOP,
+_TABLE: dict[tuple[str, ThreadEvent], str] = {
+    **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
+    **{(row, ThreadEvent.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
+    **{(row, ThreadEvent.BATCH_ASKED): INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
+    **{(row, ThreadEvent.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, LOOP)},
+    **{(row, ThreadEvent.LOOP_ENDED): LOOP for row in (INPUT, EPOCH_START, EVALUATION)},
+    **{(row, ThreadEvent.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
+    (BACKWARD, ThreadEvent.BACKWARD_ENDED): OPTIMIZER,
+    **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
+    (OTHER, ThreadEvent.STEP_BEGINS): LOOP,
 }
 """What an event makes of a row; where there is none, the row goes on. A process starts up until its first step."""
 
@@ -97,20 +97,20 @@ class RunLedger:
         self._first_asked: float | None = None
         """When the first iterator was asked for, whose first batch has not come."""
 
-    def handle(self, event: Event, now: float, loader: object = None) -> None:
+    def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
-        if event is Event.BACKWARD_BEGINS or event is Event.BACKWARD_ENDED:
-            outermost = self._depth == (0 if event is Event.BACKWARD_BEGINS else 1)
-            self._depth += 1 if event is Event.BACKWARD_BEGINS else -1
+        if event is ThreadEvent.BACKWARD_BEGINS or event is ThreadEvent.BACKWARD_ENDED:
+            outermost = self._depth == (0 if event is ThreadEvent.BACKWARD_BEGINS else 1)
+            self._depth += 1 if event is ThreadEvent.BACKWARD_BEGINS else -1
             if not outermost:
                 return
         self._follow_loops(event, loader)
         if self.row == START_UP:
             self._start_up(event, now)
-        if event is Event.BATCH_ASKED and self.row == OPTIMIZER:
+        if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
             self._move(LOOP, now, relabel=True)  # a pass whose gradients are accumulated: no optimizer followed
         self._move(_TABLE.get((self.row, event), self.row), now)
-        if event is Event.STEPPED:
+        if event is ThreadEvent.STEPPED:
             self.steps += 1
 
     @property
@@ -118,29 +118,29 @@ class RunLedger:
         """The row that a look at the thread counts for: the first epoch's start is one, too."""
         return self.row if self._first_asked is None else EPOCH_START
 
-    def _start_up(self, event: Event, now: float) -> None:
+    def _start_up(self, event: ThreadEvent, now: float) -> None:
         """The first epoch's start lies in it, and is known by itself, too."""
-        if event is Event.ITERATOR_ASKED:
+        if event is ThreadEvent.ITERATOR_ASKED:
             self._first_asked = now
-        elif event is Event.BATCH_GIVEN and self._first_asked is not None:
+        elif event is ThreadEvent.BATCH_GIVEN and self._first_asked is not None:
             first = self.occurrences[EPOCH_START]
             first.begin(0)
             first.last_for(now - self._first_asked)
             self._first_asked = None
 
-    def _follow_loops(self, event: Event, loader: object) -> None:
+    def _follow_loops(self, event: ThreadEvent, loader: object) -> None:
         loop = self._loop
-        if event is Event.ITERATOR_ASKED and self.row != START_UP:
+        if event is ThreadEvent.ITERATOR_ASKED and self.row != START_UP:
             self._loop = _Loop(loader, dict(self.seconds))
-        elif event is Event.BACKWARD_BEGINS:
+        elif event is ThreadEvent.BACKWARD_BEGINS:
             self._loop = None
         elif loop is None or loader is not loop.loader:
             return
-        elif event is Event.BATCH_GIVEN:
+        elif event is ThreadEvent.BATCH_GIVEN:
             loop.batches += 1
-        elif event is Event.EVALUATION_ASKED or event is Event.LOOP_ENDED:
+        elif event is ThreadEvent.EVALUATION_ASKED or event is ThreadEvent.LOOP_ENDED:
             self._loop = None
-            if loop.batches > 1 or event is Event.EVALUATION_ASKED:
+            if loop.batches > 1 or event is ThreadEvent.EVALUATION_ASKED:
                 self._was_evaluation(loop)
 
     def _was_evaluation(self, loop: _Loop) -> None:
@@ -191,7 +191,7 @@ class RunLedger:
             self.occurrences[self.row].last_for(took)
 
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
-        """Fields of the rows of ``records.ledger``; ``timed``: what rows had when timing began."""
+        """Fields of the rows of ``records.rank_ledger``; ``timed``: what rows had when timing began."""
         seconds, found = self.settle(now), []
         for row in sorted(seconds):
             seen = self.occurrences.get(row, Occurrences())

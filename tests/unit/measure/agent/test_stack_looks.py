@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from stash.core.ledger_rows import EPOCH_START, FORWARD, LOOP
-from stash.measure.agent.runner.places import Places
+from stash.measure.agent.runner.stack_looks import Places
 
 SCRIPT = """
 import json, torch

@@ -30,7 +30,7 @@ class LedgerRow(Record):
     """How many occurrences there were."""
 
 
-class Place(Record):
+class LedgerPlace(Record):
     """A line of the script, or of what it calls, at which the training thread was seen."""
 
     row: PlainName
@@ -47,7 +47,7 @@ class Place(Record):
     """Of what comes now and then, seconds of one occurrence."""
 
 
-class Ledger(Record):
+class RankLedger(Record):
     """One rank's."""
 
     rank: Count
@@ -62,6 +62,6 @@ class Ledger(Record):
     epoch_steps: Count | None = None
     """Optimizer steps of an epoch, by the loader's length; ``None`` where it has none."""
     rows: tuple[LedgerRow, ...]
-    places: tuple[Place, ...] = ()
+    places: tuple[LedgerPlace, ...] = ()
     unplaced: Sentence = ""
     """Why no places were seen; empty where they were."""

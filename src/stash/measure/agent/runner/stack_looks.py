@@ -34,7 +34,7 @@ _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 
 
-class Line(NamedTuple):
+class ScriptLine(NamedTuple):
     """A line of the script's own code."""
 
     file: str
@@ -63,7 +63,7 @@ class Places:
 
     def __init__(self, thread: int, row_now: Callable[[], str]) -> None:
         self._thread, self._row_now = thread, row_now
-        self._looks: dict[tuple[str, Line], _Looks] = {}
+        self._looks: dict[tuple[str, ScriptLine], _Looks] = {}
         self._model_lines: dict[_Call, int] = {}
         """Of functions that call a model, the first line that does; the outermost of models within each other."""
         self._is_looking = False
@@ -111,7 +111,7 @@ class Places:
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             if _is_own(path):
-                place = place or Line(path, frame.f_lineno)
+                place = place or ScriptLine(path, frame.f_lineno)
                 call = _Call(path, code.co_firstlineno)
                 calls[call] = frame.f_lineno
                 if is_below:
@@ -146,9 +146,9 @@ class Places:
         return moved
 
     def rows(self) -> list[dict[str, Any]]:
-        """Fields of ``records.ledger.Place``, of each row the longest first."""
+        """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
         found: list[dict[str, Any]] = []
-        by_row: dict[str, list[tuple[Line, _Looks]]] = defaultdict(list)
+        by_row: dict[str, list[tuple[ScriptLine, _Looks]]] = defaultdict(list)
         for (row, line), looks in self._looks.items():
             if looks.seconds >= _FEWEST_SECONDS:
                 by_row[row].append((line, looks))
