@@ -3,6 +3,7 @@
 # make test-all also the slow ones
 # make bench  what Stash costs and how right it is
 # make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
+# make cases  bug reports as scripts: row, line and remedy named, or wrong (1/2 h)
 # make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
 # make compat real projects (timm, keras, transformers …) under Stash, and a table of them
 # make docs   the documentation as a site, with the reference of every command, function and field: build/site
@@ -26,7 +27,7 @@ DEMO_BUDGET ?= 120
 # Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check bench truth broken faults validate choices study spot spot-truth remedies noise gpu peers compat docs house clean
+.PHONY: demo test test-all check bench truth cases broken faults validate choices study spot spot-truth remedies noise gpu peers compat docs house clean
 
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints-dev.txt
 
@@ -80,6 +81,9 @@ truth: $(DEV)
 	$(BIN)/python -m bench.truth.pipelines
 	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
+
+cases: $(DEV)
+	$(BIN)/python -m bench.cases --peers
 
 broken: $(DEV)
 	$(BIN)/python -m bench.truth.broken

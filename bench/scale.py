@@ -1,8 +1,6 @@
-"""What a large job costs: the artefact's size, `stash show`'s seconds and memory, the leader's work in a round.
+"""What a large job costs: the artefact's size, `stash show`'s seconds and memory.
 
-The profile is made up, as one of eight-GPU nodes would be, with every number as
-ragged as a measured one; the control plane is simulated: what all ranks would hand in reaches one leader, whose work
-is timed without the network. Knows nothing of what a network of that size adds.
+The profile is made up, as one of eight-GPU nodes would be, with every number as ragged as a measured one.
 """
 
 from __future__ import annotations
@@ -10,35 +8,18 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import numpy as np
-import torch
-import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from bench.machine import cost, machine
 from bench.table import table
 from stash.core.artefact import save
-from stash.core.ladder import RUNGS, UNTOUCHED, rung
-from stash.core.pagecache import PAGE
+from stash.core.ladder import RUNGS
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
-from stash.measure.agent.runner.control import Control, Place, read_reports
-from stash.measure.agent.runner.discovery import Introduction
-from stash.measure.agent.runner.judge import BlockReport, CacheEvidence
-from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.launcher.gathered import Gathered
-from stash.measure.protocol.journal import Tail
-from stash.measure.protocol.messages import BlockDone, Message, Payload, RankSeen
-from stash.measure.protocol.wire import packed
-from tests.support.ranks_in_memory import job, orders, reading
+from stash.measure.protocol.messages import BlockDone
 
 PER_NODE = 8
 STEPS = {"warm": 6, "cold": 12}
@@ -120,85 +101,6 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
     )
 
 
-class Crowd(Control):
-    """The leader's place among many ranks that hand in what it does, with numbers of their own.
-
-    Stands where ``Control`` does; keeps the seconds of processor time that the leader spends on what it was handed.
-    """
-
-    def __init__(self, ranks: int) -> None:
-        self.place = Place(0, ranks, 0, 0, tuple(range(PER_NODE)), ranks // PER_NODE)
-        self.spent: dict[int, float] = defaultdict(float)
-        """By round."""
-        self._noise = np.random.default_rng(0)
-        self._round = -1
-
-    def join(self) -> None:
-        """There is no process group."""
-
-    def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
-        if isinstance(report, BlockReport):
-            done: Any = report.block.message()
-            self._round = done.round
-        rows = [packed(self._handed_in(report, rank)) for rank in range(self.place.world_size)]
-        longest = max(map(len, rows))
-        received = torch.stack([torch.frombuffer(bytearray(row.ljust(longest)), dtype=torch.uint8) for row in rows])
-        began = time.process_time()
-        decision = decide(read_reports(received))
-        self.spent[self._round] += time.process_time() - began
-        return decision
-
-    def _handed_in(self, report: Any, rank: int) -> Any:
-        if isinstance(report, Introduction):
-            seen = RankSeen(rank, rank // PER_NODE, rank % PER_NODE, "cpu")
-            host = {"hostname": f"node{seen.node:04}"} if seen.local_rank == 0 else None
-            groups = report.groups if rank == 0 else ()
-            return replace(report, rank=seen, host=host, groups=groups, batch=FirstBatch(rank, None))
-        if not isinstance(report, BlockReport):
-            return Payload.of(report) if isinstance(report, Message) else report
-        own: Any = report.block.message()
-        if rank > 0 and rung(own.rung).active == "leader":
-            return None
-        made = block(self._noise, own.round, own.rung, rank)
-        return BlockReport(
-            Payload.of(made), made.seconds, witnessed(made) if rung(own.rung).reads_data else CacheEvidence()
-        )
-
-
-def witnessed(made: BlockDone) -> CacheEvidence:
-    """What the processes that made a data block's batches saw: files out of memory in a cold block, else in it."""
-    size, pages = made.file_bytes or 0, (made.file_bytes or 0) // PAGE
-    return CacheEvidence(
-        batches=made.steps,
-        files=made.files or 0,
-        pages=pages,
-        resident=0 if made.rung == "cold" else pages,
-        called=size,
-        storage=size if made.rung == "cold" else 0,
-    )
-
-
-def led(ranks: int, rounds: int) -> tuple[list[float], float]:
-    """The leader's seconds of processor time in each round, and the launcher's in a round to read what it wrote."""
-    # The job's own group, for discovery to cut at the nodes' edges; of this kind nothing is ever sent.
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    with tempfile.TemporaryDirectory() as folder:
-        given = orders(Path(folder), rounds=rounds, budget=1e6)
-        crowd = Crowd(ranks)
-        leader = job(given, crowd)
-        for _ in reading(leader, iter(lambda: torch.zeros(BATCH, 4), None)):
-            leader.step(0.2)
-        dist.destroy_process_group()
-        began, gathered = time.process_time(), Gathered()
-        for message in Tail(given.files.journal).messages():
-            gathered.take(message)
-        followed = (time.process_time() - began) / rounds
-    blocks = [block for block in gathered.blocks if block.rung != UNTOUCHED.name]
-    if len(blocks) != rounds * sum(1 if each.active == "leader" else ranks for each in RUNGS[1:]):
-        raise RuntimeError(f"only {len(blocks)} blocks were written down")
-    return [crowd.spent[number] for number in range(rounds)], followed
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--ranks", type=int, default=1024)
@@ -214,16 +116,12 @@ def main() -> int:
         cost([sys.executable, "-m", "bench.scale", *sizes, "--make", str(path)])
         shown = cost([sys.executable, "-m", "stash", "show", str(path), "--json"])
         size = path.stat().st_size
-    each, followed = led(wanted.ranks, min(wanted.rounds, 6))
     print(machine(), f"{wanted.ranks} ranks x {wanted.rounds} rounds", sep="\n\n", end="\n\n")
     rows = [
         ["artefact, MB", f"{size / 1e6:.1f}", "20"],
         ["`stash show`: s on the wall", f"{shown[0]:.1f}", "3"],
         ["`stash show`: s of processor time", f"{shown[1]:.1f}", ""],
         ["`stash show`: peak MB", f"{shown[2]:.0f}", "500"],
-        ["the leader's work in a round, ms of processor time", f"{1e3 * median(each):.0f}", "50"],
-        ["the same, in the slowest round", f"{1e3 * max(each):.0f}", ""],
-        ["the launcher's work to read a round, ms", f"{1e3 * followed:.0f}", ""],
     ]
     print(table(("what", "measured", "at most"), rows))
     return 0

@@ -1,9 +1,8 @@
-"""Schedules against what was published: Gavel's figures, and honest prices added one at a time; half a minute."""
+"""Schedules against the figures that Gavel's own simulator printed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -65,52 +64,9 @@ def originals() -> str:
         ("trace", "policy", "Gavel", "Stash", "difference"), rows)  # fmt: skip
 
 
-def honest() -> str:
-    """What changes the figures of the first trace, one at a time, and the ranking by mean JCT."""
-    jobs, cluster, matrix = load("jobs")
-    free = RunSettings(spreading=False, restarts=False)
-    ways: Mapping[str, Callable[[int], tuple[RateMatrix, RunSettings]]] = {
-        "as Gavel counts": lambda seed: (matrix, RunSettings.gavel(seed)),
-        "exact events": lambda seed: (matrix, replace(free, seed=seed)),
-        "+ spreading": lambda seed: (matrix, replace(free, spreading=True, seed=seed)),
-        "+ restarts of 45 s": lambda seed: (matrix, replace(free, restarts=True, seed=seed)),
-        "+ both": lambda seed: (matrix, RunSettings(seed=seed)),
-        "+ both, rates ± 20 %": lambda seed: (widened(matrix, 0.2).drawn(seed), RunSettings(seed=seed)),
-    }
-    names = (
-        "max-min",
-        "ftf",
-        "makespan",
-        "srtf",
-        "fifo-aware",
-        "cost",
-        "hadar",
-        "max-min blind",
-        "fifo",
-    )
-    rows = []
-    for way, of in ways.items():
-        means = {}
-        for name in names:
-            several = range(SEEDS) if "±" in way or not policy_named(name).aware else range(1)
-            runs = [simulate(jobs, cluster, of(seed)[0], policy_named(name), of(seed)[1]) for seed in several]
-            means[name] = float(np.mean([hours(run, "jobs") for run in runs]))
-        ranking = sorted(means, key=lambda name: means[name])
-        rows.append((way, *(f"{means[name]:.2f}" for name in names), " < ".join(ranking[:4])))
-    return "Mean JCT of the first trace in hours, prices added one at a time:\n\n" + table(
-        ("", *names, "ranking"), rows)  # fmt: skip
-
-
-def widened(matrix: RateMatrix, share: float) -> RateMatrix:
-    """With an interval of this half width around every rate, as forecasts have."""
-    rates = {key: replace(rate, low=rate.value * (1 - share), high=rate.value * (1 + share))
-             for key, rate in matrix.rates.items()}  # fmt: skip
-    return replace(matrix, rates=rates)
-
-
 def main() -> None:
     arguments(__doc__)
-    report(originals(), honest())
+    report(originals())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""How right a watched run is: emulated jobs whose faults begin and end at a step, replayed healthy windows, its cost.
+"""How right a watched run is: emulated jobs whose faults begin and end at a step, and its cost.
 
 Jobs of two emulated ranks are watched as users do it; one or two ranks' preparation, forward pass, backward pass,
 optimizer or all ranks' exchange get slower for some hundred steps. Told are the error of every stall against what was
 built in, whether cause and rank are right, and how long it took to notice. What came of a job is kept in
-``build/watch``: started again, the rest is run; ``--again`` runs all. Then slices of healthy training, drawn in
-stretches from the recordings of `bench.noise` with the delays that were recorded with them, go through the test of
-changes: what it raises is a false alert; at the end of each run its steps get slower by a tenth and by a third, which
-is to be noticed. Then what stamps cost the job and the watcher its machine.
+``build/watch``: started again, the rest is run; ``--again`` runs all. Then what stamps cost the job and the watcher
+its machine.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import yaml
@@ -27,10 +24,6 @@ import yaml
 from bench.machine import ROOT, arguments, machine
 from bench.table import table
 from bench.watch_cost import cost, watcher_cost
-from bench.watch_replay import forecasts, replayed
-from stash.analysis.attribution import attribute
-from stash.core.artefact import load as load_profile
-from stash.monitor.baseline import GROUPS
 from stash.monitor.records import RunRecord, Window, load
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
@@ -45,11 +38,8 @@ _STALL = {
     "optimizer": "contention",
     "exchange": "exchange",
 }
-_OF_RANKS = ["compute", "contention"]
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STASH_TESTBED": "1"}
-_WINDOWS = 180_000
 KEPT = ROOT / "build" / "watch"
-_PROFILE = "same.stash.json"
 
 
 @dataclass(frozen=True)
@@ -87,8 +77,8 @@ def named(faults: Sequence[Fault]) -> str:
     return " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
 
 
-def watched(faults: Sequence[Fault], again: bool) -> tuple[RunRecord, Path]:
-    """The record of one job, watched as users do it, and the folder where it is kept."""
+def watched(faults: Sequence[Fault], again: bool) -> RunRecord:
+    """The record of one job, watched as users do it."""
     folder = KEPT / re.sub(r"[^a-z0-9]+", "-", named(faults))
     folder.mkdir(parents=True, exist_ok=True)
     layers = [
@@ -105,18 +95,13 @@ def watched(faults: Sequence[Fault], again: bool) -> tuple[RunRecord, Path]:
     if again or not ran.exists() or ran.read_text() != what:
         for path in folder.glob("run.*"):
             path.unlink()
-        for path in (ran, folder / _PROFILE):
-            path.unlink(missing_ok=True)
-        _stash(folder, "watch", record, job)
+        ran.unlink(missing_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "stash", "watch", "--nproc-per-node", "2", "-o", str(record), *job],
+            check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
+        )  # fmt: skip
         ran.write_text(what)
-    return load(record), folder
-
-
-def _stash(folder: Path, command: str, output: Path, job: Sequence[str]) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "stash", command, "--nproc-per-node", "2", "-o", str(output), *job],
-        check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
-    )  # fmt: skip
+    return load(record)
 
 
 def mean(windows: Sequence[Window]) -> dict[str, float]:
@@ -199,11 +184,10 @@ def truth(options: argparse.Namespace) -> str:
     chosen = [faults for faults in cases() if any(part in named(faults) for part in wanted)][: options.jobs]
     if not chosen:
         sys.exit(f"no job's name has {options.only!r}: {'; '.join(map(named, cases()))}")
-    rows, found, beside = [], [], list[float]()
+    rows, found = [], []
     for faults in chosen:
         began = time.monotonic()
-        record, folder = watched(faults, options.again)
-        one = judged(faults, record)
+        one = judged(faults, watched(faults, options.again))
         found.append(one)
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
         noticed = "-" if one.noticed is None else f"{one.noticed:.1f} s"
@@ -211,10 +195,6 @@ def truth(options: argparse.Namespace) -> str:
             named(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
             f"{one.errors[worst]:+.1%} {worst}", "yes" if one.right else "NO", noticed, "yes" if one.ended else "NO",
         ])  # fmt: skip
-        if options.ladder:
-            off = against_ladder(faults, record, folder)
-            beside += off
-            rows[-1].append(f"{np.mean(np.abs(off)):.1%}, {max(off, key=abs):+.1%}")
         print(rows[-1], f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     every = [abs(error) for one in found for error in one.errors.values()]
     rows.append([
@@ -223,41 +203,7 @@ def truth(options: argparse.Namespace) -> str:
         f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
     ])  # fmt: skip
     heads = ["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"]
-    if beside:
-        heads.append("mean and largest beside the ladder")
-        rows[-1].append(f"{np.mean(np.abs(beside)):.1%}, {max(beside, key=abs):+.1%}")
     return table(heads, rows)
-
-
-def against_ladder(faults: Sequence[Fault], record: RunRecord, folder: Path) -> list[float]:
-    """Of each stall that both know, the watch less a profile of the same job with the same faults, of the step.
-
-    Where one rank's fault hides another's, the frontier has what is hidden in the stage that comes first, the ladder
-    in the rung that does: what is theirs is compared together.
-    """
-    profile = folder / _PROFILE
-    job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml")]
-    job += [f"--fault={fault.rank}:{fault.what}:0:{10**9}:{fault.seconds}" for fault in faults]
-    if not profile.exists():
-        _stash(folder, "profile", profile, job)
-    known = attribute(load_profile(profile))
-    split = {stall.name: stall.seconds for stall in known.stalls}
-    now = mean([w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST])
-    leads = any(fault.rank == 0 and _STALL[fault.what] == "contention" for fault in faults)
-    pairs = [([name], [each for each in names if each in split]) for name, names in GROUPS.items()]
-    together = []
-    if len({fault.rank for fault in faults} - {-1}) > 1:
-        together = ["input", *_OF_RANKS]
-    elif leads:  # the ladder's compute is that of its one rank, which is slow
-        together = _OF_RANKS
-    if together:
-        parts = [part for names, each in pairs if names[0] in together for part in each]
-        pairs = [each for each in pairs if each[0][0] not in together] + [(together, parts)]
-    return [
-        (sum(now[name] for name in names) - sum(split[each] for each in parts)) / known.step_seconds
-        for names, parts in pairs
-        if parts and set(names) <= now.keys()
-    ]
 
 
 def _who(rank: int) -> str:
@@ -266,8 +212,6 @@ def _who(rank: int) -> str:
 
 _TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
     "truth": truth,
-    "replay": lambda options: replayed(options.windows),
-    "forecast": lambda options: forecasts(),
     "cost": lambda options: cost(options.pairs, options.traceml),
     "watcher": lambda options: watcher_cost(),
 }
@@ -280,8 +224,6 @@ def main() -> None:
         jobs=(25, "watched jobs of the truth table, at most"),
         only=("", "of those, parts of what their first column says, with commas between"),
         again=(False, "run also those that were run before"),
-        ladder=(False, "also hold the truth table's jobs against a profile of the same job, a minute each"),
-        windows=(_WINDOWS, "that are replayed"),
         pairs=(5, "interleaved launches of each kind for the cost"),
         traceml=("", "a Python that has traceml-ai and PyTorch, whose cost is measured beside"),
     )

@@ -35,7 +35,7 @@ from bench.plan.rules import RuleFacts
 from bench.table import table
 from stash.catalog import own
 from stash.catalog.facts import GpuFacts
-from stash.catalog.offers import Catalog, Columns
+from stash.catalog.offers import Catalog
 from stash.core.artefact import load
 from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
@@ -78,8 +78,7 @@ def fleet_catalog() -> Catalog:
         file = Path(folder) / "the emulated fleet"
         file.write_text(yaml.safe_dump({"instances": listed}))
         placed = own.read(file).placed({})
-    index = {key: number for number, key in enumerate(placed.instances)}
-    return Catalog((), tuple(placed.instances.values()), Columns.of(placed.prices, index), ("the emulated fleet",))
+    return Catalog((), tuple(placed.instances.values()), placed.prices, ("the emulated fleet",))
 
 
 def goals(base: Base, confidence: float) -> list[Goal]:

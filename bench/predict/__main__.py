@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bench.machine import arguments
 from bench.predict import (
-    cpu_sensitivity,
     gavel,
     gpus,
     memory,
@@ -28,7 +27,6 @@ SECTIONS = (
     gavel.section,
     testbed.section,
     gpus.section,
-    cpu_sensitivity.section,
     memory.section,
 )
 

@@ -3,8 +3,7 @@
 Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
 the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
 second GPU, the model anywhere, the second GPU whatever it trains, or both. The rules' *best mix* is the powers of
-memory rate and FLOP/s that would have been best on the very rows. ``python -m bench.predict.gpus --write`` writes
-``catalog/data/roofline_errors.csv``, from which forecasts of mixed precision take a roofline's spread.
+memory rate and FLOP/s that would have been best on the very rows.
 """
 
 from __future__ import annotations
@@ -14,25 +13,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bench import recorded
-from bench.machine import ROOT, arguments
+from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
-from bench.predict.operators import MODELS, operators
 from bench.table import median_90, table
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.predict.draws import Draws
-from stash.predict.gpu_pairs import batch_pairs, device_seconds
-from stash.predict.gpu_scale import GpuCell, GpuScale, peak, rates, sheets, whole_job
+from stash.predict.gpu_pairs import batch_pairs
+from stash.predict.gpu_scale import GpuCell, GpuScale, rates, sheets, whole_job
 
-TABLE = ROOT / "src/stash/catalog/data/roofline_errors.csv"
 DRAWS = Draws()
-_UNKNOWN_BATCH = 128
 _SETS = {"lambdal/deeplearning-benchmark @aa5addb": "Lambda", "Gavel (OSDI 2020)": "Gavel"}
 _GRID = np.linspace(0, 1.2, 25)
 
@@ -67,7 +61,7 @@ def section() -> str:
     found = list(predictions())
     split = (
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
-        f"the first. {' '.join((__doc__ or '').split('. ``')[0].split())}."
+        f"the first. {' '.join((__doc__ or '').split())}"
     )
     return "\n\n".join((evidence("Another GPU", split, found), blind(), batches()))
 
@@ -207,28 +201,6 @@ def batches() -> str:
     )
 
 
-def roofline(case: Case) -> float | None:
-    """Seconds on the second GPU over those on the first, by rooflines of the operators of torchvision's models."""
-    model = "inceptionv3" if case.first.key == "inception" else case.first.key
-    if model not in MODELS:
-        return None
-    work, to = operators(model, case.first.batch or _UNKNOWN_BATCH), "amp" if case.first.precision == "amp" else None
-    old, new = (device_seconds(work, _facts(row), to) for row in case)
-    return None if old is None or new is None else new / old
-
-
-def write(path: Path = TABLE) -> None:
-    """The errors of rooflines, one line a pair."""
-    lines = []
-    for case in cases():
-        ratio = roofline(case)
-        if ratio is not None and (peak(_facts(case.first), "fp32") or 0) < (peak(_facts(case.second), "fp32") or 0):
-            row = [case.first.key, case.first.batch or "", case.first.precision, case.first.gpu, case.second.gpu]
-            lines.append([*row, f"{math.exp(case.log_ratio):.5g}", f"{ratio:.5g}"])
-    recorded.write(path, ("model", "batch", "precision", "first", "second", "published", "roofline"), lines)
-
-
 if __name__ == "__main__":
-    if arguments(__doc__, write=(False, "write what forecasts take from it")).write:
-        write()
+    arguments(__doc__)
     print(section())

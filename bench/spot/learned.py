@@ -1,13 +1,10 @@
-"""Learned loss curves against fleets that were not replayed: how far each form errs in updates to a loss, and why.
+"""Learned loss curves against fleets that were not replayed: how far they err in updates to a loss.
 
 A curve is learned from 1, 2, 4 and 8 workers with three batches, four times, with other orders of samples. Six
 fleets of other sizes, batches and speeds are replayed with eight orders each. Losses are those that all of a job's
-replays passed. ln(predicted / replayed) is a sum of three: what the *order* of the samples does to a fleet, which no
-curve can know; what the orders of the replays did to the *fit*; and what is left of the means of both, the *form*'s.
+replays passed. What the order of the samples does to a fleet no curve can know: two orders of one fleet stand beside.
 
-Jobs are those of ``learned_jobs.REPORTED``; the others, by which forms were chosen, are judged when they are named.
-Beside the curve's levels stand the paper's equation (3), *printed* and *shipped*, and the *power* law that the curve
-has below its levels.
+Jobs are those of ``learned_jobs.REPORTED``; the others, by which the form was chosen, are judged when they are named.
 Takes eight minutes of processors, one for each job at a time.
 """
 
@@ -25,17 +22,14 @@ import numpy as np
 import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
-from bench.spot.paper_loss import fit_equation
 from bench.table import median_90, report, table
 from stash.spot.learn.replay import replay
 from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
 from stash.spot.model.learning import fit_curve
-from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
 LEARNINGS, ORDERS = 4, 8
-FORMS = ("printed", "shipped", "power", "levels")
 NINE_IN_TEN = 1.6449
 """Standard deviations of a normal distribution."""
 CPU = torch.device("cpu")
@@ -46,13 +40,11 @@ class Judged:
     """One job's, in logarithms of updates: ``[learning, fleet, loss]``, and the truth ``[fleet, order, loss]``."""
 
     name: str
-    predicted: dict[str, np.ndarray]
-    """By form. Infinite where by a form the loss is never reached."""
+    predicted: np.ndarray
+    """Infinite where the loss is never reached."""
     took: np.ndarray
-    whole: np.ndarray
-    """Spread of the levels: of all losses, ``[learning, 1, 1]``."""
-    each: np.ndarray
-    """Of each loss, ``[learning, 1, loss]``."""
+    spread: np.ndarray
+    """Standard deviation that the curve says of each loss, ``[learning, 1, loss]``."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -103,31 +95,18 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     """The curves of all learnings against all orders of the other fleets."""
     losses = common_losses([each for replays in (*learned, *runs) for each in replays])
     fits = [fit_curve(replays) for replays in learned]
-    curves = {
-        "printed": [fit_equation(replays, with_r=True) for replays in learned],
-        "shipped": [fit_equation(replays, with_r=False) for replays in learned],
-        "power": [each.curve.model_copy(update={"levels": ()}) for each in fits],
-        "levels": [each.curve for each in fits],
-    }
     spreads = [[spread_at(each, float(loss)) or np.inf for loss in losses] for each in fits]
     return Judged(
         name=name,
-        predicted={
-            form: np.log([[updates_predicted(curve, shape_of(fleet[0]), losses) for fleet in runs] for curve in many])
-            for form, many in curves.items()
-        },
+        predicted=np.log(
+            [
+                [[updates_to(each.curve, float(loss), *shape_of(fleet[0])) for loss in losses] for fleet in runs]
+                for each in fits
+            ]
+        ),
         took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
-        whole=np.array([each.spread or np.inf for each in fits])[:, None, None],
-        each=np.array(spreads)[:, None, :],
+        spread=np.array(spreads)[:, None, :],
     )
-
-
-def updates_predicted(
-    curve: LossCurve, shape: tuple[np.ndarray, np.ndarray, np.ndarray], losses: np.ndarray
-) -> np.ndarray:
-    """Updates to each loss; infinite where the curve says that it is never reached."""
-    found = [float(updates_to(curve, float(loss), *shape)) for loss in losses]
-    return np.array(found)
 
 
 def errors_of(logs: Sequence[np.ndarray]) -> str:
@@ -136,76 +115,31 @@ def errors_of(logs: Sequence[np.ndarray]) -> str:
     return median_90(np.where(np.isfinite(flat), np.expm1(np.minimum(flat, 700.0)), 1.0))
 
 
-def against_each(job: Judged, form: str) -> np.ndarray:
+def against_each(job: Judged) -> np.ndarray:
     """ln(predicted / replayed) of every order, ``[learning, fleet, order, loss]``."""
-    found: np.ndarray = job.predicted[form][:, :, None] - job.took[None]
+    found: np.ndarray = job.predicted[:, :, None] - job.took[None]
     return found
-
-
-def by_order(job: Judged) -> np.ndarray:
-    """One order against the geometric mean of the others."""
-    found: np.ndarray = (job.took - job.mean[:, None]) * ORDERS / (ORDERS - 1)
-    return found
-
-
-def by_fit(job: Judged) -> np.ndarray:
-    """One learning against the mean of all."""
-    found: np.ndarray = job.predicted["levels"] - job.predicted["levels"].mean(axis=0)
-    return found
-
-
-def by_form(job: Judged) -> np.ndarray:
-    """The mean of all learnings against that of all orders."""
-    found: np.ndarray = job.predicted["levels"].mean(axis=0) - job.mean
-    return found
-
-
-def variances(job: Judged) -> np.ndarray:
-    """Mean squares of order, fit and form, the last without what is left of the other two in its means."""
-    order = job.took.var(axis=1, ddof=1)
-    fit = job.predicted["levels"].var(axis=0, ddof=1)
-    form = by_form(job) ** 2 - order / ORDERS - fit / LEARNINGS
-    return np.array([order.mean(), fit.mean(), form.mean()])
 
 
 def errors(jobs: Sequence[Judged]) -> str:
     rows = []
     for name, some in groups(jobs):
-        cells = [errors_of([against_each(job, form) for job in some]) for form in FORMS]
-        cells.append(errors_of([job.predicted["levels"] - job.mean for job in some]))
-        cells.append(errors_of([job.took[:, 1::2] - job.took[:, ::2] for job in some]))
+        cells = [
+            errors_of([against_each(job) for job in some]),
+            errors_of([job.predicted - job.mean for job in some]),
+            errors_of([job.took[:, 1::2] - job.took[:, ::2] for job in some]),
+        ]
         rows.append([name, *cells])
-    return table(["job", *FORMS, "levels, of the orders' mean", "two orders of one fleet"], rows)
-
-
-def causes(jobs: Sequence[Judged]) -> str:
-    rows, parts = [], (partial(against_each, form="levels"), by_order, by_fit, by_form)
-    for name, some in groups(jobs):
-        squares = np.mean([variances(job) for job in some], axis=0)
-        shares = ", ".join(f"{each:.0%}" for each in squares / squares.sum())
-        rows.append([name, *(errors_of([part(job) for job in some]) for part in parts), shares])
-    return table(["job", "all", "order", "fit", "form", "variance: order, fit, form"], rows)
+    return table(["job", "of each order", "of the orders' mean", "two orders of one fleet"], rows)
 
 
 def coverage(jobs: Sequence[Judged]) -> str:
+    """How many orders are within the 90 % interval of each loss."""
     rows = []
     for name, some in groups(jobs):
-        cells = []
-        for kind in ("whole", "each"):
-            inside = [
-                np.abs(against_each(job, "levels")) < NINE_IN_TEN * getattr(job, kind)[:, :, None] for job in some
-            ]
-            cells.append(f"{np.mean(np.concatenate([each.ravel() for each in inside])):.0%}")
-            cells.append(thirds(inside, "{:.0%}"))
-        rows.append([name, *cells, thirds([np.expm1(NINE_IN_TEN * job.each) for job in some], "{:.1%}")])
-    heads = ("job", "one spread of all losses", "in thirds", "one of each loss", "in thirds")
-    return table((*heads, "its 90 % arm, in thirds"), rows)
-
-
-def thirds(found: Sequence[np.ndarray], form: str) -> str:
-    """Means over the highest, middle and lowest losses, which are the last axis."""
-    split = [np.array_split(each, 3, axis=-1) for each in found]
-    return ", ".join(form.format(np.mean(np.concatenate([parts[at].ravel() for parts in split]))) for at in range(3))
+        inside = [np.abs(against_each(job)) < NINE_IN_TEN * job.spread[:, :, None] for job in some]
+        rows.append([name, f"{np.mean(np.concatenate([each.ravel() for each in inside])):.0%}"])
+    return table(("job", "in the 90 % interval"), rows)
 
 
 def groups(jobs: Sequence[Judged]) -> Iterator[tuple[str, Sequence[Judged]]]:
@@ -226,9 +160,7 @@ def main() -> None:
         f"{asked.updates:,} updates a replay, {took.ru_utime + took.ru_stime:.0f} processor seconds; median and 90th "
         "percentile of errors in updates to a loss",
         errors(jobs),
-        "What the levels' errors are made of",
-        causes(jobs),
-        "How many orders are within the levels' 90 % interval; thirds are high, middle and low losses",
+        "How many orders are within the curve's 90 % interval",
         coverage(jobs),
     )
 

@@ -299,6 +299,7 @@ CASES: tuple[Case, ...] = (
         _paced(f"rank 1 slow, {factor:g}x", ("contention",), layers=single(), devices=2, slow_ranks=((1, factor),))
         for factor in (1.3, 2, 4)
     ),
+    _paced("rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)),
     _paced("rank 2 of 3 slow, 3 nodes", ("contention",), layers=single(), nodes=3, slow_ranks=((2, 2.0),)),
     # Pairs.
     _paced(

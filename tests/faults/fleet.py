@@ -125,8 +125,6 @@ def play(scene: Scene) -> int:
     words = [
         "--on",
         "testbed",
-        "--time-scale",
-        "1",
         "--seconds",
         f"{BEFORE + ATTACKED + AFTER:g}s",
         "--checkpoint-dir",

@@ -6,7 +6,10 @@ A launch takes most of a test's time, so each script combines what scripts have 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +28,10 @@ from profiled import (
     skipped,
 )
 from runs import PATIENCE
+
+from stash.analysis.attribution import attribute
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
@@ -76,6 +83,32 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     assert all(seconds > 0 for times in profile.workers for seconds in times.seconds)
     assert [held.rank for held in profile.memory] == [0, 1]
     assert all(held.resident_bytes > 2**20 for held in profile.memory)
+
+
+@pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
+    run_profile: RunProfile, isolated: bool
+) -> None:
+    # GIVEN batches that rank 0 makes in 32 ms and broadcasts
+    options = ("--isolate",) if isolated else ()
+    profile = measured(run_profile(*options, "sent_batches.py", budget=3))
+    # THEN all ranks train without exchanging gradients, none by itself, and what batches take is known
+    if not isolated:
+        assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
+        assert "(broadcast, broadcast_object_list)" in skipped(profile)["solo"]
+    assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
+
+
+def test_a_script_resumes_from_its_own_checkpoint_after_a_profile(run_profile: RunProfile, tmp_path: Path) -> None:
+    # GIVEN a script that saves each epoch in a folder of its own, and one such folder
+    script = Path(shutil.copy(ROOT / "bench" / "cases" / "scripts" / "found" / "resume_folder.py", tmp_path))
+    one_epoch = (sys.executable, script.name, "1")
+    subprocess.run(one_epoch, cwd=tmp_path, check=True)
+    # WHEN epochs are profiled THEN nothing of their folders is left, and the script goes on where it was
+    measured(run_profile(script.name, folder=tmp_path, budget=3))
+    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["0"]
+    again = subprocess.run(one_epoch, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "goes on from epoch 1" in again.stdout
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from stash.catalog import own
 from stash.catalog.facts import Instance, Price
-from stash.catalog.offers import Catalog, Columns
+from stash.catalog.offers import Catalog
 
 
 def box(name: str, **facts: object) -> Instance:
@@ -17,13 +17,12 @@ def box(name: str, **facts: object) -> Instance:
 
 def small(*items: tuple[Instance, float | None]) -> Catalog:
     """A catalog of instances at on-demand prices."""
-    index = {(item.cloud, item.name): number for number, (item, _) in enumerate(items)}
     prices = [
         Price(item.cloud, item.name, "r1", "on-demand", price, "2026-11-20", "made up", "")
         for item, price in items
         if price is not None
     ]
-    return Catalog((), tuple(item for item, _ in items), Columns.of(prices, index))
+    return Catalog((), tuple(item for item, _ in items), tuple(prices))
 
 
 def own_file(text: str, name: str = "own.yaml") -> own.OwnFile:

@@ -43,7 +43,6 @@ def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPoo
             samples_per_second=float(draw.uniform(300, 2500)),
             quota=int(draw.integers(1, most_quota + 1)),
             dollars_per_hour=float(draw.uniform(0.2, 3)),
-            vcpus=float(draw.choice([4, 8, 16])),
         )
         for number in range(draw.integers(2, most_types + 1))
     )
@@ -62,6 +61,5 @@ def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPoo
             gamma5=0.5,
         ),
         start_seconds=float(draw.choice([0, 120])),
-        most_vcpus=float(draw.choice([48, 1000])),
         types=types,
     )

@@ -30,7 +30,6 @@ def course(
     random = np.random.default_rng(size).normal(1, noise, len(losses)) if noise else 1.0
     return LossReplay(
         workers=(VirtualWorker(samples=max(1, round(batch)), seconds=1.0),) * size,
-        bound=None,
         seed=size,
         mean_batch=batch,
         imbalance=imbalance,
@@ -62,6 +61,9 @@ def learned_curve(drawn: LossCurve | None = None, **changes: object) -> LearnedC
         "apply_seconds": 0.02,
         "window": 50,
         "seed": 0,
+        "optimizer_bytes": 2 * 102_228_128,
+        "buffer_bytes": 0,
+        "largest_bytes": 8_000_000,
         "replays": tuple(replays),
         "fitted": _fitted(true),
         "ended": "done",

@@ -15,7 +15,7 @@ from forecast_profiles import CALM, WIGGLE, around, gpu_job
 
 from stash.catalog.facts import Instance, Price
 from stash.catalog.layers import merge
-from stash.catalog.offers import Catalog, Columns
+from stash.catalog.offers import Catalog
 from stash.core.records.profile import Memory, Profile
 from stash.plan.evaluation import STEP, Evaluation
 from stash.plan.records import Constraints, Goal, TrainingWork
@@ -97,7 +97,6 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
     """Three to five types, some at two prices, and a goal that some of them may just keep."""
     chance = random.Random(seed)
     types = chance.sample(POOL, chance.randint(3, 5))
-    index = {(each.cloud, each.name): number for number, each in enumerate(types)}
     prices = []
     for each in types:
         dollars = float(each.gpu_count or 1) * chance.choice((0.4, 0.9, 1.0, 1.5, 3.0)) * chance.uniform(0.8, 1.2)
@@ -108,7 +107,7 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
             prices.append(
                 Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", "")
             )
-    catalog = Catalog(GPUS, tuple(types), Columns.of(prices, index))
+    catalog = Catalog(GPUS, tuple(types), tuple(prices))
     scaling = chance.choice(("per device", "per device", "global"))
     goal = Goal(
         work=TrainingWork(samples=SAMPLES, text="some"),

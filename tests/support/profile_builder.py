@@ -9,6 +9,7 @@ from typing import Any
 from stash.core.ladder import NAMES, Situation, reachable, rung
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
+from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")
@@ -109,3 +110,46 @@ def build(
         "elapsed_seconds": 41.8,
     }
     return Profile(**{**defaults, **profile})
+
+
+def ledger(
+    rank: int = 0,
+    steps: int = 100,
+    timed_steps: int = 16,
+    epoch_steps: int | None = None,
+    startup: float = 3.0,
+    a_step: Mapping[str, float] | None = None,
+    now_and_then: Mapping[str, Mapping[int, float]] | None = None,
+    places: Sequence[LedgerPlace] = (),
+    **fields: Any,
+) -> RankLedger:
+    """One rank's: ``a_step[row]`` seconds in each step, and ``now_and_then[row]``'s by the step it began after.
+
+    The first epoch's start lies in start-up.
+    """
+    rows = [LedgerRow(row="start-up", seconds=startup)]
+    for name, seconds in (a_step or {}).items():
+        rows.append(LedgerRow(row=name, seconds=seconds * steps, timed_seconds=seconds * timed_steps))
+    for name, found in (now_and_then or {}).items():
+        counted = {at: seconds for at, seconds in found.items() if at or name != "epoch start"}
+        rows.append(
+            LedgerRow(
+                row=name,
+                seconds=sum(counted.values()),
+                timed_seconds=sum(each for at, each in counted.items() if at >= steps - timed_steps),
+                each=tuple(found.values()),
+                at_steps=tuple(found),
+                times=len(found),
+            )
+        )
+    return RankLedger(
+        rank=rank,
+        seconds=sum(row.seconds for row in rows),
+        steps=steps,
+        timed_steps=timed_steps,
+        timed_seconds=sum(row.timed_seconds for row in rows),
+        epoch_steps=epoch_steps,
+        rows=tuple(rows),
+        places=tuple(places),
+        **fields,
+    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +18,18 @@ from stash.analysis.step_times import step_matrix
 from stash.core.ladder import NAMES
 from stash.core.records.profile import Block, Profile
 
-SCRIPTS = Path(__file__).parents[1] / "integration" / "scripts"
+
+def _scripts() -> Path:
+    """The folder of scripts; several workers of one session have copies, as only one command works in a folder."""
+    folder = Path(__file__).parents[1] / "integration" / "scripts"
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return folder
+    parent = tempfile.mkdtemp(prefix="stash-scripts-")
+    atexit.register(shutil.rmtree, parent, ignore_errors=True)
+    return Path(shutil.copytree(folder, Path(parent) / "scripts", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+SCRIPTS = _scripts()
 ZOO = Path(__file__).parents[1] / "zoo"
 FILES = 192
 COMMUNICATION = ("solo", "crowd", "node")

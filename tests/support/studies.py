@@ -19,7 +19,7 @@ from stash.study import study_folder
 from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.cell_engines import describe
 from stash.study.cells import Cell, ZooWorkload, cells
-from stash.study.controller import RunLimits, RunOutcome, StudyController
+from stash.study.controller import RunOutcome, StudyController
 from stash.study.places import places
 from stash.study.programs import Called
 from stash.study.status import StudyReading, read
@@ -208,7 +208,6 @@ def run(
     file: StudyFile,
     world: FakeWorld,
     dollars: float | None = None,
-    seconds: float | None = None,
     retry: bool = False,
     notes: list[str] | None = None,
     keep: Callable[[Cell], str] = lambda cell: f"{cell.id}.stash.json",
@@ -222,7 +221,7 @@ def run(
             backend=JobBackend(folder, world, spent(events)),
             describe=describe,
             keep=keep,
-            limits=RunLimits(dollars, seconds),
+            max_dollars=dollars,
             estimates=reading.estimates,
             say=lines.append,
         )

@@ -9,7 +9,6 @@ import pytest
 
 from bench import recorded
 from bench.predict import (
-    cpu_sensitivity,
     gavel,
     gpus,
     memory,
@@ -22,7 +21,6 @@ from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
-from stash.predict.pipeline import SUPPLY_SPREAD
 from stash.predict.stragglers import GROWN_SPREAD
 
 DRAWS = Draws()
@@ -47,7 +45,6 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
 def test_spreads_that_were_learned_are_what_their_half_says() -> None:
     assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
     assert gavel.step_spread() == pytest.approx(STEP_SPREAD, abs=0.01)
-    assert cpu_sensitivity.supply_spread() == pytest.approx(SUPPLY_SPREAD, abs=0.005)
 
 
 def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
@@ -70,9 +67,6 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
     assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
-    assert (
-        not {each.name.split(" with ")[0] for each in cpu_sensitivity.predictions()} & cpu_sensitivity.learned_from()
-    )
 
 
 def test_every_row_of_a_known_machine_is_predicted() -> None:

@@ -78,6 +78,10 @@ class Remedy:
     """To be tried before others, even of those that save more."""
     asks: Alteration | None = None
     """The question to ``stash whatif`` whose answer ``saves`` is; ``None`` where it is no such question."""
+    knob: str = ""
+    """What tries it in ``stash fix``; behind ``--try`` where it is not tried by itself."""
+    of_run: bool = False
+    """What it saves lies between steps: a share of an epoch."""
 
 
 @dataclass(frozen=True)

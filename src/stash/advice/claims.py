@@ -8,20 +8,24 @@ from __future__ import annotations
 from typing import Literal
 
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
+from stash.analysis.run_account import NOW_AND_THEN, RunRow
 from stash.analysis.stability import MIN_ROUNDS
+from stash.core.intervals import Interval
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
 """Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
 keeps no verdict open."""
-Kind = Literal["stall", "tie", "compute", "cannot tell", "estimate"]
+NOISY = 0.5
+"""Of the step: compute that is known no better is nothing to claim; where it is a whole step, nothing else is."""
+Kind = Literal["stall", "tie", "compute", "run", "cannot tell", "estimate"]
 
 
 class Claims(Record):
     """What a breakdown supports; compute is never among its stalls."""
 
     kind: Kind
-    """``estimate`` after fewer than three rounds: nothing is certain, and nothing is named."""
+    """``run`` where what lies between steps leads; ``estimate`` after fewer than three rounds: nothing is named."""
     certain: tuple[Stall, ...] = ()
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
@@ -33,11 +37,20 @@ class Claims(Record):
 
     other_job: bool = False
     """What was measured is not the job that was typed: nothing is claimed of it."""
+    noisy: bool = False
+    """Steps vary too much for any claim."""
+    rows: tuple[RunRow, ...] = ()
+    """What may take most of an epoch, the largest first, where that is known: for ``run`` none of them is a stall."""
 
     @property
     def hidden(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
         return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
+
+    @property
+    def rivals(self) -> tuple[RunRow, ...]:
+        """Of what may take most of an epoch, what lies between steps."""
+        return tuple(row for row in self.rows if row.between)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:
@@ -47,10 +60,16 @@ def may_claim(breakdown: Breakdown) -> Claims:
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
     is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
-    it was typed, took another time than what was measured nothing is claimed.
+    it was typed, took another time than what was measured nothing is claimed, unless what lies between steps explains
+    it. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    if breakdown.as_typed is not None and breakdown.as_typed.contradicts:
+    if _noise(breakdown) > breakdown.step_seconds:
+        return Claims(kind="cannot tell", noisy=True, unknown=unknown)
+    rows = _largest_rows(breakdown)
+    if rows and all(row.between for row in rows):
+        return Claims(kind="run", rows=rows, unknown=unknown)
+    if breakdown.is_other_job:
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
@@ -68,13 +87,47 @@ def may_claim(breakdown: Breakdown) -> Claims:
     large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    found = found.model_copy(update={"rows": rows})
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
     if certain and may_be <= _high(certain[0]):
-        leading = tuple(s for s in certain if _high(s) >= _low(certain[0]))
-        return found.model_copy(update={"kind": "tie" if len(leading) > 1 else "stall", "certain": leading})
+        largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+        if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
+            return found
+        return found.model_copy(update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest})
     if certain or large or disputed or found.hidden:
         return found
-    return found.model_copy(update={"kind": "compute"})
+    if _noise(breakdown) > NOISY * step:
+        return found.model_copy(update={"noisy": True})
+    return found if found.rivals else found.model_copy(update={"kind": "compute"})
+
+
+# Between steps
+
+
+def _largest_rows(breakdown: Breakdown) -> tuple[RunRow, ...]:
+    """Rows of an epoch that may be its largest, the largest first; empty without a ledger.
+
+    Of a job that was measured as another, its whole step as it was typed stands for all that is in it.
+    """
+    run, typed = breakdown.run, breakdown.as_typed
+    if run is None:
+        return ()
+    known = [row for row in run.rows if row.time is not None]
+    if typed is not None and breakdown.is_other_job:
+        step = RunRow(name="compute", time=typed.first.step)
+        known = [step, *(row for row in known if row.name in NOW_AND_THEN)]
+    known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]
+    certain = max(row.least for row in known)
+    return tuple(sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds))
+
+
+def _noise(breakdown: Breakdown) -> float:
+    """The longest arm of the intervals of compute and of the step, in seconds."""
+    compute = breakdown.stall("compute")
+    return max(0.0 if compute is None else compute.width, breakdown.step.half_width or 0.0)
+
+
+# Ends of intervals
 
 
 def _waited(breakdown: Breakdown, dispute: Dispute) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
+from stash.advice.run_remedies import RUN_REMEDIES
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
@@ -30,6 +31,8 @@ from stash.predict.sufficiency import Suffices
 # Prep and fetch
 
 SMALL_FILE = 256e3
+BUSY = 0.9
+"""Of the time, from which an accelerator is busy."""
 _WORTH_A_MESH = 0.05
 """The share of a step that another mesh must save to be suggested."""
 CACHED = Alteration(cache=1.0)
@@ -265,8 +268,8 @@ def for_compute(case: Case) -> list[Remedy]:
         return _submit_faster()
     found = []
     if case.on_cpu:
-        found.append(Remedy("Rent devices that compute faster"))
-    elif trained_in(work) == "fp32":
+        return _compute_on_cpus(case)
+    if trained_in(work) == "fp32":
         found.append(
             Remedy(
                 'Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):` (of GPUs before Ampere '
@@ -274,8 +277,10 @@ def for_compute(case: Case) -> list[Remedy]:
             )
         )
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
-    if not case.on_cpu:
-        found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
+    found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
+    busy = _busy_share(case)
+    if busy is not None and busy >= BUSY:
+        found.append(Remedy(f"Rent devices that compute faster: these are busy {busy:.0%} of the time"))
     hidden = case.breakdown.communication.hidden_seconds
     if hidden is not None and hidden >= 0.03 * case.breakdown.step_seconds:
         mind = (
@@ -284,6 +289,30 @@ def for_compute(case: Case) -> list[Remedy]:
         )
         found.append(Remedy(mind))
     return found
+
+
+def _compute_on_cpus(case: Case) -> list[Remedy]:
+    """Settings of the job: which cores are faster is another question."""
+    work, cores = case.profile.workload, case.cores_per_rank
+    known = f" ({cores:g} cores per rank here)" if cores is not None else ""
+    found = [
+        Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads"),
+        Remedy("Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"),
+    ]
+    if any("conv" in operator.operator for operator in work.operators):
+        channels = "Try `model.to(memory_format=torch.channels_last)`, which convolutions often run faster in"
+        found.append(Remedy(channels, knob="--try channels_last"))
+    if trained_in(work) == "fp32":
+        half = 'Try `with torch.autocast("cpu", torch.bfloat16):` around the loss, on cores with AMX or AVX512-BF16'
+        found.append(Remedy(half, cost="results are rounded to 16 bits", knob="--try bfloat16"))
+    return found
+
+
+def _busy_share(case: Case) -> float | None:
+    """Of the time, what the accelerators worked under the lowest rung; ``None`` if unknown."""
+    lowest = [block.gpu for block in case.profile.blocks if block.rung == case.breakdown.rungs[0]]
+    seen = [share for share in lowest if share is not None]
+    return sum(seen) / len(seen) if seen else None
 
 
 def _submit_faster() -> list[Remedy]:
@@ -410,4 +439,5 @@ REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
     "network": for_network,
     "prep": for_prep,
     "fetch": for_fetch,
+    **RUN_REMEDIES,
 }

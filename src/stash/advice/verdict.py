@@ -13,12 +13,13 @@ from dataclasses import replace
 from stash.advice.case import Case, Remedy, reason
 from stash.advice.claims import Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
+from stash.advice.run_words import row_sentence
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
 from stash.analysis.stability import other_job
 from stash.analysis.step_figures import Figures, figures
-from stash.core.formatting import listed
+from stash.core.formatting import listed, plus_minus
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -27,6 +28,7 @@ from stash.core.units import format_seconds
 # What to do next
 
 MAX_STEPS = 3
+_WHICH = "Which is the largest is not known yet."
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
 _BUSY = 0.1
@@ -35,6 +37,8 @@ _BUSY = 0.1
 
 def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
+    if claims.kind == "run" and len(claims.rows) == 1:
+        return tuple(_sentence(case, remedy) for remedy in _best(case, claims.rows[0].name)[:MAX_STEPS])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
@@ -52,7 +56,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`.",
         )
-    steps = [_more_time(case, claims, budget)] if claims.open or claims.kind == "estimate" else []
+    steps = [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
             "Profile again on a machine that does nothing else, and see what the script does with batches besides "
@@ -65,7 +69,10 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     for why, names in hidden.items():
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
-    return (*steps, *_first_of_each(case, claims))[:MAX_STEPS]
+    found = _first_of_each(case, claims)
+    for row in claims.rivals:
+        steps += [f"Against {row.name}: {_lower(_sentence(case, each))}" for each in _best(case, row.name)[:1]]
+    return (*steps, *found)[:MAX_STEPS]
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -142,8 +149,14 @@ def _best(case: Case, name: str) -> list[Remedy]:
 def _sentence(case: Case, remedy: Remedy) -> str:
     saves = remedy.saves or 0.0
     cost = f" {_upper(remedy.cost)}." if remedy.cost else ""
+    if remedy.knob:
+        command = f"stash fix {remedy.knob}" if remedy.knob.startswith("--") else "stash fix"
+        cost += f" `{command}` can try it."
     if saves < _WORTH_SAYING * case.breakdown.step_seconds:
         return f"{remedy.text}.{cost}"
+    if remedy.of_run and case.breakdown.run is not None:
+        share = saves / case.breakdown.run.step_seconds
+        return f"{remedy.text}; saves about {format_seconds(saves)} a step ({share:.0%} of an epoch).{cost}"
     samples = case.breakdown.samples_per_step
     many = f" for every {samples:.0f} samples" if samples else " for as many samples"
     gain = figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
@@ -183,7 +196,9 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
     stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
-    if claims.kind == "compute":
+    if claims.kind == "run":
+        stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
+    elif claims.kind == "compute":
         text = _compute_text(breakdown, claims)
     elif claims.kind == "cannot tell":
         text = _undecided_text(case, claims)
@@ -195,9 +210,30 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         stalls=stalls,
         open=claims.open,
         budget_seconds=budget,
-        text=text,
+        text=" ".join((text, *_between_steps(case, claims))),
         next_steps=actions(case, claims, budget),
     )
+
+
+def _run_text(case: Case, claims: Claims) -> str:
+    """Of what lies between steps and takes most of an epoch."""
+    run = case.breakdown.run
+    assert run is not None, "of which these are rows"
+    text = " ".join(row_sentence(case, run, row) for row in claims.rows)
+    return text if len(claims.rows) == 1 else f"{text} {_WHICH}"
+
+
+def _between_steps(case: Case, claims: Claims) -> tuple[str, ...]:
+    """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
+    run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
+    if run is None or claims.noisy:
+        return ()
+    others = [row for row in run.rows if row.between and row not in named and (row.share or 0.0) >= SMALL_SHARE]
+    if not others:
+        return ()
+    largest = max(others, key=lambda row: row.seconds)
+    rival = claims.kind in ("stall", "tie") and largest in claims.rivals
+    return (row_sentence(case, run, largest), *((_WHICH,) if rival else ()))
 
 
 def _estimate_text(case: Case) -> str:
@@ -248,15 +284,22 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
-    return (
-        f"Compute is most of every {written.step} step: {written.quantity('compute')} ({written.share('compute')})."
-    )
+    return f"Compute is most of every {written.step} step: {_compute(breakdown)} ({_compute_share(breakdown)})."
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
     if claims.other_job and case.breakdown.as_typed is not None:
         return f"Cannot tell: what was measured is not the job as it runs. {other_job(case.breakdown.as_typed)}"
     written, parts = figures(case.breakdown.stalls), []
+    if claims.noisy:
+        arm = max(each for each in (case.breakdown.step.half_width, *_arms(case.breakdown)) if each is not None)
+        return (
+            f"Cannot tell: steps vary too much. One takes {written.step}, and what it is made of is known to "
+            f"±{format_seconds(arm)} only."
+        )
+    if claims.rivals and not claims.open:
+        names = list(dict.fromkeys(row.name for row in claims.rows))
+        parts.append(f"Cannot tell yet what takes most of an epoch: {listed(names)}.")
     compute = _mostly_compute(case, claims)
     if claims.open:
         what = (
@@ -288,6 +331,26 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     return " ".join(parts)
 
 
+def _compute(breakdown: Breakdown) -> str:
+    """Forward, backward and optimizer alone, where a ledger tells them from the script's own code."""
+    written, row = figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
+    if row is None or row.time is None:
+        return written.quantity("compute")
+    spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
+    return f"{written.scale.number(row.seconds)}{spread} {written.scale.unit}"
+
+
+def _compute_share(breakdown: Breakdown) -> str:
+    row = None if breakdown.run is None else breakdown.run.row("compute")
+    return (
+        figures(breakdown.stalls).share("compute") if row is None else f"{row.seconds / breakdown.step_seconds:.1%}"
+    )
+
+
+def _arms(breakdown: Breakdown) -> list[float]:
+    return [stall.width for stall in breakdown.stalls if stall.name == "compute"]
+
+
 def _takes_all(breakdown: Breakdown) -> bool:
     """Whether compute is longer than the step: other stalls are negative."""
     return breakdown.seconds("compute") > breakdown.step_seconds
@@ -305,7 +368,7 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
 
 def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     written = figures(breakdown.stalls)
-    text = f"Compute takes {written.quantity('compute')} of every {written.step} step ({written.share('compute')})"
+    text = f"Compute takes {_compute(breakdown)} of every {written.step} step ({_compute_share(breakdown)})"
     if _takes_all(breakdown):
         text = f"Compute takes all of every {written.step} step"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]

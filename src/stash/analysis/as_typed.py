@@ -21,6 +21,9 @@ WARNING, CONTRADICTION = 0.03, 0.10
 PACE = 0.5
 """Likewise where the difference is processor time of the training thread: the same work takes a third longer while
 others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
+_LOADER = "waiting for the loader"
+_MOSTLY = 0.5
+"""Of the step."""
 _PROCESSOR = "processor time of the training thread"
 _MIN_STEPS = 5
 _READ_BYTES = 2**16
@@ -54,9 +57,47 @@ class AsTyped(Record):
         return abs(self.share) > (PACE if self.cause == _PROCESSOR else CONTRADICTION)
 
     @property
+    def measured_seconds(self) -> float:
+        """The step that it is held against."""
+        return self.first.step.value / (1 + self.share)
+
+    @property
+    def longer_seconds(self) -> float:
+        """By how much it is longer (negative: shorter); 0 within both intervals."""
+        return self.first.step.value - self.measured_seconds
+
+    @property
+    def unnamed_seconds(self) -> float:
+        """By how much it is longer for no known cause, or by work of the training thread, as its own code is."""
+        return max(0.0, self.longer_seconds) if self.cause in ("", _PROCESSOR) else 0.0
+
+    @property
     def differs(self) -> bool:
         """Whether a reader should know."""
         return abs(self.share) > WARNING
+
+
+def is_explained(typed: AsTyped, between_seconds: float, own_seconds: float) -> bool:
+    """Whether first steps are longer by what lay between them, ``between_seconds`` a step, and by the script's code.
+
+    Of that, ``own_seconds``, what was measured may lack any part, such as logging, which is taken out.
+    """
+    tolerance = CONTRADICTION * typed.measured_seconds
+    rest = typed.longer_seconds - between_seconds
+    own_seconds = own_seconds if typed.unnamed_seconds else 0.0
+    known = between_seconds + own_seconds >= typed.longer_seconds / 2
+    return typed.longer_seconds > 0 and known and -tolerance <= rest <= own_seconds + tolerance
+
+
+def is_other_job(typed: AsTyped, between_seconds: float, own_seconds: float, data_seconds: float) -> bool:
+    """Whether first steps contradict what was measured, and nothing explains by how much.
+
+    Where steps wait for their loader for the most part, in the first steps as in the ``data_seconds`` of a measured
+    one, both agree on what matters, if not on how much it is.
+    """
+    waits = typed.cause == _LOADER and typed.first.loading > _MOSTLY * typed.first.step.value
+    agree = waits and data_seconds > _MOSTLY * typed.measured_seconds
+    return typed.contradicts and not agree and not is_explained(typed, between_seconds, own_seconds)
 
 
 def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
@@ -92,6 +133,15 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
     )
 
 
+def lost_share(profile: Profile, calm: Undisturbed) -> float:
+    """Of the first steps, what other work on the machine cost; 0 where there are none."""
+    with_others, without = (
+        sum(block.seconds for block in found.blocks if block.rung == UNTOUCHED.name)
+        for found in (profile, calm.profile)
+    )
+    return max(0.0, 1 - without / with_others) if with_others else 0.0
+
+
 def as_typed(
     profile: Profile, calm: Undisturbed, steps: Mapping[str, Interval], rounds: Sequence[int]
 ) -> AsTyped | None:
@@ -124,7 +174,7 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
     first = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
     later = [block for block in profile.blocks if block.rung == name and block.round in rounds]
     parts: dict[str, Callable[[Block], float]] = {
-        "waiting for the loader": lambda block: block.wait_seconds or 0.0,
+        _LOADER: lambda block: block.wait_seconds or 0.0,
         _PROCESSOR: lambda block: block.thread_cpu_seconds or 0.0,
         "processor time of other threads of the process": lambda block: (
             (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0)

@@ -11,15 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-
-from stash.analysis.as_typed import as_typed
+from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job, lost_share
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
     Paper,
     Rates,
-    SlowRank,
     Stall,
     all_stalls,
     missing_stalls,
@@ -28,20 +25,20 @@ from stash.analysis.breakdown import (
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.host_lead import host_lead
+from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
-from stash.analysis.step_times import StepTimes, count_samples, rank_times, step_matrix
+from stash.analysis.step_times import StepTimes, count_samples, find_straggler, step_matrix
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
+from stash.core.ladder import DATA_STALLS
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
-from stash.core.rounds import increments, stands_out, whole_estimate
+from stash.core.rounds import whole_estimate
 from stash.core.units import format_seconds, pace
-
-SLOW_RANK_EXCESS = 0.05
 
 
 def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
@@ -69,6 +66,15 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, every.rounds)
+    run = account_for_run(
+        measured,
+        {stall.name: stall.time for stall in stalls},
+        seconds,
+        kept.rungs[0],
+        longer_seconds=0.0 if typed is None else typed.unnamed_seconds,
+        lost_share=lost_share(measured, calm),
+    )
+    slow = find_straggler(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
@@ -86,10 +92,10 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=stability(profile, kept, stalls, samples, typed),
+        stability=stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
         rates=speeds,
         communication=communication(profile, kept, stalls),
-        slow_rank=_slow_rank(profile, kept),
+        slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
         disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
@@ -97,8 +103,18 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,
+        run=run,
         notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
     )
+
+
+def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
+    """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
+    between, own = (0.0, 0.0) if run is None else (run.between_seconds, run.own_seconds)
+    data = sum(stall.seconds for stall in stalls if stall.name in DATA_STALLS)
+    if typed is None or not typed.differs or is_explained(typed, between, own):
+        return None
+    return None if is_other_job(typed, between, own, data) else typed
 
 
 def _divided(
@@ -167,22 +183,6 @@ def _paper(profile: Profile, kept: StepTimes) -> Paper:
         prep_pct=percent(times.get("warm"), times.get(kept.top_replay or ""), times.get("warm")),
         fetch_pct=percent(times.get("cold"), times.get("warm"), times.get("cold")),
     )
-
-
-def _slow_rank(profile: Profile, kept: StepTimes) -> SlowRank | None:
-    """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
-    if "crowd" not in kept.rungs or len(kept.sets) < 2:
-        return None
-    ranks, times = rank_times(profile, kept, "crowd")
-    if len(ranks) < 2:
-        return None
-    slowest = int(np.argmax(times.mean(axis=0)))
-    others = np.median(np.delete(times, slowest, axis=1), axis=1)
-    (excess,) = increments(np.column_stack([others, times[:, slowest]]))
-    typical = float(others.mean())
-    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(times):
-        return None
-    return SlowRank(rank=ranks[slowest], seconds=typical + excess.value, others_seconds=typical)
 
 
 # Remarks

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import model_validator
 
-from stash.analysis.as_typed import AsTyped
+from stash.analysis.as_typed import AsTyped, is_other_job
 from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance
 from stash.analysis.host_lead import HostLead
+from stash.analysis.run_account import RunAccount
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.ladder import (
@@ -302,6 +303,8 @@ class Breakdown(Record):
     """How far the host is ahead of the devices; ``None`` where their queues were not followed."""
     startup_seconds: float | None = None
     """Starting the loader's workers, once per iteration over the data set unless they persist."""
+    run: RunAccount | None = None
+    """An epoch: the step, and what lies between steps; ``None`` without ledgers."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -328,6 +331,13 @@ class Breakdown(Record):
     def waits_for_host(self) -> bool:
         """Whether the devices wait for their hosts to submit kernels, which is part of compute."""
         return self.host_lead is not None and self.host_lead.too_short
+
+    @property
+    def is_other_job(self) -> bool:
+        """Whether what was measured is not the job as it was typed."""
+        between, own = (0.0, 0.0) if self.run is None else (self.run.between_seconds, self.run.own_seconds)
+        data = self.seconds(*DATA_STALLS)
+        return self.as_typed is not None and is_other_job(self.as_typed, between, own, data)
 
     @property
     def repetitions(self) -> int:

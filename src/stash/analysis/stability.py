@@ -41,8 +41,8 @@ def stability(
     samples: SampleCounts | None,
     typed: AsTyped | None = None,
 ) -> Stability:
-    """Warnings about the rounds that were measured."""
-    warnings = [] if typed is None or not typed.differs or typed.contradicts else [other_job(typed)]
+    """Warnings about the rounds that were measured; ``typed`` are first steps that differ from them."""
+    warnings = [] if typed is None else [other_job(typed)]
     warnings += _of_rounds(profile, kept, stalls)
     hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
     blocks = [block.steal for block in profile.blocks if block.steal is not None]

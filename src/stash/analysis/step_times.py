@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.analysis.breakdown import SampleCounts
+from stash.analysis.breakdown import SampleCounts, SlowRank
 from stash.analysis.disturbance import undisturbed
 from stash.core.errors import StashError
 from stash.core.intervals import Interval, mean_interval
@@ -21,7 +21,7 @@ from stash.core.ladder import NAMES, rung
 from stash.core.levels import Matrix
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
-from stash.core.rounds import calm_rounds, calmed, drift, slowest
+from stash.core.rounds import calm_rounds, calmed, drift, increments, slowest, stands_out
 
 # The matrix
 
@@ -41,6 +41,8 @@ class StepTimes(NamedTuple):
     """Rounds whose rows are calmed: see ``core.rounds.calmed``."""
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and no differences of rungs: see ``loads_itself``."""
+    leader_is_slow: bool = False
+    """What the leader takes longer than the others is not in the rungs that it runs by itself."""
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -96,7 +98,7 @@ def step_matrix(profile: Profile) -> StepTimes:
     sets = _sets(profile, rounds)
     columns = [slowest(_per_set(per_rank, name, sets)[1]) for name in rungs] if sets else []
     times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
-    return _by_waits(profile, times) if loads_itself(profile) else times
+    return _by_waits(profile, times) if loads_itself(profile) else _without_slow_leader(profile, times)
 
 
 def loads_itself(profile: Profile) -> bool:
@@ -127,6 +129,47 @@ def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
             stall = stall - _per_set(values, below, raw.sets)[1][:, 0]
         matrix[:, :at] += (matrix[:, at] - stall - matrix[:, at - 1])[:, None]
     return raw._replace(matrix=matrix, by_waits=True)
+
+
+SLOW_RANK_EXCESS = 0.05
+"""Of the others' step."""
+
+
+class Straggler(NamedTuple):
+    """The rank that all others wait for, and what it takes longer than their median in each set, in seconds."""
+
+    record: SlowRank
+    excess: Matrix
+
+
+def find_straggler(profile: Profile, times: StepTimes) -> Straggler | None:
+    """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
+    if "crowd" not in times.rungs or len(times.sets) < 2:
+        return None
+    ranks, seconds = rank_times(profile, times, "crowd")
+    if len(ranks) < 2:
+        return None
+    slow = int(np.argmax(seconds.mean(axis=0)))
+    others = np.median(np.delete(seconds, slow, axis=1), axis=1)
+    (excess,) = increments(np.column_stack([others, seconds[:, slow]]))
+    typical = float(others.mean())
+    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(seconds):
+        return None
+    record = SlowRank(rank=ranks[slow], seconds=typical + excess.value, others_seconds=typical)
+    return Straggler(record, seconds[:, slow] - others)
+
+
+def _without_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
+    """Compute is what a usual rank takes: what the leader alone takes longer, the others wait for as for any rank."""
+    alone = [at for at, name in enumerate(raw.rungs) if rung(name).active == "leader"]
+    slow = find_straggler(profile, raw) if alone else None
+    if slow is None or slow.record.rank != 0:
+        return raw
+    if raw.matrix[:, alone[-1]].mean() - slow.record.others_seconds < slow.excess.mean() / 2:
+        return raw  # by itself it is none: beside the others it gets less of what all share
+    matrix = raw.matrix.copy()
+    matrix[:, alone] -= slow.excess[:, None]
+    return raw._replace(matrix=matrix, leader_is_slow=True)
 
 
 def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -317,8 +360,8 @@ def course(profile: Profile) -> Course:
         if number is not None
     }
     per_rank = rank_values(profile, lambda block: block.seconds)
-    if every.by_waits:  # of one process, whose blocks moved with what they waited
-        per_rank |= {block: dict.fromkeys(per_rank[block], seconds) for block, seconds in combined.items()}
+    moved = [block for block in combined if every.by_waits or (every.leader_is_slow and len(per_rank[block]) == 1)]
+    per_rank |= {block: dict.fromkeys(per_rank[block], combined[block]) for block in moved}
     order = {name: place for place, name in enumerate(every.rungs)}
     found = sorted((number, order[name], name) for number, name in per_rank if name in order)
     return Course(

@@ -79,7 +79,8 @@ def least_possible(profile: Profile, kept: StepTimes) -> Mapping[str, float]:
     """Seconds below which a stall cannot be, by its name; what nothing is certain of is left out.
 
     On CPUs a step cannot take less than its processor time on all of its cores at once, as sure as rounds tell that:
-    it is compute's, unless data stalls are what steps waited (what rungs differ by otherwise is then in compute too).
+    it is compute's, unless the leader takes longer than the others, or data stalls are what steps waited (what rungs
+    differ by otherwise is then in compute too).
     """
     found = dict.fromkeys(ADDED, 0.0)
     lowest = kept.rungs[0]
@@ -89,7 +90,7 @@ def least_possible(profile: Profile, kept: StepTimes) -> Mapping[str, float]:
     for b in blocks:
         if b.cpu_seconds and b.steps and (each := cores.get(b.rank)):
             known[b.round].append(b.cpu_seconds / b.steps / each)
-    if known and sum(map(len, known.values())) == len(blocks) and not kept.by_waits:
+    if known and sum(map(len, known.values())) == len(blocks) and not (kept.by_waits or kept.leader_is_slow):
         least = mean_interval([sum(ranks) / len(ranks) for ranks in known.values()]).low
         found |= {} if least is None else {"compute": (1 - _READ_TO) * least}
     return found

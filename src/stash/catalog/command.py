@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,15 +19,10 @@ from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from stash.catalog.facts import Offer
     from stash.catalog.offers import Answer, Catalog, OfferFilter
     from stash.catalog.page import Nothing
 
 app = App()
-
-Sort = Literal["price", "price-per-gpu", "network", "gpu-memory", "name"]
 
 
 def _price(text: str) -> float:
@@ -52,21 +47,11 @@ class CatalogOptions(Options):
     region: str | None = option("NAME", "Show only this region, like us-east-1.")
     min_network: float | None = option("RATE", "Require this sustained network, like 25gbit.", units.rate)
     interconnect: str | None = option("NAME", "Require this link between GPUs: nvlink, nvlink3, nvswitch, pcie.")
-    min_vcpus: float | None = option("N", "Require at least N vCPUs.", parsers.number)
-    min_memory: float | None = option("SIZE", "Require this much host memory, like 200GB.", units.size)
     max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Show spot prices instead of on-demand prices.")
-    history: bool = flag("Show past on-demand prices instead.")
-    sort: Sort = option(
-        "ORDER", f"Sort by {', '.join(get_args(Sort))}.", parsers.one_of(get_args(Sort)), default="price"
-    )
     limit: int = option("N", "Show at most N rows.", parsers.whole(1), default="30")
     instances: Path | None = _instances_option()
     json: bool = json_flag("Print every offer as JSON.")
-
-    def check(self) -> None:
-        if self.spot and self.history:
-            raise UserError("--spot and --history exclude each other; use one of them")
 
     def wish(self, known: Catalog) -> OfferFilter:
         """What offers have to be; raises UserError for names that ``known`` does not have."""
@@ -81,12 +66,10 @@ class CatalogOptions(Options):
             min_gpu_memory_bytes=self.min_gpu_memory,
             cloud=self.cloud and as_written(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
             region=self.region and as_written(self.region, known.regions, "region", "region"),
-            kinds=("spot",) if self.spot else ("prior",) if self.history else ("on-demand",),
+            kinds=("spot",) if self.spot else ("on-demand",),
             max_dollars_per_hour=self.max_price,
             min_network_bytes_per_second=self.min_network,
             interconnect=self.interconnect,
-            min_vcpus=self.min_vcpus,
-            min_memory_bytes=self.min_memory,
         )
 
 
@@ -120,12 +103,11 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
     known = facts.load(options.instances)
     wish = options.wish(known)
     answer = known.search(wish)
-    offers = tuple(sorted(answer.offers, key=_SORTS[options.sort]))
-    lacking = None if offers else nothing(known, wish)
+    lacking = None if answer.offers else nothing(known, wish)
     if options.json:
-        print(_as_json(offers, answer, known, lacking))
+        print(_as_json(answer, known, lacking))
     else:
-        _print(known, lacking, facts.Answer(offers, answer.left_out), options.limit)
+        _print(known, lacking, answer, options.limit)
     if lacking is not None:
         raise typer.Exit(1)
 
@@ -188,15 +170,6 @@ def _known_gpu(name: str, known: Catalog) -> str:
     raise unknown("GPU", name, sorted(models))
 
 
-_SORTS: dict[str, Callable[[Offer], tuple[float | str, ...]]] = {
-    "price": lambda offer: (offer.dollars_per_hour,),
-    "price-per-gpu": lambda offer: (offer.dollars_per_gpu_hour or float("inf"), offer.dollars_per_hour),
-    "network": lambda offer: (-(offer.instance.network_bytes_per_second or 0), offer.dollars_per_hour),
-    "gpu-memory": lambda offer: (-(offer.instance.total_gpu_memory_bytes or 0), offer.dollars_per_hour),
-    "name": lambda offer: (offer.instance.cloud, offer.instance.name, offer.dollars_per_hour),
-}
-
-
 def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -223,11 +196,11 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
         console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
 
 
-def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
+def _as_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
     from stash.catalog.facts import age
 
     today = date.today()
-    ages = [age(offer.as_of, today) for offer in offers]
+    ages = [age(offer.as_of, today) for offer in answer.offers]
     listed = [
         {
             **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),
@@ -240,7 +213,7 @@ def _as_json(offers: tuple[Offer, ...], answer: Answer, known: Catalog, lacking:
             "facts_source": offer.instance.source,
             "facts_notes": offer.instance.notes,
         }
-        for offer, known_age in zip(offers, ages, strict=True)
+        for offer, known_age in zip(answer.offers, ages, strict=True)
     ]
     document = {
         **{"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},

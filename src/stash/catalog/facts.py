@@ -115,17 +115,9 @@ class Instance(Record):
         """Share of a whole GPU that each of its devices is: below 1 where a slice of one is sold."""
         return min(1.0, self.gpu_count) if self.gpu_count else 1.0
 
-    @property
-    def total_gpu_memory_bytes(self) -> float | None:
-        """Memory of all GPUs together, in bytes."""
-        if self.gpu_count is None or self.gpu_memory_bytes is None:
-            return None
-        # A slice's memory is already that of the slice.
-        return self.gpu_memory_bytes * max(1.0, self.gpu_count)
-
 
 class Offer(NamedTuple):
-    """An instance at a price. A tuple, because catalogs hold a hundred thousand of them."""
+    """An instance at a price."""
 
     instance: Instance
     kind: PriceKind

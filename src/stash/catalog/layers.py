@@ -7,16 +7,13 @@ only fills in what is still unknown, because published price lists round memory 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from stash.catalog import facts, own, shipped, snapshot
-from stash.catalog.facts import GpuFacts, Instance, Offer, sliced
-from stash.catalog.offers import Answer, Catalog, Columns, Mask, OfferFilter
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, sliced
+from stash.catalog.offers import Answer, Catalog, OfferFilter
 from stash.catalog.own import OwnFile
 from stash.catalog.snapshot import Part, Snapshot
 
@@ -48,14 +45,13 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         placed = mine.placed(known)
         for key, instance in placed.instances.items():
             known[key] = _override(known.get(key), instance)
-    index = {key: number for number, key in enumerate(known)}
-    columns = Columns.of(shipped.prices(), index)
+    prices: Sequence[Price] = shipped.prices()
     if parts:
-        columns = _renewed(columns, _joined_parts(parts, index))
+        prices = _renewed(prices, _joined_parts(parts))
     if mine:
-        columns = _overridden(columns, Columns.of(placed.prices, index))
+        prices = _overridden(prices, placed.prices)
     whole = [sliced(instance, gpus.values()) for instance in known.values()]
-    return Catalog(tuple(gpus.values()), tuple(whole), columns, _sentences(fresh, mine))
+    return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), _sentences(fresh, mine))
 
 
 def _sentences(fresh: Snapshot | None, mine: OwnFile | None) -> tuple[str, ...]:
@@ -98,54 +94,62 @@ def _override(old: Instance | None, mine: Instance) -> Instance:
     return old.model_copy(update={name: getattr(mine, name) for name in given})
 
 
-def _joined_parts(parts: Sequence[Part], index: Mapping[Key, int]) -> Columns:
-    """All parts as one, a row of an earlier part hiding the same offer of a later one."""
-    joined: Columns | None = None
+def _joined_parts(parts: Iterable[Part]) -> list[Price]:
+    """All parts as one, a price of an earlier part hiding the same offer of a later one."""
+    joined: list[Price] = []
     for part in parts:
-        numbers = np.array([index[item.cloud, item.name] for item in part.instances], dtype=np.int32)
-        columns = replace(part.columns, instance=numbers[part.columns.instance])
-        joined = columns if joined is None else joined.above(columns.keep(~_hidden(columns, joined)))
-    assert joined is not None
+        is_hidden = _hiding(joined)
+        joined += [price for price in part.prices if not is_hidden(price)]
     return joined
 
 
-def _renewed(lower: Columns, upper: Columns) -> Columns:
-    """``lower`` beneath ``upper``; a hidden on-demand price becomes prior, other hidden rows go.
+def _renewed(lower: Iterable[Price], upper: Sequence[Price]) -> list[Price]:
+    """``lower`` beneath ``upper``; a hidden on-demand price becomes prior, other hidden ones go.
 
     One that did not change tells how long it has held, so it goes only where its date, or its region, is unknown.
     """
-    hidden = _hidden(lower, upper)
-    past = hidden & (lower.kind == "on-demand")
-    asked = upper.keep(upper.kind == "on-demand")
-    for row in np.flatnonzero(past):
-        same = asked.instance == lower.instance[row]
-        if lower.region[row] is not None:
-            same &= asked.region == lower.region[row]
-        changed = np.abs(asked.price[same] / lower.price[row] - 1) > _SAME
-        dated = None not in (lower.region[row], lower.as_of[row])
-        past[row] = (changed | (dated & (asked.as_of[same] != lower.as_of[row]))).all()
-    kind = lower.kind.copy()
-    kind[past] = "prior"
-    return upper.above(replace(lower, kind=kind).keep(~hidden | past))
+    is_hidden = _hiding(upper)
+    on_demand: dict[Key, list[Price]] = {}
+    for price in upper:
+        if price.kind == "on-demand":
+            on_demand.setdefault((price.cloud, price.instance), []).append(price)
+    kept: list[Price] = []
+    for price in lower:
+        if not is_hidden(price):
+            kept.append(price)
+        elif price.kind == "on-demand":
+            newer = on_demand[price.cloud, price.instance]
+            same = [each for each in newer if price.region is None or each.region == price.region]
+            if all(_replaces(each, price) for each in same):
+                kept.append(price._replace(kind="prior"))
+    return [*upper, *kept]
 
 
-def _overridden(lower: Columns, mine: Columns) -> Columns:
+def _replaces(newer: Price, price: Price) -> bool:
+    """Whether ``price`` is another than ``newer``, or the same one of an earlier day."""
+    if abs(newer.dollars_per_hour / price.dollars_per_hour - 1) > _SAME:
+        return True
+    return price.region is not None and price.as_of is not None and newer.as_of != price.as_of
+
+
+def _overridden(lower: Iterable[Price], mine: Sequence[Price]) -> list[Price]:
     """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
-    named = {(instance, kind) for instance, kind, _ in mine.places()}
-    taken = np.isin(lower.instance, mine.instance)
-    taken[taken] = [(instance, kind) in named for instance, kind, _ in lower.keep(taken).places()]
-    return mine.above(lower.keep(~taken))
+    named = {(price.cloud, price.instance, price.kind) for price in mine}
+    return [*mine, *(price for price in lower if (price.cloud, price.instance, price.kind) not in named)]
 
 
-def _hidden(lower: Columns, upper: Columns) -> Mask:
-    """Current rows of ``lower`` whose instance, kind and region (any, if it is unknown) ``upper`` has too."""
-    there = set(upper.keep(np.isin(upper.instance, lower.instance)).places())
-    anywhere = {(instance, kind) for instance, kind, _ in there}
-    hidden = [
-        kind != "prior" and ((instance, kind) in anywhere if region is None else (instance, kind, region) in there)
-        for instance, kind, region in lower.places()
-    ]
-    return np.array(hidden, dtype=np.bool_)
+def _hiding(upper: Iterable[Price]) -> Callable[[Price], bool]:
+    """Whether a current price's instance, kind and region (any, if it is unknown) are those of one of ``upper``."""
+    there = {(price.cloud, price.instance, price.kind, price.region) for price in upper}
+    anywhere = {(cloud, instance, kind) for cloud, instance, kind, _ in there}
+
+    def is_hidden(price: Price) -> bool:
+        place = price.cloud, price.instance, price.kind
+        if price.kind == "prior":
+            return False
+        return place in anywhere if price.region is None else (*place, price.region) in there
+
+    return is_hidden
 
 
 @lru_cache(maxsize=1)

@@ -40,8 +40,7 @@ def peak(gpus: Sequence[GpuFacts], precision: str) -> Peak:
     ]
     if not known:
         raise UserError(
-            f"the catalog does not know the {precision} rate of {gpus[0].name}; give it with --tflops and "
-            "--memory-bandwidth"
+            f"the catalog does not know the {precision} rate of {gpus[0].name}; name another GPU or precision"
         )
     flops, memory, gpu = max(known, key=lambda one: one[:2])  # of equals the first: the one with least memory
     others = [other.name for other in gpus if other is not gpu]

@@ -1,14 +1,12 @@
-"""The catalog in memory: all offers as columns, what a person wants of them, and a query that is pure."""
+"""The catalog in memory: all prices, what a person wants of them, and a query that is pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, tokens, unknown
@@ -40,8 +38,6 @@ class OfferFilter(BaseModel):
     """Of the sustained rate, not of a burst."""
     interconnect: str | None = None
     """Beginning of one part of the fabric's name: ``nvlink``, ``nvlink3``, ``nvswitch``, ``pcie``."""
-    min_vcpus: float | None = Field(None, gt=0)
-    min_memory_bytes: float | None = Field(None, gt=0)
 
 
 Judgement = tuple[bool | None, str]
@@ -104,69 +100,11 @@ def judge(instance: Instance, wish: OfferFilter) -> Judgement:
         *_gpu(instance, wish),
         _at_least(instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"),
         _fabric(instance, wish.interconnect),
-        _at_least(instance.vcpus, wish.min_vcpus, "vCPUs"),
-        _at_least(instance.memory_bytes, wish.min_memory_bytes, "memory", _ROUNDING),
     ]
     if any(met is False for met, _ in findings):
         return False, ""
     unknown = [fact for met, fact in findings if met is None]
     return (None, unknown[0]) if unknown else (True, "")
-
-
-# Kept as columns because there may be a hundred thousand; they become ``Offer`` records only when they match. Which
-# layer won is decided in ``layers``.
-
-Mask = NDArray[np.bool_]
-Texts = NDArray[np.object_]
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Offers as columns: row *i* is the instance of position ``instance[i]`` at ``price[i]`` $/h."""
-
-    instance: NDArray[np.int32]
-    kind: Texts
-    region: Texts
-    """``None`` where it is not known, like dates."""
-    price: NDArray[np.float64]
-    as_of: Texts
-    source: Texts
-    notes: Texts
-    own: Mask
-
-    def __len__(self) -> int:
-        return len(self.price)
-
-    @classmethod
-    def of(cls, prices: Iterable[Price], index: Mapping[tuple[str, str], int]) -> Columns:
-        """Columns of single prices; ``index`` maps (cloud, instance) to the instance's position."""
-        rows = [(index[row.cloud, row.instance], *row[3:5], row.region, *row[5:]) for row in prices]
-        instance, kind, dollars, region, as_of, source, notes, own = zip(*rows, strict=True) if rows else ((),) * 8
-        numbers, money = np.array(instance, dtype=np.int32), np.array(dollars, dtype=np.float64)
-        mine = np.array(own, dtype=np.bool_)
-        return cls(numbers, texts(kind), texts(region), money, texts(as_of), texts(source), texts(notes), mine)
-
-    @classmethod
-    def among(cls, prices: Iterable[Price], instances: Sequence[Instance]) -> Columns:
-        """Columns of prices of these instances, by their positions."""
-        return cls.of(prices, {(item.cloud, item.name): number for number, item in enumerate(instances)})
-
-    def keep(self, rows: Mask | NDArray[np.intp]) -> Columns:
-        """The same columns with only some rows: those of a mask, or of such positions."""
-        return Columns(*(getattr(self, item.name)[rows] for item in fields(self)))
-
-    def above(self, lower: Columns) -> Columns:
-        """These rows and those of ``lower``."""
-        return Columns(*(np.concatenate([getattr(self, i.name), getattr(lower, i.name)]) for i in fields(self)))
-
-    def places(self) -> Iterator[tuple[int, str, str | None]]:
-        """The instance, the kind and the region of each row."""
-        return zip(self.instance.tolist(), self.kind.tolist(), self.region.tolist(), strict=True)
-
-
-def texts(values: Sequence[str | None]) -> Texts:
-    """A column of texts."""
-    return np.array(values, dtype=np.object_)
 
 
 @dataclass(frozen=True)
@@ -185,7 +123,8 @@ class Catalog:
 
     gpus: tuple[GpuFacts, ...]
     instances: tuple[Instance, ...]
-    columns: Columns
+    prices: tuple[Price, ...]
+    """Each of an instance that is there."""
     layers: tuple[str, ...] = ()
     """One sentence on each layer: what it is and of which date."""
 
@@ -196,19 +135,31 @@ class Catalog:
     def search(self, wish: OfferFilter | None = None) -> Answer:
         """Like ``query``, and says how many offers were left out for which unknown fact."""
         wish = wish or OfferFilter()
-        verdicts = [judge(instance, wish) for instance in self.instances]
-        fits = np.array([met is True for met, _ in verdicts], dtype=np.bool_)
-        unsure = np.array([met is None for met, _ in verdicts], dtype=np.bool_)
-        rows, somewhere = self._rows(wish)
-        there = rows & somewhere
-        found = np.flatnonzero(there & fits[self.columns.instance])
+        verdicts = {key: judge(instance, wish) for key, instance in self._by_key.items()}
+        region = None if wish.region is None else wish.region.lower()
+        found: list[Offer] = []
         left: Counter[str] = Counter()
-        doubtful = there & unsure[self.columns.instance]
-        for number, count in zip(*np.unique(self.columns.instance[doubtful], return_counts=True), strict=True):
-            left[verdicts[number][1]] += int(count)
-        left["region"] += int(np.count_nonzero(rows & ~somewhere & fits[self.columns.instance]))
-        left["price"] += self._without_price(wish, fits)
-        return Answer(self._records(found), {fact: count for fact, count in left.items() if count})
+        priced: set[tuple[str, str]] = set()
+        for price in self.prices:
+            if price.kind not in wish.kinds:
+                continue
+            key = price.cloud, price.instance
+            if price.kind != "prior":
+                priced.add(key)
+            met, unknown_fact = verdicts[key]
+            too_dear = wish.max_dollars_per_hour is not None and price.dollars_per_hour > wish.max_dollars_per_hour
+            elsewhere = region is not None and price.region is not None and price.region.lower() != region
+            if met is False or too_dear or elsewhere:
+                continue
+            if region is not None and price.region is None:
+                left["region"] += met is True
+            elif met is None:
+                left[unknown_fact] += 1
+            else:
+                found.append(self._offer(price))
+        if any(kind != "prior" for kind in wish.kinds):
+            left["price"] += sum(met is True for key, (met, _) in verdicts.items() if key not in priced)
+        return Answer(self._cheapest_first(found), {fact: count for fact, count in left.items() if count})
 
     def gpu(self, name: str) -> GpuFacts:
         """One GPU by its exact variant, its model if that has one variant, or the name a driver gives it.
@@ -236,13 +187,15 @@ class Catalog:
 
     def offers_of(self, instance: Instance) -> tuple[Offer, ...]:
         """Every known price of one instance, history included, cheapest first."""
-        number = self.instances.index(instance)
-        return self._records(np.flatnonzero(self.columns.instance == number))
+        key = instance.cloud, instance.name
+        return self._cheapest_first(
+            [self._offer(price) for price in self.prices if (price.cloud, price.instance) == key]
+        )
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
         """All regions that some offer is in."""
-        return tuple(each for each in dict.fromkeys(self.columns.region.tolist()) if each is not None)
+        return tuple(dict.fromkeys(price.region for price in self.prices if price.region is not None))
 
     @cached_property
     def _gpus_called(self) -> dict[str, list[GpuFacts]]:
@@ -253,44 +206,32 @@ class Catalog:
         plain = {instance.name.lower(): instance for instance in reversed(self.instances)}
         return plain | {f"{instance.cloud}/{instance.name}".lower(): instance for instance in self.instances}
 
-    def _rows(self, wish: OfferFilter) -> tuple[Mask, Mask]:
-        """Rows of the wanted kind and price, and rows that are in the wanted region."""
-        columns = self.columns
-        rows = self._of_texts(columns.kind, wish.kinds)
-        if wish.max_dollars_per_hour is not None:
-            rows &= columns.price <= wish.max_dollars_per_hour
-        if wish.region is None:
-            return rows, np.ones_like(rows)
-        same = self._of_texts(columns.region, [each for each in self.regions if each.lower() == wish.region.lower()])
-        return rows & (same | self._of_texts(columns.region, [None])), same
+    @cached_property
+    def _by_key(self) -> dict[tuple[str, str], Instance]:
+        return {(instance.cloud, instance.name): instance for instance in self.instances}
 
-    @staticmethod
-    def _of_texts(column: Texts, wanted: Iterable[str | None]) -> Mask:
-        found: Mask = np.zeros(len(column), dtype=np.bool_)
-        for each in wanted:
-            found |= column == each
-        return found
+    @cached_property
+    def _order(self) -> dict[tuple[str, str], int]:
+        return {key: number for number, key in enumerate(self._by_key)}
 
-    def _without_price(self, wish: OfferFilter, fits: Mask) -> int:
-        kinds = [kind for kind in wish.kinds if kind != "prior"]
-        if not kinds:
-            return 0
-        priced = np.zeros(len(self.instances), dtype=np.bool_)
-        priced[self.columns.instance[self._of_texts(self.columns.kind, kinds)]] = True
-        return int(np.count_nonzero(fits & ~priced))
-
-    def _records(self, rows: NDArray[np.intp]) -> tuple[Offer, ...]:
-        order = np.lexsort((self.columns.instance[rows], self.columns.price[rows]))
-        columns = self.columns.keep(rows[order])
-        found = zip(  # column by column, which is several times faster than row by row
-            [self.instances[number] for number in columns.instance.tolist()],
-            columns.kind.tolist(),
-            columns.price.tolist(),
-            columns.region.tolist(),
-            columns.as_of.tolist(),
-            columns.source.tolist(),
-            columns.notes.tolist(),
-            columns.own.tolist(),
-            strict=True,
+    def _offer(self, price: Price) -> Offer:
+        instance = self._by_key[price.cloud, price.instance]
+        return Offer(
+            instance,
+            price.kind,
+            price.dollars_per_hour,
+            price.region,
+            price.as_of,
+            price.source,
+            price.notes,
+            price.own,
         )
-        return tuple(map(Offer._make, found))
+
+    def _cheapest_first(self, offers: list[Offer]) -> tuple[Offer, ...]:
+        order = self._order
+        return tuple(
+            sorted(
+                offers,
+                key=lambda offer: (offer.dollars_per_hour, order[offer.instance.cloud, offer.instance.name]),
+            )
+        )

@@ -34,8 +34,6 @@ _OPTIONS = {
     "region": "--region",
     "min_network_bytes_per_second": "--min-network",
     "interconnect": "--interconnect",
-    "min_vcpus": "--min-vcpus",
-    "min_memory_bytes": "--min-memory",
     "max_dollars_per_hour": "--max-price",
 }
 

@@ -24,7 +24,7 @@ from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 
 from stash.catalog import facts, layers, snapshot
 from stash.catalog.facts import Instance, Price, PriceKind, is_date
-from stash.catalog.offers import Catalog, Columns
+from stash.catalog.offers import Catalog
 from stash.catalog.published import DamagedError, gpuhunt
 from stash.catalog.snapshot import Part, Snapshot
 from stash.core.errors import StashError, one_line
@@ -137,7 +137,7 @@ def refresh(transport: Transport = https, now: datetime | None = None) -> Report
     # The new parts, and the old ones that could not be renewed.
     every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
     renewed = Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))
-    offers = len(layers.merge(renewed, None).columns)
+    offers = len(layers.merge(renewed, None).prices)
     snapshot.write(renewed, path)
     return Report((*lost, *(text for _, text in failures)), tuple(parts), offers, path)
 
@@ -203,7 +203,7 @@ def _part(source: Source, transport: Transport, before: Catalog, old: Part | Non
     priced = {name for name, _, _ in prices}
     instances: tuple[Instance, ...] = tuple(item for name, item in listed.instances.items() if name in priced)
     rows = [Price(source.cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
-    return Part(source.name, url, published, today, listed.left_out, instances, Columns.among(rows, instances))
+    return Part(source.name, url, published, today, listed.left_out, instances, tuple(rows))
 
 
 def _located(source: Source, transport: Transport) -> tuple[str, str]:
@@ -238,10 +238,8 @@ def _check_believable(
     prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
 ) -> None:
     """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
-    if old is not None and len(old.columns) > _FEW and len(prices) < _MIN_SHARE * len(old.columns):
-        raise DamagedError(
-            f"it has {len(prices)} offers where the snapshot has {len(old.columns)}; it may be cut off"
-        )
+    if old is not None and len(old.prices) > _FEW and len(prices) < _MIN_SHARE * len(old.prices):
+        raise DamagedError(f"it has {len(prices)} offers where the snapshot has {len(old.prices)}; it may be cut off")
     known = {
         (offer.instance.name, offer.region, offer.kind): offer.dollars_per_hour
         for offer in before.query()

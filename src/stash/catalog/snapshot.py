@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stash.catalog.facts import KINDS, Instance, is_date
-from stash.catalog.offers import Columns, texts
+from stash.catalog.facts import KINDS, Instance, Price, is_date
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.files import parse_json, read_up_to, write_whole
 
@@ -29,7 +25,7 @@ _MAX_DOLLARS = 1e9
 
 @dataclass(frozen=True)
 class Part:
-    """What one published file contributed; row numbers of ``columns`` point into ``instances``."""
+    """What one published file contributed; each of ``prices`` is of one of ``instances``."""
 
     name: str
     """``gpuhunt aws`` …"""
@@ -41,7 +37,7 @@ class Part:
     left_out: int
     """Rows of the published file that made no sense."""
     instances: tuple[Instance, ...]
-    columns: Columns
+    prices: tuple[Price, ...]
 
 
 @dataclass(frozen=True)
@@ -90,15 +86,16 @@ def write(snapshot: Snapshot, path: Path) -> None:
 
 
 def _part_out(part: Part) -> dict[str, Any]:
-    columns = part.columns
-    regions, region = _numbered(columns.region.tolist())
-    dates, as_of = _numbered(columns.as_of.tolist())
-    origins, origin = _numbered(list(zip(columns.source.tolist(), columns.notes.tolist(), strict=True)))
+    prices = part.prices
+    index = {(instance.cloud, instance.name): number for number, instance in enumerate(part.instances)}
+    regions, region = _numbered([price.region for price in prices])
+    dates, as_of = _numbered([price.as_of for price in prices])
+    origins, origin = _numbered([(price.source, price.notes) for price in prices])
     offers = {
-        "instance": columns.instance.tolist(),
-        "kind": [KINDS.index(kind) for kind in columns.kind.tolist()],
+        "instance": [index[price.cloud, price.instance] for price in prices],
+        "kind": [KINDS.index(price.kind) for price in prices],
         "region": region,
-        "price": columns.price.tolist(),
+        "price": [price.dollars_per_hour for price in prices],
         "as_of": as_of,
         "origin": origin,
     }
@@ -129,32 +126,33 @@ def _part_in(part: dict[str, Any]) -> Part:
     """Raises ValueError unless every number stands for something, every price is a price and every date a date."""
     instances = tuple(Instance.model_validate({**item, "layer": "snapshot"}) for item in part["instances"])
     offers, dates = part["offers"], [str(each) for each in part["dates"]]
-    price = np.array(offers["price"], dtype=np.float64)
-    if not ((price > 0).all() and (price < _MAX_DOLLARS).all()):
+    dollars = [float(each) for each in offers["price"]]
+    if not all(0 < each < _MAX_DOLLARS for each in dollars):
         raise ValueError("a price is not a positive number")
     strange = next((text for text in dates if not is_date(text)), None)
     if strange is not None:
         raise ValueError(f"{strange[:30]!r} is not a date")
 
-    def numbers(name: str, count: int, unknown: bool = False) -> NDArray[np.int32]:
-        found = np.array(offers[name], dtype=np.int32)
-        if found.shape != price.shape:
+    def taken(name: str, values: Sequence[T]) -> list[T]:
+        """The value that each number stands for; -1 is the last of ``values``."""
+        if len(offers[name]) != len(dollars):
             raise ValueError("its columns differ in length")
-        if found.size and (found.min() < (-1 if unknown else 0) or found.max() >= count):
+        lowest = -1 if values and values[-1] is None else 0
+        if not all(isinstance(each, int) and lowest <= each < len(values) for each in offers[name]):
             raise ValueError("an index points nowhere")
-        return found
+        return [values[each] for each in offers[name]]
 
-    regions, origins = [str(each) for each in part["regions"]], part["origins"]
-    origin = numbers("origin", len(origins))
-    columns = Columns(
-        instance=numbers("instance", len(instances)),
-        kind=texts(KINDS)[numbers("kind", len(KINDS))],
-        region=texts([*regions, None])[numbers("region", len(regions), unknown=True)],
-        price=price,
-        as_of=texts([*dates, None])[numbers("as_of", len(dates), unknown=True)],
-        source=texts([str(source) for source, _ in origins])[origin],
-        notes=texts([str(notes) for _, notes in origins])[origin],
-        own=np.zeros(price.shape, dtype=np.bool_),
+    prices = tuple(
+        Price(instance.cloud, instance.name, region, kind, price, as_of, str(source), str(notes))
+        for instance, region, kind, price, as_of, (source, notes) in zip(
+            taken("instance", instances),
+            taken("region", [*map(str, part["regions"]), None]),
+            taken("kind", KINDS),
+            dollars,
+            taken("as_of", [*dates, None]),
+            taken("origin", part["origins"]),
+            strict=True,
+        )
     )
     about = (str(part["name"]), str(part["url"]), part["published"], str(part["retrieved"]), int(part["left_out"]))
-    return Part(*about, instances, columns)
+    return Part(*about, instances, prices)

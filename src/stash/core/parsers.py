@@ -60,14 +60,6 @@ duration_or_zero = partial(parse_seconds, named="s")
 """The same, or ``"0"``."""
 
 
-def hours(text: str) -> float:
-    """Seconds in ``"1.5"`` (hours) or ``"90min"``."""
-    value = parse_seconds(text, named="h")
-    if value <= 0:
-        raise UnitError("it must be a number of hours above 0, like 1.5")
-    return value
-
-
 def size(text: str) -> float:
     """Bytes in ``"16GB"`` or ``"16 GiB"``; a bare number is refused, unless it is 0."""
     value = parse_bytes(text)
@@ -208,11 +200,6 @@ def one_of(known: Sequence[str] | Mapping[str, T], hint: str = "", shown: Sequen
         return values[typed]  # type: ignore[no-any-return]
 
     return read
-
-
-on_or_off = one_of(
-    {"on": True, "off": False, "yes": True, "no": False, "true": True, "false": False}, shown=("on", "off")
-)
 
 
 def number_range(text: str) -> tuple[float | None, float | None]:

@@ -23,7 +23,7 @@ from stash.core.units import format_bytes, format_seconds
 from stash.lab.testbed.bed import Started, Testbed, elsewhere, leftovers, sweep
 from stash.lab.testbed.doctor import examine
 from stash.lab.testbed.topology import MAX_NODES, Wish, parse_override
-from stash.lab.zoo.registry import WORKLOADS, workload
+from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -31,7 +31,6 @@ from stash.ui.page import Chapter, Page
 from stash.ui.terminal import print_page
 
 if TYPE_CHECKING:
-    from stash.catalog.machines import Peak
     from stash.lab.zoo.datasets import Made
 
 app = App(no_args_is_help=True)
@@ -135,7 +134,7 @@ def clean() -> None:
 
 _DTYPES = ("fp32", "fp16")
 _UTILIZATION = 0.5
-"""The share of its peak that a GPU is taken to reach, where no speed is given."""
+"""The share of its peak that a GPU is taken to reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,67 +142,36 @@ class TestbedModelOptions(Options):
     """One call of ``stash lab testbed model``."""
 
     name: str = argument("WORKLOAD", "Train a workload of the zoo; see `stash lab zoo`.")
-    gpu: str | None = option("NAME", 'Use this GPU of the catalog, like "V100".')
+    gpu: str = option("NAME", "Use this GPU of the catalog.", default="V100")
     dtype: str = option(
         "HOW",
         "Compute in fp32, or fp16 (autocast, tensor cores).",
         parsers.one_of(_DTYPES),
         default="fp32",
     )
-    tflops: float | None = option("N", "Set the GPU's peak, in 10^12 operations a second.", parsers.number)
-    memory_bandwidth: float | None = option("RATE", 'Set its memory\'s rate, like "900GB/s".', parsers.rate)
-    speed: float | None = option("N", "Set the samples a second (default: by half the peak).", parsers.number)
-    batch: int | None = option("N", "Set the batch (default: the workload's).", parsers.whole(1))
-
-    def check(self) -> None:
-        peak = self.given("tflops", "memory_bandwidth")
-        if self.gpu is not None and peak:
-            raise UserError(
-                f"--gpu {self.gpu} says the peak rates already; leave out --tflops and --memory-bandwidth, or --gpu"
-            )
-        if self.gpu is None and len(peak) < 2:
-            raise UserError(
-                'say which GPU with --gpu NAME, like "--gpu V100", or give both --tflops and --memory-bandwidth'
-            )
 
 
 @testbed_app.command()
 def model(options: TestbedModelOptions) -> None:
-    """Print the YAML of a zoo model on a GPU, to emulate.
+    """Print the YAML of a zoo model on a GPU of the catalog, to emulate.
 
-    `python -m stash.lab.testbed.train_emulated --model FILE` trains it. The GPU is one of the catalog (--gpu), or any
-    other by its peak rates (--tflops and --memory-bandwidth).
+    `python -m stash.lab.testbed.train_emulated --model FILE` trains it.
     """
-    from stash.catalog.machines import VALUE_BYTES
+    from stash.catalog.layers import load
+    from stash.catalog.machines import VALUE_BYTES, peak, variants
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate
 
-    peak, speed = _peak(options), options.speed
+    rates = peak(variants(options.gpu, load()), options.dtype)
     made = emulate(
-        options.name, peak.flops_per_second, peak.memory_bytes_per_second, options.batch, _UTILIZATION,
+        options.name,
+        rates.flops_per_second,
+        rates.memory_bytes_per_second,
+        efficiency=_UTILIZATION,
         value_bytes=VALUE_BYTES[options.dtype],
-    )  # fmt: skip
-    reached = f"{_UTILIZATION:.0%} of the peak reached"
-    if speed is not None:
-        batch = options.batch or workload(options.name).batch
-        made = made.scaled(time=batch / speed / made.compute_seconds)
-        reached = f"layers' shares of the step by those rates, and {speed:g} samples a second"
-    print(f"# {options.name} on {peak.about}\n# {reached}")
+    )
+    print(f"# {options.name} on {rates.about}\n# {_UTILIZATION:.0%} of the peak reached")
     print(dump(made), end="")
-
-
-def _peak(options: TestbedModelOptions) -> Peak:
-    """The catalog's rates of a GPU, or those given."""
-    from stash.catalog.machines import Peak, peak, variants
-
-    if options.gpu is not None:
-        from stash.catalog.layers import load
-
-        return peak(variants(options.gpu, load()), options.dtype)
-    assert options.tflops is not None, "checked with the options"
-    assert options.memory_bandwidth is not None, "as above"
-    memory = options.typed.get("memory_bandwidth", options.memory_bandwidth)
-    return Peak(options.tflops * 1e12, options.memory_bandwidth, f"a GPU of {options.tflops:g} TFLOP/s and {memory}")
 
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
@@ -313,7 +281,6 @@ class DatasetOptions(Options):
     kind: str = argument("KIND", "images, text, audio or clicks.")
     path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
-    seed: int | None = option("N", "Draw with this seed (default 0).", parsers.whole(0))
 
 
 @dataset_app.command()
@@ -329,10 +296,10 @@ def make(options: DatasetOptions) -> None:
       stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    _report(_make_with_progress(options.kind, options.path, options.count, options.seed))
+    _report(_make_with_progress(options.kind, options.path, options.count))
 
 
-def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | None) -> Made:
+def _make_with_progress(kind: str, path: Path, count: int | None) -> Made:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from stash.lab.zoo.datasets import make_dataset
@@ -346,7 +313,7 @@ def _make_with_progress(kind: str, path: Path, count: int | None, seed: int | No
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return make_dataset(kind, path, count, seed, show)
+        return make_dataset(kind, path, count, show)
 
 
 def _report(made: Made) -> None:

@@ -146,7 +146,7 @@ def _state(
     market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float
 ) -> JobState:
     end = None if deadline is None else now + deadline
-    return JobState(begin, end, market.job.samples + done, done, done, held, begin, begin, False)
+    return JobState(begin, end, market.job.samples + done, done, done, held, begin)
 
 
 def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
@@ -213,7 +213,7 @@ def _sentence(
         return f"Rent {price}: the whole job {whole}."
     by_time = market.objective == "time"
     amount = span if by_time else dollars
-    left = "over what is left" + (", your hours counted" if market.hour_worth and not by_time else "")
+    left = "over what is left"
     if word == "move":
         ago = "" if due is None else f"; it has been due since {stamp(due)}"
         if saves is None or costs is None:
@@ -243,7 +243,7 @@ def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
         shown.append(held)
-    paid = OfferBoard(replace(board.market, objective="dollars", hour_worth=0.0), board.now).costs
+    paid = OfferBoard(replace(board.market, objective="dollars"), board.now).costs
     return [
         (
             f"{board.offers[each].cloud}/{board.offers[each].name}",

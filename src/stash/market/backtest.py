@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, pla
 from stash.predict.draws import Array, Integers
 
 MAX_STARTS = 10_000
+_MOST_PLAYED = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Backtest:
     left_out: Mapping[str, int]
     """Starts that were not covered, by why."""
     foreseen: tuple[Foreseen, ...]
-    """Empty where it was not asked for."""
+    """By start."""
     deadline: float | None
     """Seconds."""
     interrupted: bool = False
@@ -48,7 +49,7 @@ class Backtest:
 
     def regrets(self, name: str) -> Array:
         """Cost over hindsight's bound, less 1, of runs that were in time and whose hindsight is known."""
-        pairs = zip(self.played[name], self.foreseen, strict=False)
+        pairs = zip(self.played[name], self.foreseen, strict=True)
         return np.array([
             played.dollars / known.bound - 1 for played, known in pairs if not played.late and known.bound
         ])  # fmt: skip
@@ -57,7 +58,7 @@ class Backtest:
         """Runs that were late although hindsight was in time."""
         if self.deadline is None:
             return 0
-        pairs = zip(self.played[name], self.foreseen, strict=False)
+        pairs = zip(self.played[name], self.foreseen, strict=True)
         return sum(played.late and known.bound is not None for played, known in pairs)
 
 
@@ -71,10 +72,6 @@ def replay(
     home: str | None = None,
     fees: Fees | None = None,
     objective: Objective = "dollars",
-    hour_worth: float = 0.0,
-    watched_only: bool = False,
-    hindsight: bool = True,
-    most: int = 200,
     excluded: Mapping[str, str] | None = None,
     done: Callable[[int, int], None] | None = None,
 ) -> Backtest:
@@ -84,11 +81,11 @@ def replay(
     seconds from the start. ``home`` is the instance that ``stay`` holds. Hindsight may take until the deadline, or
     without one as long as the slowest policy. Raises UserError; Ctrl-C keeps the starts that are finished.
     """
-    market = job_market(job, trace, fees or published_fees(), objective, hour_worth, watched_only, excluded)
+    market = job_market(job, trace, fees or published_fees(), objective, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     check_policies(rules, deadline)
     moments, left_out = _covered(market, _moments(market, starts), deadline)
-    moments = _thinned(moments, most) if isinstance(starts, str) else moments
+    moments = _thinned(moments) if isinstance(starts, str) else moments
     found: dict[str, list[ReplayedRun]] = {rule.name: [] for rule in rules}
     kept: list[float] = []
     foreseen: list[Foreseen] = []
@@ -96,7 +93,7 @@ def replay(
     for number, start in enumerate(moments):
         try:
             runs = [play(market, rule, start, deadline) for rule in rules]
-            known = _foreseen(market, start, deadline, runs) if hindsight else None
+            known = _foreseen(market, start, deadline, runs)
         except UncoveredError as error:
             text = str(error)  # the same sentence for every start
             unwatched = " is not watched" in text
@@ -109,8 +106,7 @@ def replay(
             check_parts(run)
             found[run.policy].append(run)
         kept.append(start)
-        if known is not None:
-            foreseen.append(known)
+        foreseen.append(known)
         if done is not None:
             done(number + 1, len(moments))
     if not kept:
@@ -146,11 +142,11 @@ def _moments(market: JobMarket, starts: str | Sequence[float]) -> list[float]:
     return [begin + number * every for number in range(max(count, 0))]
 
 
-def _thinned(moments: list[float], most: int) -> list[float]:
-    """So many of them at most, spread evenly."""
-    if len(moments) <= most or most == 1:
-        return moments[:most]
-    return [moments[round(number * (len(moments) - 1) / (most - 1))] for number in range(most)]
+def _thinned(moments: list[float]) -> list[float]:
+    """``_MOST_PLAYED`` of them at most, spread evenly."""
+    if len(moments) <= _MOST_PLAYED:
+        return moments
+    return [moments[round(each)] for each in np.linspace(0, len(moments) - 1, _MOST_PLAYED)]
 
 
 def every_seconds(starts: str) -> float:
@@ -217,7 +213,7 @@ def _nothing(market: JobMarket, left_out: Mapping[str, int]) -> str:
 
 def impossible(found: Backtest) -> str | None:
     """What to say where no start can be in time, not even in hindsight."""
-    if found.deadline is None or not found.foreseen or any(each.bound is not None for each in found.foreseen):
+    if found.deadline is None or any(each.bound is not None for each in found.foreseen):
         return None
     market = found.market
     late = []
@@ -232,12 +228,6 @@ def impossible(found: Backtest) -> str | None:
         f"--deadline: no course is done in {span(found.deadline)}: knowing all prices, the job would take "
         f"{span(seconds)} from {day(start)} on; allow at least that"
     )
-
-
-def course_of(found: Backtest, name: str) -> Iterator[tuple[ReplayedRun, Foreseen | None]]:
-    """Runs of one policy, each with what was possible."""
-    for number, run in enumerate(found.played[name]):
-        yield run, found.foreseen[number] if number < len(found.foreseen) else None
 
 
 @dataclass(frozen=True)

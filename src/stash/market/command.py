@@ -75,9 +75,7 @@ def import_market(options: MarketImportOptions) -> None:
     if options.kind == "aws":
         found = import_aws(options.paths, "AWS: describe-spot-price-history")
     elif options.kind == "skypilot":
-        found = import_skypilot(
-            options.paths, options.inverted, dict(options.spot_price), dict(options.on_demand_price)
-        )
+        found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     else:
         found = import_catalog(load_catalog(None), datetime.now(timezone.utc))
     _save(found.trace, target)
@@ -105,7 +103,7 @@ def record(options: RecordOptions) -> None:
       stash catalog refresh && stash market record prices.market.csv.gz
     """
     target = _target(options.market, "prices")
-    look, old = asked_lately(load_catalog(None), datetime.now(timezone.utc), options.cloud or ())
+    look, old = asked_lately(load_catalog(None), datetime.now(timezone.utc))
     before = [read_market(target)] if target.exists() else []
     _save(merged([*before, look]), target)  # the last look so far holds for its ``max_gap`` at most
     print(printable_line(f"{counted(len(look.offers), 'offer')} added to {target}."))
@@ -148,8 +146,7 @@ def backtest(options: BacktestOptions) -> None:
     job = _located(job, whole)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=home,
-        objective=options.objective, hour_worth=options.hour_worth or 0.0, watched_only=options.watched_only,
-        excluded=missing, done=_progress(options.json),
+        objective=options.objective, excluded=missing, done=_progress(options.json),
     )  # fmt: skip
     nobody = impossible(found)
     if nobody is not None:
@@ -238,9 +235,7 @@ def advise(options: MoveOptions) -> None:
     trace = _narrowed(whole, options)
     job, missing, home, base = _job(options, trace)
     job = _located(job, whole)
-    market = job_market(
-        job, trace, published_fees(), options.objective, options.hour_worth or 0.0, options.watched_only, missing
-    )
+    market = job_market(job, trace, published_fees(), options.objective, missing)
     moment = now.timestamp()
     held, note = None, None
     if options.on is not None:

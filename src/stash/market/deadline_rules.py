@@ -10,8 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.market.decisions import JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.predict.draws import Integers
 
@@ -85,16 +84,16 @@ def _course(state: JobState, board: OfferBoard, name: str) -> _Course:
 
 
 def _planner(
-    now: float, state: JobState, board: OfferBoard, final: bool | None, name: str, tick: float
+    now: float, state: JobState, board: OfferBoard, final: bool | None, name: str
 ) -> tuple[PolicyAnswer, bool]:
     """One tick of a policy; memory: whether on-demand machines are held to the end."""
     course = _course(state, board, name)
     mode = _mode(state, board)
     best = board.best(course.spots)
     there = mode == _SPOT or best >= 0
-    gap = min(tick, max(course.rest, 1.0))
+    gap = min(TICK, max(course.rest, 1.0))
     wanted, last = _next_hold(name, course, gap, mode, there, bool(final))
-    until = now + tick
+    until = now + TICK
     if wanted == _ON_DEMAND:
         stays = state.offer == course.fixed
         return (Stay(until, changes=False) if stays else MoveTo(course.fixed, until, changes=False)), last
@@ -141,13 +140,6 @@ def _mode(state: JobState, board: OfferBoard) -> str:
     return _SPOT if board.offers[state.offer].kind == "spot" else _ON_DEMAND
 
 
-def deadline_policy(name: str, option: str = "") -> Policy:
-    """The policy of that name; ``option`` is its tick, like ``tick=5m``. Raises UserError."""
-    tick = TICK
-    if option:
-        try:
-            tick = parsers.duration(option.removeprefix("tick="))
-        except UnitError as error:
-            raise UserError(f"--policy {name}:{option}: {error}; a tick is a time, like tick=10m") from error
-    called = f"{name}:{option}" if option else name
-    return Policy(called, partial(_planner, name=name, tick=tick), None, TEXTS[name])
+def deadline_policy(name: str) -> Policy:
+    """The policy of that name."""
+    return Policy(name, partial(_planner, name=name), None, TEXTS[name])

@@ -73,12 +73,8 @@ class JobState(NamedTuple):
     """Of them, in a finished checkpoint."""
     offer: int | None
     """That is held."""
-    granted: float
-    """When it was."""
     ready: float
     """When its boot and its fetch end, or ended."""
-    revoked: bool
-    """Whether this is asked because the machine was taken away."""
 
     @property
     def left(self) -> float:
@@ -108,10 +104,6 @@ class JobMarket:
     """Of these offers only."""
     fees: Fees
     objective: Objective = "dollars"
-    hour_worth: float = 0.0
-    """Dollars that an hour of the job's time is worth, besides."""
-    watched_only: bool = False
-    """Whether nothing is there that nobody saw to be there."""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Instances without a forecast, and why."""
     clairvoyant: bool = False
@@ -134,7 +126,7 @@ class JobMarket:
     @cached_property
     def there(self) -> Bools:
         """``[piece]``."""
-        return self.trace.there(self.job.machines, self.watched_only)
+        return self.trace.there(self.job.machines)
 
     @cached_property
     def until(self) -> Array:
@@ -163,8 +155,6 @@ def job_market(
     trace: MarketTrace,
     fees: Fees,
     objective: Objective = "dollars",
-    hour_worth: float = 0.0,
-    watched_only: bool = False,
     excluded: Mapping[str, str] | None = None,
 ) -> JobMarket:
     """The part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
@@ -178,7 +168,7 @@ def job_market(
             f"{job.name} has no rate for any of the market's instances ({', '.join(sorted(missing)[:4])}); add them "
             "to the job's rates"
         )
-    return JobMarket(job, trace.of(known), fees, objective, hour_worth, watched_only, missing)
+    return JobMarket(job, trace.of(known), fees, objective, missing)
 
 
 class OfferBoard:
@@ -227,7 +217,7 @@ class OfferBoard:
         """What a sample costs by the objective, whether or not the offer can be rented; NaN: not watched."""
         if self.market.objective == "time":
             return np.where(np.isnan(self.prices), np.nan, 1.0 / self.rates)
-        return np.asarray((self.prices + self.market.hour_worth) / (HOUR * self.rates))
+        return np.asarray(self.prices / (HOUR * self.rates))
 
     @cached_property
     def next_change(self) -> float:
@@ -267,6 +257,5 @@ class OfferBoard:
         place = self.offers[to]
         if self._home is not None and (place.cloud, place.region) not in self._copies:
             egress += self.market.data_dollars(self._home, place)
-        worth = self.market.hour_worth
         old = 0.0 if math.isnan(self.prices[gone]) else float(self.prices[gone])
-        return (save * (old + worth) + start * (float(self.prices[to]) + worth)) / HOUR + egress
+        return (save * old + start * float(self.prices[to])) / HOUR + egress

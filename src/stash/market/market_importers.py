@@ -202,18 +202,16 @@ def _read_ticks(path: Path) -> _Ticks:
 
 def import_skypilot(
     paths: Iterable[Path],
-    inverted: bool = False,
     prices: Mapping[str, float] | None = None,
     on_demand: Mapping[str, float] | None = None,
 ) -> Imported:
     """Traces by path; raises UserError.
 
-    A tick is how many instances could be had, as the repository's README says; ``inverted``: how many could not, as
-    the authors' simulator reads them. ``prices`` are dollars an hour of what has none in its file; ``on_demand`` adds
-    such an offer in each region, always there. Both by instance.
+    A tick is how many instances could be had, as the repository's README says. ``prices`` are dollars an hour of what
+    has none in its file; ``on_demand`` adds such an offer in each region, always there. Both by instance.
     """
     files = _files(paths, ".json")
-    table = MarketRows("skypilot-org/spot-traces" + (", inverted" if inverted else ""))
+    table = MarketRows("skypilot-org/spot-traces")
     notes: Counter[str] = Counter()
     ends: dict[MarketOffer, float] = {}
     fixed: dict[MarketOffer, tuple[float, float, float]] = {}
@@ -224,8 +222,6 @@ def import_skypilot(
         if not dated and ticks.start_seconds is None:
             notes[f"has no date in its folder's name: it is taken to begin at {_START}"] += 1
         machines = np.array(ticks.data, dtype=float)
-        if inverted:
-            machines = machines.max() - machines
         dollars: Sequence[float | None] = ticks.prices
         if not dollars or all(each is None for each in dollars):
             given = (prices or {}).get(offer.instance)
@@ -333,17 +329,17 @@ def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
             )
 
 
-def current(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> MarketTrace:
+def current(catalog: Catalog, now: datetime) -> MarketTrace:
     """The catalog's prices as one look at ``now``, however old they are."""
-    return _look(((named, dollars) for named, dollars, _ in _asked(catalog, now, clouds)), now)
+    return _look(((named, dollars) for named, dollars, _ in _asked(catalog, now)), now)
 
 
-def asked_lately(catalog: Catalog, now: datetime, clouds: Sequence[str] = ()) -> tuple[MarketTrace, int]:
+def asked_lately(catalog: Catalog, now: datetime) -> tuple[MarketTrace, int]:
     """What ``stash market record`` adds to its file: prices of these days as one look at ``now``, and how many not.
 
     A price of another year was watched then, not now. Raises UserError where all are.
     """
-    known = list(_asked(catalog, now, clouds))
+    known = list(_asked(catalog, now))
     lately = [(named, dollars) for named, dollars, age in known if age is not None and age.most <= _LATELY_DAYS]
     return _look(lately, now), len(known) - len(lately)
 
@@ -357,13 +353,10 @@ _LATELY_DAYS = 7
 """Published lists are some days old when they are refreshed."""
 
 
-def _asked(
-    catalog: Catalog, now: datetime, clouds: Sequence[str] = ()
-) -> Iterator[tuple[MarketOffer, float, Age | None]]:
+def _asked(catalog: Catalog, now: datetime) -> Iterator[tuple[MarketOffer, float, Age | None]]:
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
-        if not clouds or offer.instance.cloud in clouds:
-            named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
-            yield named, offer.dollars_per_hour, age(offer.as_of, now.date())
+        named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
+        yield named, offer.dollars_per_hour, age(offer.as_of, now.date())
 
 
 def _look(prices: Iterable[tuple[MarketOffer, float]], now: datetime) -> MarketTrace:

@@ -42,7 +42,6 @@ class MarketImportOptions(Options):
     )
     output: Path | None = option("FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path,
         "--output", "-o")  # fmt: skip
-    inverted: bool = flag("Read SkyPilot's ticks as unavailable machines, as its authors do.")
     spot_price: tuple[tuple[str, float], ...] = option(
         "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _priced, many=True
     )
@@ -62,7 +61,6 @@ class RecordOptions(Options):
     """One call of ``stash market record``."""
 
     market: Path = argument("MARKET", "The market file; it is created if missing.", Path)
-    cloud: tuple[str, ...] | None = option("NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,19 +84,10 @@ class ReplayOptions(Options):
     dataset: str | None = option(
         "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_JOB
     )
-    start: tuple[float, float] | None = option(
-        "TIME", "Machines take this long to start: 5m, or 3m..8m.", parsers.durations, panel=_JOB
-    )
-    download: float | None = option(
-        "RATE", "Set the download rate of a node, like 500MB/s.", parsers.rate, panel=_JOB
-    )
     data_size: float | None = option(
         "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_JOB
     )
     data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB)
-    checkpoint_size: float | None = option(
-        "SIZE", "Set a checkpoint's size (default: three times the parameters).", parsers.size, panel=_JOB
-    )
     checkpoint_every: float | None = option(
         "TIME", "Save a checkpoint this often (default 30m).", parsers.duration, panel=_JOB
     )
@@ -108,7 +97,6 @@ class ReplayOptions(Options):
     region: tuple[str, ...] | None = option(
         "NAMES", "Rent only in these regions, like us-east-1.", parsers.names, panel=_MAY
     )
-    watched_only: bool = flag("Treat unobserved capacity as unavailable.", panel=_MAY)
     instances: Path | None = option(
         "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
     )
@@ -122,21 +110,12 @@ class ReplayOptions(Options):
         default="dollars",
         panel=_GOAL,
     )
-    hour_worth: float | None = option(
-        "DOLLARS",
-        "Add this cost for every hour of waiting.",
-        parsers.dollars,
-        panel=_GOAL,
-    )
 
     def stated(self, job: MarketJob) -> MarketJob:
         """The job with what was typed."""
         given = {
-            "boot": None if self.start is None else sum(self.start) / 2,
-            "fetch": self.download,
             "data": self.data_size,
             "data_in": self.data_in,
-            "checkpoint": self.checkpoint_size,
             "checkpoint_every": self.checkpoint_every,
         }
         update: dict[str, object] = {name: value for name, value in given.items() if value is not None}

@@ -124,7 +124,7 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     if base in DEADLINE_NAMES:
         from stash.market.deadline_rules import deadline_policy
 
-        return deadline_policy(base, option)
+        return deadline_policy(base)
     if base in ("stay", "gpu-type", "packed"):
         return _homely(base, option, market, home)
     if base == "multi-cloud":

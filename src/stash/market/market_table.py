@@ -9,7 +9,7 @@ Header comments say the version, the sources and ``max_gap``; then a row for eac
     2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,
 
 Empty is "not watched": never zero. A row holds until the offer's next one, for ``max_gap`` seconds at most. A mistake
-is named with its line and column. Tables above some megabytes are read by DuckDB where that is installed.
+is named with its line and column.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ KINDS = ("spot", "on-demand")
 MAX_GAP = 36 * HOUR
 """Where a file says nothing: AWS states every price once a day at least, and of a day some come hours late."""
 EXAMPLE = "2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409,"
-_LARGE = 8 * 2**20
-"""Bytes from which on DuckDB reads a table: a second's work for Python."""
 MAX_BYTES = 2**28
 """Of a market's text: two million rows."""
 MAX_ROWS = 4_000_000
@@ -65,8 +63,7 @@ def read_market(path: str | Path) -> MarketTrace:
             opened: Any = gzip.GzipFile(fileobj=raw) if packed else raw
             text = io.TextIOWrapper(opened, encoding="utf-8-sig", newline="")
             head = _head(text, file)
-            large = size > (_LARGE // 10 if packed else _LARGE)
-            rows = (_by_duckdb(file, head) if large else None) or _by_line(text, head, file)
+            rows = _by_line(text, head, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{file} ends in the middle or is damaged ({one_line(error)}); copy it again") from error
     except UnicodeDecodeError as error:
@@ -238,59 +235,6 @@ def _count(text: str, file: Path, line: int) -> float:
         why = f"{shortened(text, 40)!r} is no number of machines; write 0, 1, 2 …, or nothing if nobody looked"
         raise UserError(f"{file}:{line}: available: {why}")
     return float(text)
-
-
-def _by_duckdb(file: Path, head: _Head) -> _Rows | None:
-    """The whole table at once; ``None`` without DuckDB, or where a line is wrong, which reading by line names."""
-    try:
-        import duckdb
-    except ImportError:
-        return None
-    names = {place: name for name, place in zip(COLUMNS, head.order, strict=True) if place >= 0}
-    if sorted(names) != list(range(len(names))):
-        return None
-    kinds = {"usd_per_hour": "DOUBLE", "available": "INTEGER"}
-    columns = {names[place]: kinds.get(names[place], "VARCHAR") for place in sorted(names)}
-    source = f"read_csv(?, skip={head.lines}, header=false, delim=',', columns={columns!r}, auto_detect=false)"
-    try:
-        # Without zones a cast is ten times as fast; times that do not end in Z are read line by line.
-        moment = """CASE WHEN "at" LIKE '____-__-__T__:__:__Z' THEN epoch(CAST(left("at", 19) AS TIMESTAMP)) END"""
-        rows = _queried(duckdb, source, file, set(names.values()), moment)
-    except duckdb.Error:
-        return None
-    good = (np.diff(rows.at) >= 0).all() and all(each.kind in KINDS and each.place for each in rows.offers)
-    believable = np.isnan(rows.price) | ((rows.price >= 0) & (rows.price <= _MAX_DOLLARS))
-    return rows if good and believable.all() and not (rows.available < 0).any() else None
-
-
-def _queried(duckdb: Any, source: str, file: Path, has: set[str], moment: str) -> _Rows:
-    """Rows of a relation of these columns, in its order; raises duckdb.Error, also where a time is none."""
-    parts = [f"coalesce(trim({each}), '')" if each in has else "''" for each in COLUMNS[1:6]]
-    which = f"hash({', '.join(parts)})"
-    available = "available" if "available" in has else "NULL"
-    with duckdb.connect(":memory:", config={"memory_limit": "1200MB", "threads": 2}) as connection:
-        connection.execute("SET TimeZone='UTC'; SET enable_progress_bar=false")
-        named = connection.execute(
-            f"SELECT DISTINCT {which}, {', '.join(parts)} FROM {source}", [str(file)]
-        ).fetchall()
-        found = connection.execute(
-            f"SELECT {which} AS offer, CAST({moment} AS BIGINT) AS moment, CAST(usd_per_hour AS DOUBLE) AS price, "
-            f"CAST({available} AS FLOAT) AS available FROM {source}",
-            [str(file)],
-        ).fetchnumpy()
-    if np.ma.is_masked(found["moment"]):
-        raise duckdb.ConversionException("a time is none")
-    hashes = np.array([each[0] for each in named], dtype=np.uint64)
-    order = np.argsort(hashes)
-    offer = order[np.searchsorted(hashes[order], np.asarray(found.pop("offer"), dtype=np.uint64))]
-    price, available_of = _unmasked(found.pop("price")), _unmasked(found.pop("available"))
-    at = np.asarray(found.pop("moment"), dtype=np.int64)
-    return _Rows([MarketOffer(*each[1:]) for each in named], offer, at, price, available_of)
-
-
-def _unmasked(column: Any) -> Array:
-    """NaN where a column has nothing."""
-    return np.asarray(np.ma.filled(np.ma.asarray(column, dtype=float), np.nan))
 
 
 def _trace(rows: _Rows, head: _Head, file: str) -> MarketTrace:

@@ -121,14 +121,12 @@ class MarketTrace:
         price = np.where(np.isnan(self.price[at]), 0.0, self.price[at])
         return np.asarray(self._paid[at] + price * (moments - self.at[at]) / HOUR)
 
-    def there(self, machines: int, watched_only: bool = False) -> Bools:
+    def there(self, machines: int) -> Bools:
         """Whether in each piece the price is known and so many ``machines`` could be had.
 
-        Where nobody watched how many there were, they are taken to be there, unless ``watched_only``.
+        Where nobody watched how many there were, they are taken to be there.
         """
-        unwatched = np.isnan(self.available)
-        enough = np.where(unwatched, not watched_only, self.available >= machines)
-        return np.asarray(enough & ~np.isnan(self.price))
+        return np.asarray(~(self.available < machines) & ~np.isnan(self.price))
 
     def until(self, there: Bools) -> Array:
         """From each piece on, when ``there`` is no longer true; of a piece that is not there, its beginning."""

@@ -10,7 +10,7 @@ import numpy as np
 from stash.core.formatting import dollars, listed, span
 from stash.core.ladder import STALLS
 from stash.core.units import counted
-from stash.market.backtest import Backtest, PolicySummary, course_of, summaries
+from stash.market.backtest import Backtest, PolicySummary, summaries
 from stash.market.fees import not_counted
 from stash.market.leases import PARTS
 from stash.market.market_trace import MarketTrace, day, stamp
@@ -143,7 +143,7 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy, hindsight last."""
     lines = summaries(found)
-    job, unlimited = found.market.job, found.deadline is None and found.foreseen
+    job, unlimited = found.market.job, found.deadline is None
     return Page(
         title=f"{job.name} on {source}",
         source=_starts(found),
@@ -232,7 +232,7 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
         line.name,
         f"{dollars(line.mean)} {_range(runs)}",
         "" if line.name == found.reference else f"{line.against:+.0%}",
-        regret if found.foreseen else "",
+        regret,
         late,
         f"{line.moves:.1f}",
         _share(stalls, line.mean) if known else "unknown",
@@ -257,7 +257,7 @@ def _warnings(found: Backtest, lines: Sequence[PolicySummary]) -> Iterator[str]:
         names = sorted(market.excluded)
         yield f"Without a rate, and so left out: {listed(names, 8)} ({market.excluded[names[0]]})"
     watched = float(np.mean([_watched(market.trace, number) for number in range(len(market.offers))]))
-    if watched < 0.999 and not market.watched_only:
+    if watched < 0.999:
         never = "never" if watched == 0 else f"for {watched:.1%} of the time"
         yield f"Whether machines could be had was watched {never}; at all other times they are taken to be there"
     for line in lines:
@@ -346,11 +346,9 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
                         }
                         for lease in run.leases
                     ],
-                    "above_hindsight": None
-                    if known is None or not known.bound or run.late
-                    else run.dollars / known.bound - 1,
+                    "above_hindsight": None if not known.bound or run.late else run.dollars / known.bound - 1,
                 }
-                for run, known in course_of(found, each.name)
+                for run, known in zip(found.played[each.name], found.foreseen, strict=True)
             ]
             for each in found.policies
         },

@@ -143,9 +143,7 @@ class _Run:
             done,
             saved,
             None if lease is None else lease.offer,
-            self.now if lease is None else lease.granted,
             self.now if lease is None else lease.ready,
-            self.revoked,
         )
 
     def _check(self, offer: int) -> None:
@@ -198,9 +196,7 @@ class _Run:
         assert self.lease is not None
         lease, trace = self.lease, self.market.trace
         self.now = lease.gone
-        price = trace.price[trace.piece(lease.offer, lease.gone)]
-        watched = not (self.market.watched_only and math.isnan(trace.available[trace.piece(lease.offer, lease.gone)]))
-        if math.isnan(price) or not watched:
+        if math.isnan(trace.price[trace.piece(lease.offer, lease.gone)]):
             name = self.market.offers[lease.offer].name
             raise UncoveredError(f"{name} is not watched from {stamp(lease.gone)} on")
         self.revoked = True

@@ -30,6 +30,10 @@ PROFILE: Keys = {
     "samples_per_second": None, "world_size": None, "nodes": None, "stalls": _STALL, "skipped": ("name", "why"),
     "stability": ("warnings",), "surfacing": None, "slow_rank": None, "communication": ("bytes", "exposed_seconds"),
     "rates": ("device", "prep", "fetch"), "disturbed": ("seconds", "steal"), "startup_seconds": None,
+    "run": {
+        "epoch_steps": None, "rows": ("name", "seconds", "share", "each_seconds", "every_steps", "rank", "why"),
+        "places": ("row", "file", "line", "text", "inside", "seconds", "each_seconds"), "unseen": None,
+    },
 }  # fmt: skip
 COMPARISON: Keys = {"verdict": None, "workload": None, "lines": None, "changed": None, "different": None}
 DECISIONS: Keys = {"verdict": None, "limits": None}

@@ -248,7 +248,6 @@ class _LinksOptions(Options):
     """What is measured of a machine, and where the probe goes."""
 
     path: Path | None = argument("PATH", "Measure the disk of this data folder.", Path, default=None)
-    data: Path | None = option("PATH", "Measure the disk of this data folder.", Path, panel=_LINKS)
     budget: float = option("TIME", "Measure for at most this long.", parsers.duration, default="45", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C", f"Measure only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
@@ -286,7 +285,7 @@ def probe(options: ProbeOptions) -> None:
     from stash import catalog as facts
 
     require_linux("stash probe")
-    known, folder = facts.load(), _probed_folder(options.path, options.data)
+    known, folder = facts.load(), _probed_folder(options.path)
     for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
@@ -311,10 +310,7 @@ def _interruption_reported() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _probed_folder(path: Path | None, data: Path | None) -> Path | None:
-    if path is not None and data is not None and path != data:
-        raise UserError(f"{path} and --data {data} are two folders; name one of them")
-    folder = path if path is not None else data
+def _probed_folder(folder: Path | None) -> Path | None:
     if folder is None or folder.is_dir():
         return folder
     if folder.name.endswith(_suffix()):

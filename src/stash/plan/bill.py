@@ -45,14 +45,8 @@ class BillFacts(Record):
     """Every node gets a copy of its own."""
     download_bytes_per_second: Number | None = Field(None, gt=0)
     """Of a node; for image and data, one after the other."""
-    disk_bytes: Number | None = Field(None, ge=0)
-    """Of a node; ``None``: as much as image and data need, where those are known."""
-    disk_dollars_per_gb_month: Number | None = Field(None, ge=0)
-    """Anywhere; ``None``: as each cloud's tariff says."""
-    egress_dollars_per_gb: Number | None = Field(None, ge=0)
-    """``None``: as the tariff of the cloud says that the data lie in."""
     data_in: str | None = None
-    """The cloud that the data lie in: machines in others pay egress, once a node. ``None`` with a price: all pay."""
+    """The cloud that the data lie in: machines in others pay egress, once a node."""
     tariffs: Mapping[str, Tariff] = Field(default_factory=dict)
     """By cloud."""
 
@@ -241,26 +235,23 @@ def rounded_up(seconds: Array, by: float, least: float) -> Array:
 
 
 def _disk(rental: Rental, facts: BillFacts) -> tuple[float, float] | None:
-    """Bytes of a node and dollars per GB and month; machines of one's own have their disks already."""
-    size, rate = facts.disk_bytes, facts.disk_dollars_per_gb_month
+    """Bytes of a node (image and data) and dollars per GB and month; one's own machines have their disks already."""
     tariff = facts.tariffs.get(rental.cloud)
-    if size is None and facts.dataset_bytes is not None:
-        size = facts.dataset_bytes + (facts.image_bytes or 0.0)
-    if rate is None and tariff is not None and tariff.disk_dollars_per_gb_month is not None:
-        rate = tariff.disk_dollars_per_gb_month.value
-    if rental.price.paid_as == "own" or size is None or rate is None:
+    if rental.price.paid_as == "own" or facts.dataset_bytes is None:
         return None
-    return size, rate
+    if tariff is None or tariff.disk_dollars_per_gb_month is None:
+        return None
+    return facts.dataset_bytes + (facts.image_bytes or 0.0), tariff.disk_dollars_per_gb_month.value
 
 
 def _egress(rental: Rental, facts: BillFacts) -> tuple[float, float] | None:
     """Bytes of a node and dollars per GB."""
     if facts.dataset_bytes is None or rental.cloud == facts.data_in:
         return None
-    rate, home = facts.egress_dollars_per_gb, facts.tariffs.get(facts.data_in or "")
-    if rate is None and home is not None and home.egress_dollars_per_gb is not None:
-        rate = home.egress_dollars_per_gb.value
-    return None if rate is None else (facts.dataset_bytes, rate)
+    home = facts.tariffs.get(facts.data_in or "")
+    if home is None or home.egress_dollars_per_gb is None:
+        return None
+    return facts.dataset_bytes, home.egress_dollars_per_gb.value
 
 
 def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) -> tuple[str, ...]:
@@ -285,13 +276,14 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     if unrounded:
         left.append(f"{listed(unrounded)} may round use up: how is in no source, and not counted")
     if diskless:
-        left.append(f"disks of {listed(diskless)} are not counted (--disk-price $0.08)")
-    if facts.data_in is None and facts.egress_dollars_per_gb is None:
+        why = "the data's size was not given" if facts.dataset_bytes is None else "their price is in no source"
+        left.append(f"disks of {listed(diskless)} are not counted: {why}")
+    if facts.data_in is None:
         left.append("data that leave a cloud are not counted: where they lie was not given (--data-in aws)")
     elif facts.dataset_bytes is not None and any(
         _egress(rental, facts) is None and rental.cloud != facts.data_in for rental in rentals
     ):
-        left.append(f"data that leave {facts.data_in} are not counted: their price is in no source (--egress-price)")
+        left.append(f"data that leave {facts.data_in} are not counted: their price is in no source")
     if any(rental.price.paid_as == "spot" for rental in rented):
         left.append(
             "interruptions of spot instances are not counted: how often they come is not known here "

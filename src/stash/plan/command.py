@@ -15,7 +15,6 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import print_written
-from stash.core.records.base import SUFFIX
 from stash.plan.candidates import refuse_different_jobs
 from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
@@ -39,36 +38,34 @@ def recommend(options: PlanOptions) -> None:
     Examples:
       stash recommend train.stash.json --epochs 90 --samples 1281167 --deadline 24h
       stash recommend train.stash.json --samples 50M --max-dollars 300 --cloud aws,gcp
-      stash recommend --study runs/ --epochs 90 --dataset imagenet --pareto -o choice.html
+      stash recommend runs/*.stash.json --epochs 90 --dataset imagenet --pareto -o choice.html
     """
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = planned(options)
-    plan, data_on_stdout = found.plan, options.json or options.markdown
+    plan = found.plan
     task = None if options.launch is None else _task(found)  # if there is none, nothing is printed but that
-    _print(plan, options.explain_type, options.markdown, options.json, options.pareto)
+    _print(plan, options.explain_type, options.json, options.pareto)
     for target in targets:
-        _write(plan, target, options.pareto, data_on_stdout)
+        _write(plan, target, options.pareto, options.json)
     if task is not None:
-        _write_task(*task, data_on_stdout)
+        _write_task(*task, options.json)
     if plan.chosen is None:
         raise typer.Exit(1)
 
 
-def _print(plan: RentalPlan, explain: str | None, markdown: bool, json: bool, pareto: bool) -> None:
+def _print(plan: RentalPlan, explain: str | None, json: bool, pareto: bool) -> None:
     from stash.plan.explained import explained
     from stash.plan.page import document, page
-    from stash.report.output import file_of, printed
+    from stash.report.output import printed
 
-    if markdown:
-        print(file_of(page(plan, pareto), ".md"), end="")
-    elif explain is not None:
+    if explain is not None:
         printed(explained(plan, explain))
     else:
         printed(document(plan) if json else page(plan, pareto))
 
 
 def _write(plan: RentalPlan, target: Path, pareto: bool, data_on_stdout: bool) -> None:
-    """One file, by its ending; said on stderr where standard output is for a program or a ticket."""
+    """One file, by its ending; said on stderr where standard output is for a program."""
     from stash.core.output_files import write_output
     from stash.plan.page import page
     from stash.plan.records import PLAN_SUFFIX, save_plan
@@ -133,15 +130,7 @@ def planned(options: PlanOptions) -> Planned:
 
 
 def _names(options: PlanOptions) -> list[str]:
-    """The runs that were named, and those of the study's folder."""
-    found, study = list(options.runs), options.study
-    if study is not None:
-        if not study.is_dir():
-            raise UserError(f"--study {study}: there is no such folder")
-        files = sorted(str(path) for path in study.rglob(f"*{SUFFIX}"))
-        if not files:
-            raise UserError(f"--study {study}: no *{SUFFIX} is in it; `stash profile` makes one")
-        found += files
+    found = list(options.runs)
     if not found:
         raise UserError("what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90")
     twice = next((name for name in found if found.count(name) > 1), None)

@@ -227,9 +227,7 @@ def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str
         wanted["network_tier"] = "best"
     held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
     needed = math.ceil(held / 2**30) + _SYSTEM
-    if facts.disk_bytes is not None:
-        wanted["disk_size"] = math.ceil(facts.disk_bytes / 2**30)
-    elif needed > _USUAL_DISK:  # where the usual one has no room for data and image besides the system
+    if needed > _USUAL_DISK:  # where the usual one has no room for data and image besides the system
         wanted["disk_size"] = needed
     if rented.price.paid_as != "spot":
         wanted["autostop"] = AUTOSTOP

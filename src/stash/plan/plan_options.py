@@ -6,7 +6,6 @@ that a mistyped one is told instead of excluding everything. Judges no machine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,10 +17,9 @@ from stash.catalog.offers import Catalog
 from stash.catalog.own import ON_PREMISE
 from stash.catalog.reference import known_dataset, tariffs
 from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
-from stash.core.units import parse_dollars
 from stash.plan.bill import BillFacts
 from stash.plan.candidates import with_names_as_written
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
@@ -36,8 +34,6 @@ _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
     "How much is trained", "By when, for how much", "What may be rented", "What is paid besides the hours",
     "How the job is run there", "What is shown",
 )  # fmt: skip
-_PER_GB = re.compile(r"\s*(/|per)\s*gb([\s-]*(/|per|and|a)?[\s-]*(mo|month))?\s*$", re.IGNORECASE)
-"""What may follow the dollars: ``/GB``, ``per GB-month``."""
 _WAYS = ("epochs", "steps", "tokens")
 
 
@@ -46,15 +42,6 @@ def _deadline(text: str) -> float | datetime:
         return datetime.fromisoformat(text.strip())
     except ValueError:
         return parsers.duration(text)
-
-
-def _dollars_per_gb(text: str) -> float:
-    """Dollars in ``$0.08``, ``$0.08/GB`` or ``0.08 USD per GB-month``; raises UnitError."""
-    try:
-        found = parse_dollars(_PER_GB.sub("", text))
-    except UnitError:
-        raise UnitError("it is in US dollars per GB, like $0.08") from None
-    return parsers.bounded(found)
 
 
 def _days(text: str) -> int:
@@ -75,7 +62,6 @@ class PlanOptions(Options):
         "RUN...", "Profiles of the job, on one kind of machine or several.", many=True,
         default=None,
     )  # fmt: skip
-    study: Path | None = option("DIR", "Use all *.stash.json in and below this folder.", Path)
 
     epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_WORK)
     samples: float | None = option(
@@ -147,19 +133,13 @@ class PlanOptions(Options):
     download: float | None = option(
         "RATE", "Set the download rate of a node, like 500MB/s.", parsers.rate, panel=_BILL
     )
-    disk_size: float | None = option(
-        "SIZE", "Set the disk of a node (default: image and data).", parsers.size, panel=_BILL
-    )
-    disk_price: float | None = option("DOLLARS", "Set the disk price per GB and month.", _dollars_per_gb, panel=_BILL)
     data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_BILL)
-    egress_price: float | None = option("DOLLARS", "Set the egress price per GB.", _dollars_per_gb, panel=_BILL)
 
     pareto: bool = flag("Show the whole front of cost against time.", panel=_SHOWN)
     explain_type: str | None = option(
         "TYPE", "Explain the time and the bill of this type, with sources.",
         panel=_SHOWN,
     )  # fmt: skip
-    markdown: bool = flag("Print Markdown for a comment or a ticket.", panel=_SHOWN)
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.", _SHOWN)
     output: tuple[Path, ...] = option(
         "FILE",
@@ -173,9 +153,8 @@ class PlanOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        ways = self.given("explain_type", "markdown", "json")
-        if len(ways) > 1:
-            raise UserError(f"{ways[0]} and {ways[1]} are two ways to show a plan; leave out one of them")
+        if self.explain_type is not None and self.json:
+            raise UserError("--explain-type and --json are two ways to show a plan; leave out one of them")
         if self.pareto and self.explain_type is not None:
             raise UserError("--pareto shows many choices and --explain-type one; leave out one of the two")
         _refuse_two_works(self)
@@ -210,9 +189,6 @@ def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog
         image_bytes=asked.image_size,
         dataset_bytes=dataset_bytes if asked.data_size is None else asked.data_size,
         download_bytes_per_second=asked.download,
-        disk_bytes=asked.disk_size,
-        disk_dollars_per_gb_month=asked.disk_price,
-        egress_dollars_per_gb=asked.egress_price,
         data_in=None if asked.data_in is None else as_written(asked.data_in, clouds, "cloud", "data-in"),
         tariffs=tariffs(),
     )

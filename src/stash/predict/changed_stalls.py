@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from stash.analysis.breakdown import Missing
-from stash.core.errors import UserError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.units import counted
-from stash.predict.changes import AS_IT_IS, Alteration, named_gpu, stage_of
+from stash.predict.changes import AS_IT_IS, Alteration, stage_of
 from stash.predict.cluster import Storage, Target
 from stash.predict.compute_ratios import crowded, crowding
 from stash.predict.draws import Array, Draws, Origin, Used
@@ -23,7 +22,6 @@ from stash.predict.forecast import Predicted, PredictedStalls
 from stash.predict.loading import Loading, cores_worth, lacks, predicted, rented
 from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_passes, records
 from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
-from stash.predict.timeline import copies
 
 # What waits for data
 
@@ -178,7 +176,7 @@ def trained(
             parts.append(Predicted("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
             missing.append(_unmeasured(base, target, name))
-    changes = _exchange_changes(base, target, wanted, after, scale)
+    changes = _exchange_changes(base, wanted, after, scale)
     links = ("nodes", "devices", "inside", "network")
     if changes == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
         # Where nothing of the exchange changes it is as measured, so that no model adds doubts of its own.
@@ -222,25 +220,14 @@ def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     return missing
 
 
-def _exchange_changes(
-    base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
-) -> ExchangeChanges:
+def _exchange_changes(base: Base, wanted: Alteration, after: Passes | None, scale: ComputeScale) -> ExchangeChanges:
     work, stage = base.exchange.work, stage_of(wanted)
     once_already = work is None or work.times == 1.0
-    was = base.profile.workload.bucket_view
-    now = was if wanted.bucket_view is None else wanted.bucket_view
-    copied = 0.0  # seconds a step that copying gradients into buckets takes longer there than it did
-    if now != was and target.device is not None:
-        rate = named_gpu(target.device, base.catalog()).memory_bytes_per_second
-        if not rate:
-            raise UserError(f"--bucket-view: the memory bandwidth of {target.device} is not published")
-        copied = (1 if was else -1) * copies(sum(work.buckets) if work is not None else 0.0, rate)
     return ExchangeChanges(
         bucket_cap=wanted.bucket,
         compress=1.0 if wanted.compress is None else 1 / wanted.compress,
         times=None if wanted.accumulate is None or once_already else 1.0,
         compute=scale.mean,
-        copy_seconds=copied,
         algorithm=wanted.algorithm,
         sharding=stage,
         passes=1 if after is None or stage is None else after.accumulated,

@@ -150,8 +150,6 @@ class Alteration(Options):
         "HOW", "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
         parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)), panel=_JOB,
     )  # fmt: skip
-    bucket_view: bool | None = option("on|off", "Set DDP's gradient_as_bucket_view.", parsers.on_or_off, panel=_JOB)
-    """Whether gradients are views into the buckets."""
     microbatches: int | None = option(
         "N", "Cut a pipeline's batch into N microbatches.", parsers.whole(1, 65_536), panel=_JOB
     )

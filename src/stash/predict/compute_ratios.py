@@ -129,7 +129,7 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 
 @lru_cache(maxsize=1)
 def _spread_of_rooflines() -> float:
-    """Of operators' rooflines, fitted to nothing, as ``python -m bench.predict.gpus`` found it; without Kepler."""
+    """Of operators' rooflines, fitted to nothing, by ``bench.predict.gpus --write`` (archived), without Kepler."""
     known = sheets()
     return arm(
         [

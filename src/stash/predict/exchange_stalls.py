@@ -230,7 +230,7 @@ class ExchangeModel:
             waits = waits + self.more_ranks.doubt(before, after)
         if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
-        return waits * changes.compute + changes.copy_seconds
+        return waits * changes.compute
 
     def _modelled(
         self,

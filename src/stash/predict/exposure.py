@@ -140,8 +140,6 @@ class ExchangeChanges:
     """``None``: as the library chooses."""
     compute: float = 1.0
     """Of the backward pass's length as profiled."""
-    copy_seconds: float = 0.0
-    """Of a step, added: copies into buckets that were views before, or, negative, no more (``timeline.copies``)."""
     sharding: Stage | None = None
     """``None``: every rank holds the whole model."""
     passes: int = 1

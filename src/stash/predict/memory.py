@@ -137,11 +137,10 @@ def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None =
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None
     state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
-    view = bool(work.bucket_view)
-    now = constant_bytes(state, buckets=base.target.ranks > 1 and not view)
+    now = constant_bytes(state, buckets=base.target.ranks > 1 and not work.bucket_view)
     there = constant_bytes(
         state,
-        buckets=ranks > 1 and not (view if wanted.bucket_view is None else wanted.bucket_view),
+        buckets=ranks > 1 and not work.bucket_view,
         stage=stage_of(wanted) if ranks > 1 else None,
         ranks=ranks,
     )

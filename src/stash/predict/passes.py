@@ -70,12 +70,6 @@ def refuse_unanswerable(
         )
     if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
         raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
-    if wanted.bucket_view is not None and work.bucket_view is None:
-        raise UserError(
-            f"--bucket-view: the profile does not hold whether gradients are views already; {records(profile)}"
-        )
-    if wanted.bucket_view is not None and all(rank.device == "cpu" for rank in profile.ranks):
-        raise UserError("--bucket-view: the memory bandwidth of these CPUs was not measured; time both instead")
     if wanted.bucket is not None and not work.gradients:
         raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
 

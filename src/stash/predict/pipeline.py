@@ -262,8 +262,8 @@ def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
 
 SUPPLY_SPREAD = 0.10
 """Standard deviation of the logarithm of what workers supply with other workers or cores than measured, over what is
-said: of half of Synergy's published models (``bench.predict.cpu_sensitivity.supply_spread``), which validate
-nothing."""
+said: of half of Synergy's published models (``bench.predict.cpu_sensitivity``, archived), which
+validate nothing."""
 
 
 def less_sure(work: Work, draws: Draws) -> Work:

@@ -70,14 +70,6 @@ def bucket_readiness(gradients: Sequence[int], ready: Sequence[float], buckets: 
     return moments
 
 
-def copies(size: float, memory_bytes_per_second: float) -> float:
-    """Seconds a step of copying ``size`` bytes of gradients into their buckets and back.
-
-    Every byte is read and written twice, 4n / (memory bandwidth); with ``gradient_as_bucket_view`` none is.
-    """
-    return 4 * size / memory_bytes_per_second
-
-
 # Sharded models: FSDP and ZeRO stages 1 to 3
 
 Stage = Literal[1, 2, 3]

@@ -23,6 +23,7 @@ from stash.core.units import counted, format_bytes, format_seconds
 from stash.report import comparison_page, machine_charts, probe_page, profile_page, step_charts
 from stash.report.profile_contract import command
 from stash.report.profile_page import UNKNOWN
+from stash.report.run_page import epoch_bar, epoch_chart, epoch_title
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
 
@@ -45,7 +46,9 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
-    chapters = [*_measured(profile, breakdown), _hosts(profile, reading)]
+    epoch = () if breakdown.run is None else (epoch_chart(breakdown.run),)
+    first = [Chapter("epoch", "Where an epoch goes", label="Epoch", charts=epoch)] if epoch else []
+    chapters = [*first, *_measured(profile, breakdown), _hosts(profile, reading)]
     drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
@@ -60,6 +63,8 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     return replace(
         brief,
         source=source,
+        bar=brief.bar if breakdown.run is None else epoch_bar(breakdown.run),
+        bar_title="" if breakdown.run is None else epoch_title(breakdown.run),
         numbers=(
             ("one step", f"{step.time} {step.interval}".strip()),
             ("speed", brief.subtitle[-1]),

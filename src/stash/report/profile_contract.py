@@ -13,6 +13,7 @@ from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
 from stash.report import model_facts
 from stash.report.model_facts import all_significant, significant
+from stash.report.run_page import epoch_document
 
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
 # Rounds the breakdown sensibly and keeps its sums; what is not known is null. New keys may be added under the same
@@ -63,6 +64,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         },
         **_beyond_the_contract(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
+        "run": epoch_document(breakdown.run),
     }
 
 
@@ -137,6 +139,16 @@ ROWS = {
     "prep": "waiting for samples to be decoded, augmented and collated, their files being in memory",
     "fetch": "waiting for the disk, where files are not in memory",
 }
+BETWEEN = {
+    "loop": "the script's own code on the training thread between steps; a step's compute contains it",
+    "collector": "Python's garbage collector; a step's compute contains it",
+    "epoch start": "from asking a loader for an iterator to its first batch, once an epoch: "
+    "workers, sampler, pickling",
+    "evaluation": "forward passes that no step uses",
+    "checkpoint": "saving the model's or the optimizer's state, as long as the training thread waits for it",
+    "epoch": "a step, and its part of all that lies between the steps of an epoch",
+}
+"""Rows of an epoch that are no stalls."""
 LABELS = {
     "disturbed": "what steps took longer than on a machine with nothing else to do, by the time for which the kernel "
     "counted their threads as ready and without a core; it is subtracted from every stall",
@@ -182,7 +194,11 @@ PARTS = {
 
 def words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Word and meaning of everything in a report with these rows in its table and these labels in its details."""
-    used = ALWAYS | {row: ROWS[row] for row in rows} | {label: LABELS[label] for label in labels if label in LABELS}
+    used = (
+        ALWAYS
+        | {row: (ROWS | BETWEEN)[row] for row in rows}
+        | {label: LABELS[label] for label in labels if label in LABELS}
+    )
     return tuple(used.items())
 
 

@@ -16,10 +16,12 @@ from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
+from stash.core.ledger_rows import COLLECTOR, LOOP
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
 from stash.report import model_facts
 from stash.report.profile_contract import PARTS, words
+from stash.report.run_page import epoch_grids
 from stash.ui.page import Chapter, Page, Row
 
 UNKNOWN = "unknown"
@@ -44,6 +46,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         bar=bar_of(stalls),
         rows=(*stalls, total),
         below_rows=_not_in_table(breakdown, profile),
+        grids=epoch_grids(breakdown.run),
         warnings=(*breakdown.stability.warnings, *_left_files(profile.left_files)),
         next_steps=advice.next_steps[:1],
         chapters=(
@@ -57,7 +60,9 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
 
 def _table_names(breakdown: Breakdown) -> list[str]:
     unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
-    return [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
+    stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
+    between = () if breakdown.run is None else (*(row.name for row in breakdown.run.rows if row.between), "epoch")
+    return [*stalls, *between]
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -125,6 +130,11 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
         share = max(missing.share_at_most or 0.0 for missing in short)
         names = listed([missing.name for missing in short])
         found.append(f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute")
+    own = [row for row in (() if breakdown.run is None else breakdown.run.rows) if row.name in (LOOP, COLLECTOR)]
+    inside = [row for row in own if row.seconds >= WORTH_SAYING * breakdown.step_seconds]
+    if inside:
+        names = listed([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])
+        found.append(f"compute contains {names}, which the table below tells apart")
     return "; ".join(found)
 
 

@@ -30,7 +30,7 @@ from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.run_state import RunSettings
 from stash.schedule.slurm_requests import apply, current, requests
-from stash.schedule.trace_importers import FORMATS, MODEL_RULES, read_trace
+from stash.schedule.trace_importers import FORMATS, read_trace
 from stash.store.storing import profile_of, store_option
 from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -52,20 +52,6 @@ def _policies(text: str) -> tuple[str, ...]:
 
 def _times(text: str) -> float:
     return parsers.number_between(0.01, 1e6)(text.strip().removesuffix("x"))
-
-
-def _share(text: str) -> tuple[str, float]:
-    user, equals, share = text.rpartition("=")
-    if not equals or not user:
-        raise UnitError("it is USER=SHARE, like ada=0.5")
-    return user, parsers.number_between(0, 1e9)(share)
-
-
-def _reserved(text: str) -> tuple[int, float]:
-    count, _, price = text.partition("@")
-    if not price:
-        raise UnitError("it is N@PRICE, like 4@$1.05/h")
-    return parsers.whole(1)(count), parsers.price(price)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +109,6 @@ class TraceImportOptions(Options):
                          parsers.one_of(tuple(FORMATS)), default=...)  # fmt: skip
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
     duration_on: str | None = option("TYPE", "Name the GPU of the trace's times, if missing.")
-    models: str = option("RULE", "Give jobs a model of their size: drawn (uniform), or first.",
-                         parsers.one_of(tuple(MODEL_RULES)), default="uniform")  # fmt: skip
-    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     output: Path | None = option("FILE", "Write the jobs to this file (default: print them).", Path, "--output", "-o")
 
 
@@ -137,9 +120,7 @@ def import_trace(options: TraceImportOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)
-    found = read_trace(
-        options.trace, FORMATS[options.format], matrix, options.duration_on, options.models, options.seed
-    )
+    found = read_trace(options.trace, FORMATS[options.format], matrix, options.duration_on)
     text = jobs_text(found.jobs)
     if target is None:
         print(text, end="")
@@ -171,46 +152,31 @@ class _QueueOptions(_ClusterOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RunOptions(_QueueOptions):
-    """How a cluster is run."""
-
-    round: float = option("TIME", "Reallocate after every round of this length.", parsers.duration, default="6min")
-    settle: float | None = option(
-        "TIME", "Keep an allocation for at least this long (default: a round).", parsers.duration_or_zero
-    )
-    failures: float | None = option("TIME", "Nodes fail this often on average (default: never).",
-                                    parsers.duration)  # fmt: skip
-    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
-    assume: Assumed | None = option("NAME", "Assume what Gavel's simulator does: packed rates, free moves.",
-                                    parsers.one_of(("gavel",)))  # fmt: skip
-
-    def check(self) -> None:
-        given = self.given("settle", "failures")
-        if self.assume is not None and given:
-            raise UserError(
-                f"--assume {self.assume} says already what {given[0]} would change; leave one of them out"
-            )
-
-    @property
-    def settings(self) -> RunSettings:
-        if self.assume is not None:
-            return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
-        return RunSettings(
-            round_seconds=self.round, settle_seconds=self.settle, node_mtbf=self.failures, seed=self.seed
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScheduleSimulateOptions(_RunOptions):
+class ScheduleSimulateOptions(_QueueOptions):
     """One call of ``stash schedule simulate``."""
 
     policy: tuple[str, ...] = option(
         "NAME,…", "Compare these policies of docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
     blind: bool = flag("Hide speed differences between types from max-min, makespan and ftf.")
+    round: float = option("TIME", "Reallocate after every round of this length.", parsers.duration, default="6min")
+    failures: float | None = option("TIME", "Nodes fail this often on average (default: never).",
+                                    parsers.duration)  # fmt: skip
+    assume: Assumed | None = option("NAME", "Assume what Gavel's simulator does: packed rates, free moves.",
+                                    parsers.one_of(("gavel",)))  # fmt: skip
+    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     runs: int = option("N", "Simulate each N times, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
-    draw_rates: bool = flag("Draw every rate from its interval in each run.")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
+
+    def check(self) -> None:
+        if self.assume is not None and self.failures is not None:
+            raise UserError("--assume gavel says already what --failures would change; leave one of them out")
+
+    @property
+    def settings(self) -> RunSettings:
+        if self.assume is not None:
+            return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
+        return RunSettings(round_seconds=self.round, node_mtbf=self.failures, seed=self.seed)
 
 
 def simulate(options: ScheduleSimulateOptions) -> None:
@@ -222,9 +188,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
     policies = [POLICIES[name].blinded() if options.blind else POLICIES[name] for name in options.policy]
-    found = compared(
-        read, cluster, matrix, policies, options.settings, options.runs, options.draw_rates, options.assume
-    )
+    found = compared(read, cluster, matrix, policies, options.settings, options.runs, options.assume)
     shown = page(found)
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
@@ -276,7 +240,7 @@ def advise(options: QueueAdviceOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EconomicsOptions(_RunOptions):
+class EconomicsOptions(_QueueOptions):
     """One call of ``stash schedule economics``."""
 
     policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
@@ -284,13 +248,8 @@ class EconomicsOptions(_RunOptions):
     cloud_gpu: str | None = option("TYPE", "Name its GPU in the matrix (default: the catalog's name).")
     defect_at: float = option("TIMES", "Users leave after waiting this many runtimes.", _times, default="15x")
     waiting: float = option("PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h")
-    reserved: tuple[int, float] | None = option("N@PRICE", "Pay for N cloud machines all the time.", _reserved)
-    share: tuple[tuple[str, float], ...] = option(
-        "USER=SHARE", "Charge users by shares of capacity, not hours; repeatable.", _share, many=True
-    )
 
     def check(self) -> None:
-        super().check()
         if len(self.policy) != 1:
             raise UserError("--policy takes one policy here")
 
@@ -307,8 +266,7 @@ def economics(options: EconomicsOptions) -> None:
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
     cloud = _cloud(options, matrix)
-    found = worth(read.jobs, cluster, matrix, options.policy[0], options.settings, cloud, options.waiting,
-                  options.defect_at, dict(options.share) or None)  # fmt: skip
+    found = worth(read.jobs, cluster, matrix, options.policy[0], cloud, options.waiting, options.defect_at)
     printed(economics_document(found) if options.json else economics_page(found))
 
 
@@ -333,9 +291,8 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             f"--cloud {options.cloud} has a part of one {instance.gpu_model}, and how fast that trains is not known; "
             "name a type with whole GPUs"
         )
-    reserved, price = options.reserved or (0, 0.0)
     dollars = min(offer.dollars_per_hour for offer in offers)
-    return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars, reserved, price)
+    return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars)
 
 
 app = App(no_args_is_help=True)

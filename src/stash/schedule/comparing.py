@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.schedule.economics import CloudBurst, CloudPrice, Economics, burst, equilibrium
 from stash.schedule.job_policies import POLICIES, JobPolicy
@@ -40,7 +39,6 @@ class PolicyComparison:
     relaxed: float
     """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
     assume: str | None
-    drawn: bool
 
     def mean(self, policy: str, of: Callable[[ScheduleFigures], float]) -> Interval:
         """Of a figure over the runs."""
@@ -54,37 +52,28 @@ def compared(
     policies: Sequence[JobPolicy],
     settings: RunSettings,
     runs: int,
-    draw_rates: bool,
     assume: str | None = None,
 ) -> PolicyComparison:
     """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
     found: dict[str, tuple[ScheduleFigures, ...]] = {}
     first: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    if draw_rates and not any(rate.low is not None and rate.high is not None for rate in matrix.rates.values()):
-        raise UserError(
-            "--draw-rates: no rate has the ends of an interval, low and high, so there is nothing to draw"
-        )
     seeds = range(settings.seed, settings.seed + runs)
-    of_seed = {seed: matrix.drawn(seed) if draw_rates else matrix for seed in seeds}
-    # What no run goes below, whatever it drew.
-    fastest = {key: max((each.rates[key] for each in of_seed.values()), key=lambda rate: rate.value)
-               for key in matrix.rates}  # fmt: skip
     for policy in policies:
-        courses = []
-        drawn = draw_rates or settings.node_mtbf is not None or not policy.aware
-        for seed in seeds if drawn else seeds[:1]:  # else all runs are the same
-            rates = of_seed[seed]
-            courses.append((simulate(read.jobs, cluster, rates, policy, replace(settings, seed=seed)), rates))
-        found[policy.name] = tuple(figures(course, cluster, rates) for course, rates in courses)
-        first[policy.name] = shares_of(courses[0][0], cluster)
+        drawn = settings.node_mtbf is not None or not policy.aware  # else all runs are the same
+        courses = [
+            simulate(read.jobs, cluster, matrix, policy, replace(settings, seed=seed))
+            for seed in (seeds if drawn else seeds[:1])
+        ]
+        found[policy.name] = tuple(figures(course, cluster, matrix) for course in courses)
+        first[policy.name] = shares_of(courses[0], cluster)
     models = {job.model for job in read.jobs}
     restarts = [matrix.restart.get(model, RESTART) for model in models] if settings.restarts else [0.0]
     there = [job for job in read.jobs if job.submit <= 0]
     return PolicyComparison(
         cluster=cluster, jobs=len(read.jobs), policies={each.name: each for each in policies}, settings=settings,
         restart=(min(restarts), max(restarts)), runs=found,
-        bounds=bounds(read.jobs, cluster, replace(matrix, rates=fastest)), first_x=first, excluded=read.excluded,
-        relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume, drawn=draw_rates,
+        bounds=bounds(read.jobs, cluster, matrix), first_x=first, excluded=read.excluded,
+        relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume,
     )  # fmt: skip
 
 
@@ -129,20 +118,19 @@ class ClusterWorth:
 
 
 def worth(
-    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, policy: str, settings: RunSettings,
-    cloud: CloudPrice, waiting_dollars: float, defect_at: float, by_shares: Mapping[str, float] | None,
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, policy: str,
+    cloud: CloudPrice, waiting_dollars: float, defect_at: float,
 ) -> ClusterWorth:  # fmt: skip
     """Who stays at these prices, and what one more machine of each type or cloud bursts would do."""
-    queued = partial(simulate, cluster=cluster, matrix=matrix, policy=POLICIES[policy], settings=settings)
+    queued = partial(simulate, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
     assert cluster.costs.hourly is not None
-    found = equilibrium(jobs, cluster.gpus, cluster.costs.hourly, cloud, matrix, queued, waiting_dollars, defect_at,
-                        by_shares)  # fmt: skip
+    found = equilibrium(jobs, cluster.gpus, cluster.costs.hourly, cloud, matrix, queued, waiting_dollars, defect_at)
     course = queued(jobs)
     more, staff = [], cluster.costs.staff_hourly / cluster.gpus  # whom one more machine does not cost
     for kind in cluster.types:
         like = next(node for node in cluster.nodes if node.gpu == kind)
         larger = replace(cluster, nodes=(*cluster.nodes, ClusterNode(f"{kind} more", kind, like.gpus, like.cores)))
-        then = simulate(jobs, larger, matrix, POLICIES[policy], settings)
+        then = simulate(jobs, larger, matrix, POLICIES[policy])
         price = cluster.costs.by_type.get(kind)
         more.append(MoreNodes(kind, like.gpus, None if price is None else (price - staff) * like.gpus, *_means(then)))
     mean_jct, waiting = _means(course)

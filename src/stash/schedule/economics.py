@@ -8,12 +8,11 @@ price of those who stay rises, until nobody moves. Pure; how jobs queue is asked
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stash.core.errors import UserError
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import HOUR, QueuedJob
 from stash.schedule.run_state import ScheduleCourse
@@ -30,9 +29,6 @@ class CloudPrice:
     """As the matrix calls it."""
     gpus: int
     dollars_per_hour: float
-    reserved: int = 0
-    """Instances that are paid all the time, at ``reserved_price``."""
-    reserved_price: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,13 +96,8 @@ def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tupl
 
 
 def cloud_bills(jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice) -> dict[str, float | None]:
-    """Dollars per user with every job started when it is submitted, billed by the second.
-
-    Reserved instances are paid from the first submission to the last end; what runs beyond them is on demand. All
-    users pay in proportion to what their jobs would cost on demand.
-    """
+    """Dollars per user with every job started when it is submitted, billed by the second."""
     bills: dict[str, float | None] = {}
-    changes: list[tuple[float, int]] = []
     for job in jobs:
         found = cloud_seconds(job, matrix, cloud)
         before = bills.get(job.user, 0.0)
@@ -114,19 +105,8 @@ def cloud_bills(jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice
             bills[job.user] = None
             continue
         seconds, machines = found
-        changes += [(job.submit, machines), (job.submit + seconds, -machines)]
         bills[job.user] = None if before is None else before + seconds / HOUR * machines * cloud.dollars_per_hour
-    if not cloud.reserved or not changes:
-        return bills
-    changes.sort()
-    times = np.array([at for at, _ in changes])
-    running = np.cumsum([number for _, number in changes])[:-1]
-    spans = np.diff(times) / HOUR
-    on_demand = float((np.maximum(running - cloud.reserved, 0) * spans).sum()) * cloud.dollars_per_hour
-    base = cloud.reserved * cloud.reserved_price * float(times[-1] - times[0]) / HOUR
-    plain = float((running * spans).sum()) * cloud.dollars_per_hour
-    factor = (base + on_demand) / plain
-    return {user: None if bill is None else bill * factor for user, bill in bills.items()}
+    return bills
 
 
 def equilibrium(
@@ -138,26 +118,23 @@ def equilibrium(
     queued: Callable[[Sequence[QueuedJob]], ScheduleCourse],
     waiting_dollars: float,
     defect_at: float,
-    by_shares: Mapping[str, float] | None = None,
 ) -> Economics:
-    """Who stays: users decide at once, those who leave never come back, and queues are simulated again without them.
-
-    ``by_shares``: each pays that share of the capacity whatever it uses; else by the hours used.
-    """
+    """Who stays: users decide at once, who leaves never comes back, and queues are simulated again without them."""
     bills = cloud_bills(jobs, matrix, cloud)
     unknown = tuple(
         dict.fromkeys(f"{job.model} on {job.gpus}" for job in jobs if cloud_seconds(job, matrix, cloud) is None)
     )
     course = queued(jobs)
     hours = course.end / HOUR
-    total = _sum(bills.values())
+    known = [bill for bill in bills.values() if bill is not None]
+    total = sum(known) if len(known) == len(bills) else None
     used = float(course.served.sum()) / HOUR
     break_even = None if total is None or total <= 0 else hourly / (total / used * gpus)
     here, left, steps = list(jobs), list[str](), list[DefectionStep]()
     for _ in range(MOST_STEPS):
         if not here:
             break
-        step = _step(here, course, hourly, hours, gpus, bills, waiting_dollars, defect_at, by_shares)
+        step = _step(here, course, hourly, hours, gpus, bills, waiting_dollars, defect_at)
         steps.append(step)
         if not step.leaving:
             break
@@ -166,11 +143,6 @@ def equilibrium(
         if here:
             course = queued(here)
     return Economics(hourly, hours, tuple(steps), tuple(left), break_even, total, unknown)
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [*values]
-    return None if None in known else sum(value for value in known if value is not None)
 
 
 def _step(
@@ -182,7 +154,6 @@ def _step(
     clouds: Mapping[str, float | None],
     waiting_dollars: float,
     defect_at: float,
-    by_shares: Mapping[str, float] | None,
 ) -> DefectionStep:
     users = list(dict.fromkeys(job.user for job in jobs))
     of_user = np.array([users.index(job.user) for job in course.jobs])
@@ -190,18 +161,11 @@ def _step(
     waits = (course.finish - course.submit - course.held) / HOUR
     runs = course.held / HOUR
     price = hourly * hours / float(held.sum())
-    if by_shares is not None and any(user not in by_shares for user in users):
-        raise UserError(
-            f"no share of the capacity was given for {next(user for user in users if user not in by_shares)}"
-        )
     bills = []
     for number, user in enumerate(users):
         own = of_user == number
-        capacity = price * float(held[own].sum())
-        if by_shares is not None:
-            capacity = hourly * hours * by_shares[user] / sum(by_shares[each] for each in users)
         waiting = float(waits[own].sum())
-        paid = capacity + waiting_dollars * waiting
+        paid = price * float(held[own].sum()) + waiting_dollars * waiting
         wait, run, cloud = float(waits[own].mean()), float(runs[own].mean()), clouds[user]
         why = ""
         if cloud is not None and paid > cloud:

@@ -40,11 +40,10 @@ class HadarRound:
 
 @dataclass(frozen=True)
 class HadarChoice:
-    """Who runs where, and α: the family of such policies is 2α-competitive in the total utility."""
+    """Who runs where, and how fast."""
 
     places: dict[int, GangPlace]
     rates: dict[int, float]
-    alpha: float
 
 
 def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarChoice:
@@ -69,8 +68,7 @@ def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarC
                 rates[int(asked.jobs[job])] = rate
         for node, gpus in places.get(int(asked.jobs[job]), ()):
             nodes.taken[node] += gpus
-    alpha = max([1.0, *(math.log(top / least) for top, least in zip(high, low, strict=True) if least > 0)])
-    return HadarChoice(places, rates, alpha)
+    return HadarChoice(places, rates)
 
 
 def _utility_bounds(asked: HadarRound, table: RateTable) -> tuple[list[float], list[float], Floats]:

@@ -7,7 +7,7 @@ difference of two rows is the network stall. Knows no files and no profiles.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -56,18 +56,6 @@ class RateMatrix:
         """Model and GPUs, each once, in order."""
         return tuple(dict.fromkeys((model, gpus) for model, gpus, _, _ in self.rates))
 
-    def drawn(self, seed: int) -> RateMatrix:
-        """The same with every rate drawn from its interval, as a normal whose 95 % interval that is; cells differ."""
-        random, found = np.random.default_rng(seed), {}
-        for key, rate in self.rates.items():
-            one = float(random.standard_normal()) / 1.96
-            end = rate.high if one > 0 else rate.low
-            if end is None or not rate.value:
-                found[key] = rate
-            else:
-                found[key] = replace(rate, value=max(rate.value + abs(one) * (end - rate.value), 0.01 * rate.value))
-        return replace(self, rates=found)
-
 
 def with_cores(steps_per_second: float, prep: float | None, cores_per_gpu: float | None) -> float:
     """What is left of a rate where cores prepare the batches: min(R, cores·prep), all GPUs of a step being fed alike.
@@ -100,10 +88,6 @@ class RateTable:
                 self._spread[-1].append(self._rates(model, gpus, gpu, few, own))
         self.of_kind = packed
         self.packed: Floats = packed[self.kind]
-        with np.errstate(invalid="ignore"):
-            _, rank = np.unique(packed / packed.max(axis=1, keepdims=True), return_inverse=True)
-        self.closeness: WholeNumbers = rank.astype(np.min_scalar_type(-rank.size)).reshape(packed.shape)[self.kind]
-        """Of each job and type, where the rate over the job's best stands among all; small numbers sort fastest."""
         known = np.array([[max(each.values(), default=0.0) for each in spread] for spread in self._spread])
         self.over: Floats = np.where(np.array(self.fewest) > 1, np.maximum(known, packed), known)[self.kind]
         """The best rate of each job over several nodes of a type, 0 where none is known."""

@@ -55,7 +55,6 @@ class ScheduleFigures:
     restarts: int
     objective: float
     """Of the policy's first allocation; NaN where it has none."""
-    alpha: float | None
     unplaced: int
 
 
@@ -86,7 +85,6 @@ def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> 
         late=int((course.finish > deadlines).sum()) if np.isfinite(deadlines).any() else None,
         restarts=int(course.restarts.sum()),
         objective=course.objective,
-        alpha=course.alpha,
         unplaced=course.unplaced,
     )
 

@@ -114,10 +114,6 @@ def _bounds(found: PolicyComparison) -> list[str]:
         text = found.policies[name].objective
         if text and not math.isnan(runs[0].objective):
             points.append(f"{name}: the first allocation reaches {runs[0].objective:.4g} {text}.")
-        if runs[0].alpha is not None:
-            points.append(
-                f"{name}: α is {runs[0].alpha:.2f} at most; this family is 2α-competitive in total utility."
-            )
         if runs[0].late is not None:
             points.append(f"{name}: {counted(runs[0].late, 'job')} missed the deadline.")
     return points
@@ -187,7 +183,6 @@ def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
         "dollars_per_job": one.dollars_per_job,
         "late": one.late,
         "restarts": one.restarts,
-        "alpha": one.alpha,
     }
 
 

@@ -38,16 +38,11 @@ def chosen(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> di
     """The type of each job that runs: entries in turn, one type a job, while the gang fits what is left."""
     left = list(counts)
     found: dict[int, int] = {}
-    open_types = sum(each > 0 for each in left)
     jobs, kinds = np.divmod(order, len(left))
     for job, kind, size in zip(jobs.data, kinds.data, gpus.take(jobs).data, strict=True):
         if size <= left[kind] and job not in found:
             found[job] = kind
             left[kind] -= size
-            if len(found) == len(gpus):
+            if len(found) == len(gpus) or not any(left):
                 break
-            if not left[kind]:
-                open_types -= 1
-                if not open_types:
-                    break
     return found

@@ -17,7 +17,6 @@ from stash.schedule.job_policies import JobPolicy
 from stash.schedule.matrix import RateTable
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import Floats, LabCluster, QueuedJob, WholeNumbers
-from stash.schedule.waiting_line import WaitingLine
 
 CAUSES = ("moves", "spreading", "fragmentation", "idle", "failures")
 _LIMIT = 200.0
@@ -73,8 +72,6 @@ class ScheduleCourse:
     first_x: Floats
     """Shares of the first allocation; empty for a policy of places."""
     first_ids: WholeNumbers
-    alpha: float | None = None
-    """Of Hadar: the largest max(1, ln U_max/U_min) of a round."""
     unplaced: int = 0
     """Gangs that a round had chosen and no known placement could hold."""
 
@@ -100,6 +97,7 @@ class RunState:
         self.deadline = np.array([math.inf if job.deadline is None else job.deadline for job in jobs])
         self.left = np.array([job.steps - job.done for job in jobs])
         self.packed, self.best = table.packed, table.packed.max(axis=1)
+        self.closeness = self.packed / self.best[:, None]
         self.work = np.array([job.steps for job in jobs]) / self.best
         self.rate, self.began, self.since = np.zeros(count), np.zeros(count), np.zeros(count)
         """Of the running: steps per second, when it got its GPUs, and from when on it makes steps."""
@@ -129,14 +127,12 @@ class RunState:
         self.waiting: dict[int, None] = {}
         self.now, self.next_arrival = 0.0, 0
         self.allocated_at, self.changed = -math.inf, True
-        self.lines = [WaitingLine(self.gpus[:0], self.gpus[:0]) for _ in range(types)]
+        self.lines: list[list[int]] = [[] for _ in range(types)]
+        """By type the jobs that wait for its GPUs, in order; those that have got some elsewhere stay in it."""
         self.queue: list[int] = []
-        self.begin = 0
-        """Of the queue: none before waits."""
         self.known: dict[bytes, Floats] = {}
         self.objective = math.nan
         self.first_x, self.first_ids = np.zeros((0, types)), np.zeros(0, dtype=np.int64)
-        self.alpha: float | None = None
         self.unplaced = 0
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
         self.last = float(self.submit.max(initial=0.0)) + _LIMIT * (

@@ -21,7 +21,6 @@ from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAlloca
 from stash.schedule.round_choice import chosen, ordered, priorities
 from stash.schedule.run_state import RunSettings, RunState, ScheduleCourse
 from stash.schedule.shares import isolated_rates
-from stash.schedule.waiting_line import WaitingLine
 
 
 def simulate(
@@ -81,7 +80,7 @@ class _Run(RunState):
         if math.isnan(self.objective) and not len(self.first_ids):
             self.objective, self.first_x, self.first_ids = found.objective, found.x, jobs
         if found.order is not None:
-            self.queue, self.begin = jobs[found.order].tolist(), 0
+            self.queue = jobs[found.order].tolist()
         self.allocated_at, self.changed = self.now, False
 
     def allocation(self, demand: JobDemand) -> ShareAllocation:
@@ -118,7 +117,6 @@ class _Run(RunState):
         if not self.policy.preempts and not self.settings.whole_rounds and self.allocated_at >= 0:
             self.fill()  # what runs goes on, so there is nothing else to decide
             return
-        self.begin = 0
         self.tick(jobs)
         own = self.settings.settle_seconds
         settle = self.settings.round_seconds if own is None else own
@@ -147,7 +145,7 @@ class _Run(RunState):
         runs = self.packed.take(jobs, 0) > 0
         priority = np.where(runs, priorities(x, self.received.take(jobs, 0), self.settings.round_seconds), 0.0)
         if not self.settings.whole_rounds:
-            return ordered(priority, runs if self.policy.fills else runs & (x > 0), self.table.closeness[jobs])
+            return ordered(priority, runs if self.policy.fills else runs & (x > 0), self.closeness[jobs])
         types = list(range(len(self.cluster.types)))
         if not self.policy.aware:
             self.random.shuffle(types)
@@ -185,8 +183,7 @@ class _Run(RunState):
         turns = jobs[places]
         waits = self.kind[turns] < 0
         for kind in range(len(self.lines)):
-            wait = turns[waits & (kinds == kind)]
-            self.lines[kind] = WaitingLine(wait, self.gpus[wait])
+            self.lines[kind] = turns[waits & (kinds == kind)].tolist()
 
     def settle_in(self, job: int, kind: int) -> bool:
         """Start it on a type where it fits at a known rate; else it waits."""
@@ -232,8 +229,9 @@ class _Run(RunState):
                 self.settle_in(int(jobs[at]), int(x[at].argmax()))
         elif self.policy.fills:
             for kind, line in enumerate(self.lines):
-                for job in line.fitting(self.waiting, self.free.left, kind):
-                    self.settle_in(job, kind)
+                for job in line:
+                    if job in self.waiting and self.sizes[job] <= self.free.left[kind]:
+                        self.settle_in(job, kind)
         else:
             self.fill_queue()
 
@@ -257,10 +255,7 @@ class _Run(RunState):
     def in_turn(self) -> Iterator[int]:
         """Those that wait, in the queue's order; without preemption that in which they came."""
         if self.policy.preempts:
-            queue, waiting = self.queue, self.waiting
-            while self.begin < len(queue) and queue[self.begin] not in waiting:
-                self.begin += 1
-            yield from (queue[at] for at in range(self.begin, len(queue)) if queue[at] in waiting)
+            yield from (job for job in self.queue if job in self.waiting)
             return
         last = -1
         while self.waiting and (first := next(iter(self.waiting))) != last:
@@ -282,7 +277,6 @@ class _Run(RunState):
             down={node for _, _, place in self.down for node, _ in place},
         )
         found = hadar.place(asked, self.table, self.settings.spreading)
-        self.alpha = max(self.alpha or 1.0, found.alpha)
         for job in jobs[self.kind[jobs] >= 0].tolist():
             if found.places.get(job) != self.place[job]:
                 self.stop(job)
@@ -310,7 +304,7 @@ class _Run(RunState):
         """Until the next round."""
         if self.policy.fills and not self.settings.whole_rounds:
             for kind in self.able[self.number[job]]:
-                self.lines[kind].append(job, self.sizes[job])
+                self.lines[kind].append(job)
 
     def arrival_time(self) -> float:
         at = self.next_arrival
@@ -374,7 +368,6 @@ class _Run(RunState):
         self.end_work(job, lost_steps=since_copy * float(self.rate[job]))
         self.release(job)
         self.wait(job)
-        self.begin = 0
         self.come_last(job)
 
     def whole_rounds(self) -> None:
@@ -416,5 +409,5 @@ class _Run(RunState):
             finish=self.finish, served=self.served, held=self.held, restarts=self.restarts,
             productive=np.array(self.productive), end=self.now, objective=self.objective,
             lost={cause: np.array(each) for cause, each in self.lost.items()},
-            first_x=self.first_x, first_ids=self.first_ids, alpha=self.alpha, unplaced=self.unplaced,
+            first_x=self.first_x, first_ids=self.first_ids, unplaced=self.unplaced,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Jobs of Gavel's traces and of ``sacct -P``.
 
 Each reader turns one published schema into submissions: when, who, how many GPUs, how long on which type. Which model
-such a job is, Slurm does not say: a named, seeded rule draws one. Knows texts, and no policy.
+such a job is, Slurm does not say: one is drawn. Knows texts, and no policy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +24,7 @@ from stash.schedule.matrix import PACKED, RateMatrix
 from stash.schedule.records import QueuedJob
 
 _MAX_BYTES = 1 << 30
+_SEED = 17
 _SEE = "docs/schedule.md says what the importers read"
 
 
@@ -111,24 +112,15 @@ TraceReader = Callable[[str, Path], Iterator[TraceJob | str]]
 FORMATS: Mapping[str, TraceReader] = {"gavel": gavel, "sacct": sacct}
 
 
-MODEL_RULES: Mapping[str, Callable[[Sequence[str], np.random.Generator], str]] = {
-    "uniform": lambda models, draw: models[int(draw.integers(len(models)))],
-    "first": lambda models, draw: models[0],
-}
-"""How a job without a model gets one of those that run on as many GPUs: drawn, all alike, or the matrix's first."""
-
-
-def read_trace(
-    path: Path, reader: TraceReader, matrix: RateMatrix, duration_on: str | None = None, rule: str = "uniform",
-    seed: int = 0,
-) -> ReadTrace:  # fmt: skip
+def read_trace(path: Path, reader: TraceReader, matrix: RateMatrix, duration_on: str | None = None) -> ReadTrace:
     """The jobs of a trace, each with a model and steps; raises UserError for a file that is not of this kind.
 
     Seconds of a trace become steps by the rate of the job's model on the type where it ran, or where that is not said
-    on ``duration_on``; types are the matrix's, in capital letters or small ones.
+    on ``duration_on``; types are the matrix's, in capital letters or small ones. A job without a model gets one of
+    those that run on as many GPUs, drawn.
     """
     text = text_of(path, "the trace", _SEE, _MAX_BYTES)
-    draw, left_out, found = np.random.default_rng(seed), dict[str, int](), list[TraceJob]()
+    draw, left_out, found = np.random.default_rng(_SEED), dict[str, int](), list[TraceJob]()
     for each in reader(text, path):
         if isinstance(each, str):
             left_out[each] = left_out.get(each, 0) + 1
@@ -137,7 +129,7 @@ def read_trace(
     jobs: list[QueuedJob] = []
     for one in sorted(found, key=lambda each: each.submit):
         try:
-            jobs.append(_as_job(one, matrix, duration_on, rule, draw))
+            jobs.append(_as_job(one, matrix, duration_on, draw))
         except _Skipped as why:
             left_out[str(why)] = left_out.get(str(why), 0) + 1
     if not jobs:
@@ -146,9 +138,7 @@ def read_trace(
     return ReadTrace(tuple(jobs), left_out)
 
 
-def _as_job(
-    one: TraceJob, matrix: RateMatrix, duration_on: str | None, rule: str, draw: np.random.Generator
-) -> QueuedJob:
+def _as_job(one: TraceJob, matrix: RateMatrix, duration_on: str | None, draw: np.random.Generator) -> QueuedJob:
     named = {kind.lower(): kind for _, _, kind, _ in matrix.rates}
     where = one.gpu or duration_on
     kind = None if where is None else named.get(where.lower())
@@ -164,7 +154,7 @@ def _as_job(
         models = [model for model, size in matrix.models if size == one.gpus and rate(model) > 0]
         if not models:
             raise _Skipped(f"with {one.gpus} GPUs, of which the matrix has no model on {kind or 'any type'}")
-        model = MODEL_RULES[rule](models, draw)
+        model = models[int(draw.integers(len(models)))]
     steps = one.steps
     if steps is None:
         if one.seconds is None or one.seconds <= 0 or not rate(model):

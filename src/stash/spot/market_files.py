@@ -1,4 +1,4 @@
-"""Files about spot machines: availability as ``stash market`` has it, lifetimes, AWS's Spot Advisor.
+"""Files about spot machines: availability as ``stash market`` has it, AWS's Spot Advisor.
 
 Turns them into records, or into one sentence that says what is wrong on which line. Stash ships none:
 ``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor`` has no licence and no date.
@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from stash.core.errors import UnitError, UserError
 from stash.core.files import parse_json, read_up_to
 from stash.core.formatting import listed
 from stash.core.printable import shortened
-from stash.core.records.base import Record
 from stash.core.units import parse_interruptions
-from stash.core.user_files import load_rows
 from stash.market.market_table import read_market
 from stash.market.market_trace import stamp
 from stash.spot.records.risks import InterruptionBand, Obtainable
-from stash.spot.risk.lifetimes import ObservedLives
-from stash.spot.spot_files import DESCRIBED
 
 AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _MAX_BYTES = 64 * 2**20
@@ -102,14 +97,3 @@ def read_records(path: Path, names: Sequence[str]) -> dict[str, Obtainable]:
             )
         found[name] = Obtainable(gap_seconds=tick, machines=tuple(counts.astype(int).tolist()))
     return found
-
-
-class _Life(Record):
-    seconds: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, examples=["5400"])]
-    revoked: Annotated[bool, Field(examples=["1 (it was) or 0 (it was still there when last seen)"])]
-
-
-def read_lives(path: Path) -> ObservedLives:
-    """Machines that were watched, of a CSV with the columns seconds and revoked; raises UserError."""
-    rows = [row for _, row in load_rows(path, _Life, "the lives", DESCRIBED)]
-    return ObservedLives(np.array([row.seconds for row in rows]), np.array([row.revoked for row in rows]))

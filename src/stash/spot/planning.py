@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
 from itertools import combinations
 
@@ -61,14 +61,11 @@ def plan(
     deadline: float,
     loss: float,
     quotas: Mapping[str, int],
-    server: str | None = None,
     servers: int = 1,
     start: float = 0.0,
     confidence: float | None = None,
     budget: float | None = None,
-    vcpus: float | None = None,
     fleet: FleetModel | None = None,
-    on_demand: Collection[str] = (),
     source: str = "the profile",
     today: date | None = None,
     catalog: Callable[[], Catalog] = shipped_catalog,
@@ -78,14 +75,18 @@ def plan(
     ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.query`` has
     them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
     dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
-    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; types ``on_demand`` are not rented as
-    spot machines; ``catalog`` has the facts of the types. Raises UserError for what is needed and not known.
+    ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; ``catalog`` has the facts of the types.
+    Raises UserError for what is needed and not known.
     """
     base = base_of(profile, catalog=catalog)
-    market = market_of(offers, quotas, server, servers, start, server_bytes(curve, servers))
+    market = market_of(offers, quotas, servers, start, server_bytes(curve, servers))
     pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
-    pools = tuple(as_timed(rented_on_demand(pool, on_demand), fleet) for pool in pools)
-    wishes = [_wish(pool, deadline, loss, confidence, budget, vcpus) for pool in pools]
+    if confidence is not None and pools[0].uncertainty is None:
+        raise UserError(
+            f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
+            "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
+        )
+    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence, budget) for pool in pools]
     return provision(_best_served(wishes), __version__, now())
 
 
@@ -102,7 +103,7 @@ def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
             "them and plan with --fleet"
         )
         return pool.model_copy(update={"notes": (*pool.notes, untimed)})
-    sure, spread = pool.uncertainty, fleet.spread["queue"]
+    sure, spread = pool.uncertainty, fleet.spread
     if sure is not None and spread is not None:
         sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MAX_SPREAD))})
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
@@ -119,20 +120,6 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
     weighed = [all_fleets(checked(each)) for each in wishes]
     costs = [float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed]
     return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
-
-
-def _wish(
-    pool: FleetPool, deadline: float, loss: float, confidence: float | None, budget: float | None, vcpus: float | None
-) -> FleetWish:
-    """Raises UserError for a probability that cannot be known."""
-    if confidence is not None and pool.uncertainty is None:
-        raise UserError(
-            f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
-            "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
-        )
-    if vcpus is not None:
-        pool = pool.model_copy(update={"most_vcpus": vcpus})
-    return FleetWish(pool, loss, deadline, confidence, budget)
 
 
 # Plans with revocations

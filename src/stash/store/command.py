@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.printable import print_written, printable, printable_line, strict_json
 from stash.store.storing import store_option
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
     from stash.store.queries import QueryAnswer
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 app = App(no_args_is_help=True)
 
 
-def _store_argument(help: str = "A store: a folder or URL (default --store or $STASH_STORE).") -> Any:
-    return argument("STORE", help, default=None)
+def _store_argument() -> Any:
+    return argument("STORE", "A store: a folder or URL (default $STASH_STORE or this folder).", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,6 @@ class StoreVerifyOptions(Options):
     """One call of ``stash store verify``."""
 
     url: str | None = _store_argument()
-    store: str | None = store_option()
-    json: bool = json_flag("Print JSON.")
 
 
 @app.callback()
@@ -84,32 +82,21 @@ def verify(options: StoreVerifyOptions) -> None:
     from stash.store.store import verify as verified
     from stash.store.storing import needed, progress
 
-    opened = needed(options.url, options.store)
+    opened = needed(options.url)
     whole, suspects = verified(opened, progress("read"))
-    if options.json:
-        print(strict_json({"schema": 1, "whole": whole, "suspects": [each._asdict() for each in suspects]}))
-    else:
-        for each in suspects:
-            why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
-            print(printable_line(f"{each.kind + ':':12}{why}", 600))
-        kept = f"{whole:,} {'artefact is' if whole == 1 else 'artefacts are'} whole"
-        others = f"{len(suspects):,} {'file is' if len(suspects) == 1 else 'files are'} not"
-        print(printable_line(f"{opened.url}: {kept}, {others}"))
+    for each in suspects:
+        why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
+        print(printable_line(f"{each.kind + ':':12}{why}", 600))
+    kept = f"{whole:,} {'artefact is' if whole == 1 else 'artefacts are'} whole"
+    others = f"{len(suspects):,} {'file is' if len(suspects) == 1 else 'files are'} not"
+    print(printable_line(f"{opened.url}: {kept}, {others}"))
     if suspects:
         raise typer.Exit(1)
 
 
 FORMATS = ("table", "csv", "json", "parquet")
-_MAX_SECONDS = 86_400
 _MAX_ROWS = 1_000
 """Of a table on a screen."""
-
-
-def _timeout(text: str) -> float:
-    seconds = parsers.duration(text)
-    if seconds > _MAX_SECONDS:
-        raise UnitError("a query may take up to a day; write it like 10m")
-    return seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +104,13 @@ class QueryOptions(Options):
     """One call of ``stash query``."""
 
     sql: str | None = argument(
-        "SQL", "One SELECT in DuckDB's SQL; `stash query --tables` lists tables and columns.", default=None
+        "SQL", "One SELECT in DuckDB's SQL (default: list the tables and their columns).", default=None
     )
     store: str | None = store_option()
     format: str | None = option(
         "FORMAT", f"Write {', '.join(FORMATS)} (default: by --output's ending).", parsers.one_of(FORMATS)
     )
     output: Path | None = option("FILE", "Write the answer to this file (default: print it).", Path, "-o", "--output")
-    timeout: float = option(
-        "TIME", "Stop the query after this long, or above 1 GiB of memory.",
-        _timeout, default="60s",
-    )  # fmt: skip
-    tables: bool = flag("List the tables and their columns.")
 
 
 def query(options: QueryOptions) -> None:
@@ -140,19 +122,16 @@ def query(options: QueryOptions) -> None:
       stash query "from blocks" -o blocks.parquet
     """
     from stash.core.output_files import answer_file, write_output
-    from stash.store.queries import EXAMPLE
     from stash.store.queries import query as queried
     from stash.store.storing import needed, progress, say_unreadable
 
-    if options.tables:
+    if options.sql is None:
         _print_tables()
         return
-    if options.sql is None:
-        raise UserError(f'type a SELECT, like `stash query "{EXAMPLE}"`')
     how = _format(options.format, options.output)
     target = None if options.output is None else answer_file(options.output)
     opened = needed(options.store)
-    with queried(opened, options.sql, progress("read"), options.timeout) as answer:
+    with queried(opened, options.sql, progress("read")) as answer:
         if target is not None:
             write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
             print_written(target, False)
@@ -240,10 +219,8 @@ def _print_tables() -> None:
 class ListOptions(Options):
     """One call of ``stash list``."""
 
-    url: str | None = _store_argument("A store: a folder or URL (default $STASH_STORE or this folder).")
-    store: str | None = store_option()
+    url: str | None = _store_argument()
     limit: int = option("N", "Show the N newest.", parsers.whole(1), "-n", "--limit", default="30")
-    all: bool = flag("Show all of them.")
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
 
 
@@ -253,16 +230,15 @@ def list_command(options: ListOptions) -> None:
     Examples:
       stash list runs/
       stash list s3://bucket/runs --limit 100
-      stash list --all --json | jq '.[].step_seconds'
+      stash list --json | jq '.[].step_seconds'
     """
     from stash.store.schema import TABLES
     from stash.store.storing import needed, say_unreadable
 
-    opened = needed(options.url, options.store)
+    opened = needed(options.url)
     contents = opened.contents()
     there = len(contents.stored) + len(contents.loose)
-    wanted = there if options.all else min(options.limit, there)
-    rows = _newest(opened, contents.stored, contents.loose, wanted)
+    rows = _newest(opened, contents.stored, contents.loose, min(options.limit, there))
     if options.json:
         names = [column.name for column in TABLES["artefacts"]]
         print(strict_json([dict(zip(names, row, strict=True)) for row in rows]))
@@ -300,6 +276,6 @@ def _print(rows: list[TableRow], there: int, unreadable: int, url: str) -> None:
     fitted = artefacts(rows, list_width())
     _print_listing(fitted)
     more = there - len(rows) - unreadable
-    notes = [f"{more:,} more; --all shows all"] if more > 0 else []
+    notes = [f"{more:,} more; --limit {there} shows all"] if more > 0 else []
     for note in filter(None, [*notes, fitted.note]):
         print(note)

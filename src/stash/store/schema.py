@@ -1,6 +1,6 @@
 """The tables of a store: their columns, in order, each with its type in SQL and what it means.
 
-``stash query --tables`` prints them. A column may be added at a table's end, and raises ``VERSION``, which makes
+``stash query`` without SQL prints them. A column may be added at a table's end, and raises ``VERSION``, which makes
 digests of an older one be made again. What is unknown is NULL.
 """
 

@@ -43,14 +43,9 @@ def opened(url: str) -> Store:
     return Store(opened(url))
 
 
-def needed(url: str | None, also: str | None = None) -> Store:
-    """The store that an argument, the option or the environment names, else the current folder.
-
-    Raises UserError if argument and option name two.
-    """
-    if url is not None and also is not None and url != also:
-        raise UserError(f"{url} and --store {also} are two stores; name one of them")
-    return opened(chosen(url or also) or ".")
+def needed(url: str | None) -> Store:
+    """The store that the command or the environment names, else the current folder."""
+    return opened(chosen(url) or ".")
 
 
 def store_for_copies(url: str | None) -> Store | None:

@@ -64,7 +64,7 @@ def _probe(cell: Cell, folder: str, machine: str, stash: ProgramWords = _OURS) -
     name = f"{hashlib.sha256(known.encode()).hexdigest()[:8]}-{machine}.host.json"
     words = [*stash, "probe", "--no-metadata", "--budget", f"{seconds:g}"]
     words += ["--instance", cell.place.instance.name] if cell.place.instance is not None else []
-    words += ["--data", cell.data] if cell.data is not None else []
+    words += [cell.data] if cell.data is not None else []
     return (
         f'mkdir -p {folder}\nprobe={folder}/{name}\n[ -e "$probe" ] || {shlex.join(words)} -o "$probe"'
         ' || { echo "note: this machine could not be probed"; probe=; }\n'
@@ -82,7 +82,7 @@ def _job(cell: Cell) -> str:
         return shlex.join(cell.words)
     words = ["--workload", cell.zoo]
     words += ["--batch", str(cell.batch)] if cell.batch is not None else []
-    words += ["--data", cell.data] if cell.data is not None else []
+    words += [cell.data] if cell.data is not None else []
     return shlex.join([*words, "--", *cell.words] if cell.words else words)
 
 

@@ -30,22 +30,9 @@ _LOOK = 20.0
 
 
 @dataclass(frozen=True)
-class RunLimits:
-    """Hard stops, which count what is running; ``None``: none."""
-
-    dollars: float | None = None
-    """Of the whole study, earlier runs included."""
-    seconds: float | None = None
-    """Of this run."""
-
-
-@dataclass(frozen=True)
 class RunOutcome:
     """What became of one run."""
 
-    ended: int
-    """Cells, of whatever ending."""
-    failed: int
     not_started: tuple[str, ...]
     """Why cells were not started, a sentence each."""
     left: tuple[str, ...]
@@ -73,7 +60,8 @@ class StudyController:
     describe: Callable[[Cell, StudyFolder], Submission]
     keep: Callable[[Cell], str]
     """Puts a finished cell's profile into the store; its name there. Raises StashError."""
-    limits: RunLimits
+    max_dollars: float | None
+    """A hard stop for the whole study, earlier runs and what is running included; ``None``: none."""
     estimates: Mapping[str, CellEstimate]
     say: Callable[[str], None]
     _running: dict[str, _Running] = field(default_factory=dict)
@@ -87,8 +75,6 @@ class StudyController:
     """Places where a cell is done."""
     _broken: dict[str, str] = field(default_factory=dict)
     """Places whose first cell failed, and why."""
-    _ended: int = 0
-    _failed: int = 0
 
     def run(
         self,
@@ -99,7 +85,6 @@ class StudyController:
         """Run what is to run, in order; KeyboardInterrupt is raised on once all has ended and is released."""
         self._pending = [cell for cell in cells if standings[cell.id].state == "to run"]
         self._well = {cell.place.name for cell in cells if standings[cell.id].state == "done"}
-        began = self._now
         try:
             self._take_on(cells, open_leases)
             while True:
@@ -109,8 +94,8 @@ class StudyController:
                         self._look(lane, running)
                     else:
                         self._finish(lane, running)
-                self._enforce(began)
-                self._start(began)
+                self._enforce()
+                self._start()
                 if not self._running:
                     break
                 self.backend.programs.sleep(_TICK)
@@ -123,9 +108,7 @@ class StudyController:
                     self.say(sentence)
             raise
         self.backend.release_all()
-        return RunOutcome(
-            self._ended, self._failed, tuple(self._refused), tuple(self.backend.left), self.backend.dollars
-        )
+        return RunOutcome(tuple(self._refused), tuple(self.backend.left), self.backend.dollars)
 
     def _take_on(self, cells: Sequence[Cell], open_leases: Sequence[OpenLease]) -> None:
         known = {cell.id: cell for cell in cells}
@@ -216,7 +199,6 @@ class StudyController:
         return f" ({takes.cells} left, about {format_seconds(takes.seconds)}{money})"
 
     def _consequences(self, cell: Cell, found: CellJudgement) -> None:
-        self._ended += 1
         if found.ending == "done":
             self._well.add(cell.place.name)
         elif found.ending == "out of memory":
@@ -227,10 +209,8 @@ class StudyController:
                 self._pending.insert(0, cell)
             else:
                 self._refused.setdefault(f"{cell.title}: {found.why}; the same command runs it again")
-        else:
-            self._failed += 1
-            if cell.place.name not in self._well:
-                self._broken.setdefault(cell.place.name, found.why)
+        elif cell.place.name not in self._well:
+            self._broken.setdefault(cell.place.name, found.why)
 
     def _next_lease(self, lane: str) -> str | None:
         following = next((cell for cell in self._pending if self._submission(cell).lane == lane), None)
@@ -238,14 +218,14 @@ class StudyController:
             return None
         return self._submission(following).lease
 
-    def _start(self, began: float) -> None:
+    def _start(self) -> None:
         for cell in list(self._pending):
             submission, place = self._submission(cell), cell.place.name
             if submission.lane in self._running:
                 continue
             if place not in self._well and any(each.cell.place.name == place for each in self._running.values()):
                 continue  # it has yet to be seen if anything works there
-            why = self._skipped(cell) or self._beyond(cell, submission, began)
+            why = self._skipped(cell) or self._beyond(cell, submission)
             self._pending.remove(cell)
             if why is not None:
                 self._refused.setdefault(why)
@@ -265,16 +245,13 @@ class StudyController:
             return f"{cell.place.name}: nothing more was tried after its first cell failed"
         return None
 
-    def _beyond(self, cell: Cell, submission: Submission, began: float) -> str | None:
-        """Why this cell is not started: with it, a limit would be passed."""
-        estimate = self.estimates[cell.id]
-        start = 0.0 if submission.lease in self.backend.leases else lease_start(cell)
-        seconds, most = start + estimate.seconds, self.limits.seconds
-        if most is not None and self._now - began + seconds > most:
-            return f"--max-hours {most / HOUR:g} leaves no time for more"
-        price, dollars = cell.dollars_per_hour, self.limits.dollars
+    def _beyond(self, cell: Cell, submission: Submission) -> str | None:
+        """Why this cell is not started: with it, the limit would be passed."""
+        price, dollars = cell.dollars_per_hour, self.max_dollars
         if price is None or dollars is None:
             return None
+        start = 0.0 if submission.lease in self.backend.leases else lease_start(cell)
+        seconds = start + self.estimates[cell.id].seconds
         now, to_come = self._now, 0.0  # what runs now will still cost, as estimated
         for running in self._running.values():
             whole = self.estimates[running.cell.id].dollars
@@ -304,12 +281,10 @@ class StudyController:
             self._record(running, CellJudgement("failed", f"it could not be started: {error.strerror or error}"))
             self.backend.release(submission.lease)
 
-    def _enforce(self, began: float) -> None:
-        """End what runs once a limit is passed: estimates may be wrong, limits hold."""
-        seconds, dollars = self.limits.seconds, self.limits.dollars
-        if seconds is not None and self._now - began >= seconds:
-            self._end_all(f"--max-hours {seconds / HOUR:g} was reached")
-        elif dollars is not None and self.backend.dollars >= dollars:
+    def _enforce(self) -> None:
+        """End what runs and is paid for once the limit is passed: estimates may be wrong, limits hold."""
+        dollars = self.max_dollars
+        if dollars is not None and self.backend.dollars >= dollars:
             paid = [lane for lane, each in self._running.items() if each.cell.dollars_per_hour is not None]
             self._end_all(f"--max-dollars {dollars:g} was reached", paid)
 

@@ -9,10 +9,9 @@ from statistics import fmean
 
 from stash.core.formatting import listed
 from stash.core.ladder import STALLS
-from stash.core.units import counted, pace
+from stash.core.units import counted
 from stash.study.overview import matrix, states, what, where
 from stash.study.paper_figures import (
-    heat,
     network_against_one_machine,
     placement,
     stall,
@@ -57,11 +56,11 @@ def page(
                 "table",
                 "Everything measured",
                 label="Table",
+                text=f"Profiles are in {results}.",
                 grids=(whole_table(reading, found, files or {}),),
                 downloads=downloads(reading, found),
             ),
             _standing(reading),
-            Chapter("profiles", "Profiles", text=f"In {results}.", grids=(_profiles(reading),), folded=True),
             Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
         ),
     )
@@ -80,11 +79,10 @@ def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, 
     exchange = (*stall(shown, "interconnect"), *stall(shown, "network"), *network_against_one_machine(shown))
     data = (*stall(shown, "prep"), *stall(shown, "fetch"))
     return (
-        Chapter("stalls", "Where the time goes", label="Stalls", charts=(*heat(shown), *stalls(shown))),
+        Chapter("stalls", "Where the time goes", label="Stalls", charts=stalls(shown)),
         Chapter("exchange", "Interconnect and network", label="Exchange", charts=(*exchange, *placement(shown))),
         Chapter("data", "Preparing and fetching data", label="Data", charts=data),
-        Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown)),
-                grids=_best_grid(found)),
+        Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown))),
         Chapter("use", "How busy machines are, and what a batch does", label="Use",
                 charts=(*utilisation(shown), *slow_down(shown))),
         Chapter("models", "What models exchange", label="Models", charts=models(found), grids=line_grids(found)),
@@ -155,29 +153,3 @@ def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyRes
             cheapest = min(priced, key=lambda each: each.dollars_per_million or 0.0) if len(priced) > 1 else None
             chosen[workload] = max(own, key=lambda each: each.samples_per_second or 0.0), cheapest
     return chosen
-
-
-def _best_grid(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
-    rows = tuple(
-        (workload, _at(fastest), pace(fastest.samples_per_second or 0.0),
-         *(("no price", "") if cheapest is None else (_at(cheapest), f"${cheapest.dollars_per_million or 0.0:.2f}")))
-        for workload, (fastest, cheapest) in _best(found).items()
-    )  # fmt: skip
-    head = ("fastest", "samples/s", "cheapest", "$/million samples")
-    return (Grid("The best of each workload", head, rows, frozenset({0, 1, 3}), first="workload"),) if rows else ()
-
-
-def _at(found: StudyResult) -> str:
-    batch = "" if found.cell.batch is None else f", batch {found.cell.batch}"
-    return f"{where(found.cell)}{batch}"
-
-
-def _profiles(reading: StudyReading) -> Grid:
-    rows = []
-    for cell in reading.cells:
-        last = reading.standings[cell.id].last
-        if last is not None and last.ending == "done":
-            kept = last.artefact or "in the cell's folder"
-            cost = "-" if last.dollars is None else f"${last.dollars:.2f}"
-            rows.append((f"{cell.title}, repeat {cell.repeat + 1}", cell.id, kept, cost))
-    return Grid("Profiles", ("cell", "artefact", "cost"), tuple(rows), frozenset({0, 1, 2}), first="cell")

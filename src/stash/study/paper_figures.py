@@ -37,20 +37,6 @@ _ADDED_BY = {"interconnect": ("contention", "interconnect")}
 """Stalls that the paper's difference holds, where it is not the one of its name."""
 
 
-def heat(shown: StudySheet) -> Charts:
-    """How much of every step is not compute."""
-
-    def read(result: StudyResult) -> TileText | Unknown:
-        if result.stalled is None:
-            return Unknown("compute was not measured")
-        parts = [f"{name} {share:.1%}" for name, share in result.shares.items() if name != "compute"]
-        tip = f"{result.stalled:.1%} of the step is stalled ({', '.join(parts)})"
-        return TileText((f"{result.stalled:.0%}",), tip, level=result.stalled)
-
-    how = f"Of a step, all that is not compute; the stronger the colour, the more. {_SIGNS}"
-    return _drawn(shown, read, "heat", "How much of every step is stalled", how)
-
-
 def stall(shown: StudySheet, name: str) -> Charts:
     """One of the paper's stalls, in per cent of its formula and in seconds."""
     known = [each.paper[name] for each in shown.results.values() if name in each.paper]

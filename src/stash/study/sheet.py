@@ -77,7 +77,6 @@ class TileText:
     texts: tuple[str, ...]
     """From the longest to the shortest."""
     tip: str = ""
-    level: float | None = None
     bars: tuple[TileBar, ...] = ()
 
 
@@ -150,7 +149,7 @@ def tile_charts(
             yield Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown, {found.why}", quiet=True, link=link)
         else:
             tip = f"{row} on {column}: {found.tip or found.texts[0]}"
-            yield Tile(x, y, found.texts, tip, found.level, found.bars, link=link)
+            yield Tile(x, y, found.texts, tip, bars=found.bars, link=link)
 
     def text(row: str, column: str) -> str:
         result = shown.results.get((row, column))

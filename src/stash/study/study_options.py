@@ -25,8 +25,6 @@ class CharacterizeOptions(Options):
         "Stop at this bill, including earlier runs of the study.",
         parsers.dollars,
     )
-    max_hours: float | None = option("HOURS", "Stop this run after this long.", parsers.hours)
-    """In seconds."""
     retry: bool = flag("Run failed cells once more.")
     instances: Path | None = option("FILE", "Read your own machines and prices from this YAML file.", Path)
     features: bool = flag(

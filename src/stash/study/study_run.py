@@ -31,7 +31,7 @@ from stash.study import overview, study_folder
 from stash.study.backend import JobBackend, open_leases, spent
 from stash.study.cell_engines import describe
 from stash.study.cells import Cell, ZooWorkload, cells
-from stash.study.controller import RunLimits, RunOutcome, StudyController
+from stash.study.controller import RunOutcome, StudyController
 from stash.study.emulating import CalibratingProfile
 from stash.study.feature_study import study_text
 from stash.study.fields import EmulatedTarget
@@ -157,7 +157,7 @@ def _run(
         backend=JobBackend(folder, SystemPrograms(), spent(events)),
         describe=describe,
         keep=lambda cell: store.put(_content(folder.cell(cell.id).profile), cell.title),
-        limits=RunLimits(options.max_dollars, options.max_hours),
+        max_dollars=options.max_dollars,
         estimates=reading.estimates,
         say=_say,
     )

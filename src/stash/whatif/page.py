@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
+from stash.analysis.run_account import NOW_AND_THEN
 from stash.core.formatting import Unit, listed, plain, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
@@ -44,10 +45,21 @@ def page(answer: WhatIf) -> Page:
         verdict=(_verdict(answer, scale),),
         grids=(_forecast(answer, scale),),
         chapters=(Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),),
-        warnings=answer.forecast.beyond,
+        warnings=(*answer.forecast.beyond, *_beside_steps(answer.measured)),
         footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
         f"{answer.forecast.draws} draws of every uncertain fact",
     )
+
+
+def _beside_steps(measured: Breakdown) -> tuple[str, ...]:
+    """What of an epoch is no step, where that is a part worth knowing."""
+    rows = () if measured.run is None else measured.run.rows
+    found = [row for row in rows if row.name in NOW_AND_THEN and (row.share or 0.0) >= SMALL_SHARE]
+    if not found:
+        return ()
+    share = sum(row.share or 0.0 for row in found)
+    names, takes = listed([row.name for row in found]), "takes" if len(found) == 1 else "take"
+    return (f"This is of steps. Beside them, {names} {takes} {share:.0%} of an epoch, which no answer here changes.",)
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:

@@ -19,7 +19,7 @@ from stash.analysis.findings.probe_reading import read as read_findings
 from stash.analysis.limits import held, not_slower, parse, parse_requirement, parse_slower, required
 from stash.catalog import layers, own, snapshot
 from stash.catalog.facts import KINDS, Instance
-from stash.catalog.offers import Catalog, Columns, OfferFilter
+from stash.catalog.offers import Catalog, OfferFilter
 from stash.catalog.page import listing, sheet
 from stash.catalog.published import DamagedError, gpuhunt
 from stash.cli.report_command import read_page
@@ -113,14 +113,13 @@ def _own(path: Path) -> list[str]:
     mine = own.read(path)
     placed = mine.placed(_known())
     instances = tuple(placed.instances.values())
-    index = {key: number for number, key in enumerate(placed.instances)}
-    return _offered(Catalog(mine.gpus, instances, Columns.of(placed.prices, index)))
+    return _offered(Catalog(mine.gpus, instances, placed.prices))
 
 
 def _snapshot(path: Path) -> list[str]:
     found = snapshot.read(path)
     assert found is not None
-    return [text for part in found.parts for text in _offered(Catalog((), part.instances, part.columns))]
+    return [text for part in found.parts for text in _offered(Catalog((), part.instances, part.prices))]
 
 
 def _price_list(read: Callable[..., object]) -> Reader:
@@ -233,7 +232,6 @@ FORMATS = (
     Format("stored-probe", "node.host.json", _stored, like="probe"),
     Format("digest", "digest.jsonl", _digest),
     Format("spot-trace", "us-east-1a_v100_1.json", spot_formats.trace),
-    Format("spot-lives", "lives.csv", spot_formats.lives),
     Format("spot-plan", "job.plan.json", spot_formats.plan),
     Format("spot-log", "job.spotlog.json", spot_formats.log),
 )

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from stash.core.printable import strict_json
 from stash.market.market_importers import import_skypilot
 from stash.market.market_table import content
-from stash.spot.market_files import read_lives
 from stash.spot.pages import fleet_plan, run_report
-from stash.spot.risk.lifetimes import Gang, law_of
 from stash.spot.spot_files import load_spot_log, read_plan
 from stash.ui import html, markdown, terminal
 from stash.ui.charts.svg import svg
@@ -20,12 +16,6 @@ from stash.ui.charts.svg import svg
 def trace(path: Path) -> list[str]:
     """A trace of SkyPilot, as a market."""
     return list(content(import_skypilot([path]).trace))
-
-
-def lives(path: Path) -> list[str]:
-    """Machines that were watched, and their law."""
-    chosen = law_of(read_lives(path))
-    return [chosen.why, f"{chosen.law.mean:g} {Gang(((chosen.law, 3),)).survival(np.array([600.0]))[0]:g}"]
 
 
 def plan(path: Path) -> list[str]:

@@ -128,6 +128,25 @@ def test_a_rank_slower_in_every_round_is_named():
     assert (slow.rank, round(slow.seconds, 6), round(slow.others_seconds, 6)) == (2, 0.104, 0.0832)
 
 
+SLOW_LEADER = {"solo": [0.050, 0.051, 0.049], "crowd": [0.050, 0.051, 0.049], "node": [0.052, 0.053, 0.051]}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks: int):
+    # GIVEN ranks of 10 ms a step, of which rank 0 does 40 ms more, by itself as beside the others
+    breakdown = attribute(build(SLOW_LEADER, ranks=ranks, factors=dict.fromkeys(range(1, ranks), 0.2)))
+    # THEN that is the others' wait for a slow rank, as it is where any other is slow
+    assert seconds(breakdown) == pytest.approx({"compute": 0.01, "contention": 0.04, "interconnect": 0.002})
+    assert breakdown.slow_rank.rank == 0
+    assert breakdown.step_seconds == pytest.approx(0.052)
+
+
+def test_a_leader_that_is_slow_only_beside_others_computes_as_it_does_by_itself():
+    times = {"solo": [0.010, 0.011, 0.009], "crowd": [0.050, 0.051, 0.049]}
+    breakdown = attribute(build(times, factors={1: 0.2}))
+    assert seconds(breakdown) == pytest.approx({"compute": 0.01, "contention": 0.04})
+
+
 def test_a_rank_slower_by_less_than_5_percent_or_only_once_is_not_named():
     assert attribute(build(CALM, ranks=4, factors={0: 0.96, 1: 0.96, 3: 0.96})).slow_rank is None
     profile = build(CALM, ranks=4)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from pathlib import Path
 
 import pytest
 from catalogs import box, small
@@ -32,7 +31,6 @@ def test_the_command_of_the_documentation_finds_what_it_should() -> None:
         "p3.16xlarge",
     ]
     assert names("--gpus", "16") == ["p2.16xlarge", "a2-megagpu-16g"]
-    assert names("--gpu", "L4", "--cloud", "gcp", "--gpus", "2-4", "--sort", "network")[0] == "g2-standard-48"
 
 
 def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
@@ -51,18 +49,9 @@ def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
     assert document["schema"] == 1
 
 
-def test_ones_own_machine_shows_how_many_there_are_and_what_its_price_is_made_of(home: Path) -> None:
-    bought = "count: 3, purchase: $8760, years: 1, utilisation: 50%"
-    (home / "instances.yaml").write_text(f"instances:\n  - {{name: lab-box, gpu: T4, {bought}}}\n")
-    shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["show", "lab-box"], catch_exceptions=False).stdout
-    lines = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "of your own 3" in lines
-    assert "$8,760 over 1 year, used 50% of the time: $2/h; power not counted" in " ".join(lines)
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--spot"], ["--history"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
+    [[], ["--spot"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
 )
 @pytest.mark.parametrize("columns", [80, 120])
 def test_everything_printed_fits_the_screen(arguments: list[str], columns: int) -> None:
@@ -98,15 +87,6 @@ def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
     assert marked((fresh,), today) == ""
 
 
-def test_the_table_shows_dates_and_says_what_was_left_out() -> None:
-    result = CliRunner(env={"COLUMNS": None}).invoke(
-        app, ["--gpu", "V100", "--min-network", "1gbit"], catch_exceptions=False
-    )
-    assert "2026-07-20" in result.stdout
-    assert "undated" in result.stdout
-    assert "5 offers left out: network unknown" in result.stdout
-
-
 def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -122,24 +102,10 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     )
 
 
-def test_where_something_fits_nothing_is_said_to_be_too_much() -> None:
-    result = CliRunner().invoke(app, ["--gpu", "V100", "--json"], catch_exceptions=False)
-    document = json.loads(result.stdout)
-    assert (result.exit_code, document["removed_by"], document["nearest"]) == (0, None, [])
-
-
 def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
     known = small((box("free", gpu_count=0), 1.0))
-    sentence = nothing(known, OfferFilter(kinds=("spot",), min_vcpus=2))
+    sentence = nothing(known, OfferFilter(kinds=("spot",), min_gpu_count=2))
     assert nothing_text(sentence) == "no spot price is known; `stash catalog refresh` gets today's"
-
-
-def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:
-    result = CliRunner().invoke(app, ["show", "p3.8xlarge"], catch_exceptions=False)
-    text = " ".join(result.stdout.split())
-    assert "$12.24/h in us-east-1, 2026-07-20 (karpenter zz_generated.pricing_aws.go)" in text
-    assert "PCIe, measured unknown" in text
-    assert "which 4 GPUs of the mesh" in text
 
 
 @pytest.mark.parametrize(
@@ -155,11 +121,8 @@ def test_the_sheet_of_an_instance_names_sources_and_says_unknown() -> None:
         (["--max-price", "0"], "zero"),
         (["--min-network", "25"], "has no unit"),
         (["--min-network", "25Gb/s"], "may mean bits or bytes"),
-        (["--min-memory", "200"], "has no unit"),
         (["--gpus", "many"], "--gpus many: write it like"),
         (["--gpus", "8-4"], "at least 8 and at most 4"),
-        (["--min-vcpus", "-1"], "more than 0"),
-        (["--spot", "--history"], "exclude each other"),
         (["--instances", "/nowhere.yaml"], "cannot read the instances file /nowhere.yaml: No such file"),
         (["show", "p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
         (["show", "A100"], "several variants"),

@@ -151,13 +151,6 @@ def test_a_machine_that_was_bought_costs_its_share_of_the_purchase_and_its_power
     assert (offer.kind, offer.instance.owned_count) == ("on-demand", 3)
 
 
-def test_power_without_a_price_is_shown_as_not_counted(home: Path) -> None:
-    write(home, BOUGHT.replace("    power: 6kW\n    power_price: $0.12/kWh\n", "").replace("years: 4", "years: 1"))
-    known = layers.load()
-    (offer,) = known.offers_of(known.instance("dgx"))
-    assert offer.source.endswith("over 1 year, used 60% of the time: $34.25/h; power not counted")
-
-
 def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> None:
     write(home, BOUGHT)
     known = layers.load()

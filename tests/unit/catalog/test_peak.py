@@ -37,7 +37,7 @@ def test_half_precision_runs_on_tensor_cores_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("lacking", [gpu("X1", fp32=None), gpu("X1", memory=None)])
 def test_a_rate_the_catalog_does_not_know_is_refused_not_guessed(lacking: GpuFacts) -> None:
-    with pytest.raises(UserError, match="does not know the fp32 rate of X1; give it with --tflops"):
+    with pytest.raises(UserError, match="does not know the fp32 rate of X1; name another GPU"):
         peak((lacking,), "fp32")
 
 

@@ -14,10 +14,8 @@ from urllib.error import HTTPError, URLError
 import pytest
 from http_serving import serving
 from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zipped
-from typer.testing import CliRunner
 
 from stash.catalog import facts, layers, refresh, snapshot
-from stash.catalog.command import app
 from stash.catalog.offers import OfferFilter
 from stash.catalog.refresh import SOURCES
 from stash.core.errors import StashError, UserError
@@ -232,12 +230,6 @@ def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> Non
     assert caught.value.exit_code == 1
 
 
-def test_offline_without_a_snapshot_keeps_the_shipped_prices(home: Path) -> None:
-    with pytest.raises(StashError, match="the prices that came with Stash stay"):
-        refresh.refresh(offline, now=NOW)
-    assert list(home.iterdir()) == []
-
-
 def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
     asked: list[str] = []
 
@@ -302,14 +294,6 @@ def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
     snapshot.write(first, home / "again.json")
     assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()
     assert json.loads((home / "again.json").read_text())["parts"][0]["url"].startswith("https://dstack-gpu-pricing")
-
-
-def test_the_command_says_what_was_renewed_and_what_was_not(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stash.catalog.refresh.https", web)
-    result = CliRunner().invoke(app, ["refresh"], catch_exceptions=False)
-    assert result.exit_code == 0
-    assert "offers from gpuhunt aws, gpuhunt gcp, kept in" in result.stdout
-    assert "note: gpuhunt azure: the server answers 404" in result.stdout
 
 
 def test_every_source_is_asked_over_https_only() -> None:

@@ -39,12 +39,6 @@ def price(item: Instance, kind: str) -> Price | None:
     return next((p for p in PRICES if (p.cloud, p.instance, p.kind) == (item.cloud, item.name, kind)), None)
 
 
-def test_the_tables_have_the_size_that_was_compiled() -> None:
-    assert len(INSTANCES) == 146 == len(shipped.instances())
-    assert len(GPUS) == 24 == len(shipped.gpus())
-    assert len({(p.cloud, p.instance, p.region, p.kind) for p in PRICES}) == len(PRICES) == 231
-
-
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
 def test_every_line_has_every_cell_and_no_stray_spaces(name: str) -> None:
     for row in shipped.rows(name):

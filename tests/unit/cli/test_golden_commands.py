@@ -46,7 +46,6 @@ ARTEFACTS = {
     "pool.yaml": "bench/spot/data/spotdnn.pool.yaml",
     "speeds.csv": "bench/spot/data/cmdare_speeds.csv",
     "trace.json": "tests/faults/fuzz/corpus/spot-trace/plain.json",
-    "watched.csv": "tests/faults/fuzz/corpus/spot-lives/watched.csv",
     "own.yaml": "tests/faults/fuzz/corpus/own-instances/plain.yaml",
 }
 FIT = """servers,workers,updates_per_second

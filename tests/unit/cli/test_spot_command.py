@@ -48,7 +48,7 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     found = json.loads(
         spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json")
     )
-    assert {"updates_per_second", "low", "high", "model", "servers", "workers", "beyond"} <= set(found)
+    assert {"updates_per_second", "low", "high", "servers", "workers", "beyond"} <= set(found)
     assert found["low"] < found["updates_per_second"] < found["high"]
     assert found["updates_per_second"] == pytest.approx(16.2 + 2 * 4.7, rel=0.1)
     text = spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "k80=20")
@@ -63,24 +63,6 @@ def test_the_json_of_a_fit_is_what_it_saves(monkeypatch: Patch, capsys: Capture,
     assert len(saved["judged"]) == 4
 
 
-def test_a_plan_has_the_keys_of_the_contract_and_is_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    words = (*PLAN, "--deadline", "2400s", "--loss", "0.8", "-o", "job.plan.json", "--json")
-    found = json.loads(spot(monkeypatch, capsys, *words))
-    assert found["workers"] == {"p3.2xlarge": 2, "g3.8xlarge": 4}
-    assert round(found["dollars"], 3) == 2.974
-    assert (found["optimal"], found["gap"], found["p_deadline"]) == (True, 0, None)
-    assert {"seconds", "evaluations", "search_seconds", "baselines"} <= set(found)
-    saved = json.loads((folder / "job.plan.json").read_text())
-    assert saved["chosen"]["workers"] == found["workers"]
-
-
-def test_a_plan_is_told_in_80_columns(monkeypatch: Patch, capsys: Capture) -> None:
-    text = spot(monkeypatch, capsys, *PLAN, "--deadline", "40min", "--loss", "0.8", "--quota", "g3.8xlarge=3")
-    assert "rent     2 x p3.2xlarge + 2 x g4dn.4xlarge + 3 x g3.8xlarge" in text
-    assert "Nothing in the pool is cheaper: 3,887 fleets" in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_a_plan_rents_on_demand_what_revocations_would_make_late(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:
@@ -93,9 +75,6 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(
     assert found["advice"].startswith("take spot")
     text = spot(monkeypatch, capsys, *words, "--interruptions", "60/h")
     assert "on demand" in text.split("rent  ")[1].splitlines()[0]
-    given = json.loads(spot(monkeypatch, capsys, *words, "--on-demand", "g3.8xlarge", "--json"))
-    assert given["on_demand"] == ["g3.8xlarge"]
-    assert "there is no such type" in spot(monkeypatch, capsys, *words, "--on-demand", "g3", code=2)
 
 
 def _a_fifth_more(price: re.Match[str]) -> str:
@@ -115,7 +94,7 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
     fitted = json.loads((folder / "runs.fleet.json").read_text())
     pool = json.loads((folder / "p.json").read_text())["pool"]
     assert pool["randomness"] == fitted["queue"]["randomness"]
-    assert pool["uncertainty"]["speed"] == max(0.01, fitted["spread"]["queue"])
+    assert pool["uncertainty"]["speed"] == max(0.01, fitted["spread"])
 
 
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
@@ -123,15 +102,9 @@ def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Ca
     text = spot(monkeypatch, capsys, *words, code=1)
     assert "Rent nothing: no fleet does it." in text
     assert "`--deadline 1607s`: the fastest fleet takes 1,607 s, for $" in " ".join(text.split())
-    risky = ("--interruptions", "10%/month", "--checkpoint-time", "20s")
-    assert "--deadline 1607s" in spot(monkeypatch, capsys, *words, *risky, code=1)
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
-    for change in (("--loss", "0.5"), ("--deadline", "1ms"), ("--max-dollars", "0.01")):
-        printed = spot(monkeypatch, capsys, *words, *change, "--json", code=1)
-        assert json.loads(printed)["looser"]
-        assert "inf" not in printed
 
 
 def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
@@ -144,7 +117,7 @@ def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
     assert found["p_deadline_without_revocations"] > 0.9
     text = " ".join(spot(monkeypatch, capsys, *words).split())
     assert "with them unknown: how often they come is not known" in text
-    assert "give --interruptions 10%/month, --lifetimes FILE or --trace FILE" in text
+    assert "give --interruptions 10%/month or --trace FILE" in text
     risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
     assert risky["p_deadline"] > 0.9
 
@@ -161,19 +134,7 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
     assert run(monkeypatch, *zone) == 0
     lines = (folder / "zone.market.csv").read_text().replace("0,8\n", "0,\n").replace("spot,,8\n", "spot,,\n", 1)
     (folder / "gaps.market.csv").write_text(lines)
-    spot(
-        monkeypatch,
-        capsys,
-        "plan",
-        "--pool",
-        "pool.yaml",
-        "--deadline",
-        "1h",
-        "--loss",
-        "0.8",
-        "-o",
-        "p.json",
-    )
+    spot(monkeypatch, capsys, "plan", "--pool", "pool.yaml", *RISKY[3:], "-o", "p.json")
     return folder / "p.json"
 
 
@@ -184,13 +145,6 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
     assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
     assert found["advice"].startswith(("take spot", "refuse spot"))
-    text = spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s")
-    assert "every 6.1 min of work (exact, by Lambert's W" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
-    text = spot(
-        monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--checkpoint-time", "20s", "--notice", "30s"
-    )
-    assert "after the notice: 20.0 s fit" in " ".join(text.split())
     assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
 
@@ -213,12 +167,9 @@ def test_a_plan_takes_interruptions_from_the_clouds_own_list(
 
 
 @pytest.mark.usefixtures("planned")
-def test_a_plan_s_lives_may_come_from_a_trace_or_a_table(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+def test_a_plan_is_replayed_through_a_trace(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")
     assert "runs through the trace" in " ".join(text.split())
-    (folder / "lives.csv").write_text("seconds,revoked\n" + "3600,1\n" * 5)
-    text = spot(monkeypatch, capsys, *RISKY, "--lifetimes", "lives.csv")
-    assert "5 revocations are too few to tell whether age matters" in " ".join(text.split())
 
 
 def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
@@ -231,7 +182,7 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     assert "Who was there" in (folder / "r.html").read_text()
     assert run(monkeypatch, "report", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
     assert {path.name for path in (folder / "figures").iterdir()} == {
-        "presence.svg", "iterations.svg", "losses.svg"
+        "presence.svg", "losses.svg"
     }  # fmt: skip
     assert run(monkeypatch, "show", "job.spotlog.json", "--redact") == 2
     assert "is about profiles, and job.spotlog.json is a log of a run" in capsys.readouterr().err
@@ -242,8 +193,6 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
     (folder / "p.json").rename(folder / "job.plan.json")
     for words in (("show", "job.plan.json"), ("report", "job.plan.json", "-o", "r.html")):
         assert run(monkeypatch, *words) == 0
-    assert run(monkeypatch, "report", "job.plan.json", "--format", "svg", "-o", "figures") == 0
-    assert "fleet-costs.svg" in capsys.readouterr().out
     assert "Loss 0.8 within" in (folder / "r.html").read_text()
 
 
@@ -255,13 +204,8 @@ def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Captur
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "1/h", "--trace", "zone.market.csv"), "both say how long"),
-        (("--checkpoint-time", "20s"), "--checkpoint-time needs to know how often machines go"),
-        (("--shocks", "rarely"), "--shocks needs to know how often machines go"),
-        (("--notice", "120s"), "--notice needs to know how often machines go"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
-        (("--interruptions", "1/h", "--checkpoint-time", "0s"), "--checkpoint-time 0s: it must be more than 0"),
         (("--trace", "gaps.market.csv"), "has a gap at 2022-01-01T00:00:00Z: p3.2xlarge could not"),
-        (("--lifetimes", "us-east-1a_v100_1.json"), "has no column seconds"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(
@@ -278,21 +222,8 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a single p100"),
         (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
-        (
-            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlarge"),
-            "it is an instance type and how many, like p3.16xlarge=2",
-        ),
         ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "inf"), "--loss inf: it must be more than 0, and finite"),
-        ((*PLAN, "--deadline", "1h", "--loss", "nan"), "--loss nan: it must be more than 0, and finite"),
         ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss 1e400: it must be more than 0, and finite"),
-        (
-            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--max-dollars", "1e400"),
-            "--max-dollars 1e400: cannot read the sum",
-        ),
-        ((*PLAN, "--deadline", "1e400s", "--loss", "0.8"), "cannot read the duration '1e400s'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--confidence", "90"), "like 0.9"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--vcpus", "64"), "p3.2xlarge says none; add vcpus to it"),
         ((*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"), "there is no folder no"),
     ],
 )

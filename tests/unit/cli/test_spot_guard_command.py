@@ -30,7 +30,6 @@ for step in range(100000):
     [
         (("kept",), "missing argument"),
         (("kept", "--", "no-such-program"), "no-such-program cannot be started: No such file"),
-        (("--grace", "soon", "kept", "--", "true"), "soon"),
     ],
 )
 def test_what_cannot_be_guarded_is_said_in_a_sentence(

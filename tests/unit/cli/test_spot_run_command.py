@@ -64,13 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             2,
             "--infra is of machines to rent, and --on testbed",
         ),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "local", "--time-scale", "2"), 2, "add --on testbed"),
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of training"),
-        (
-            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--staleness", "0"),
-            2,
-            "--staleness is of training here",
-        ),
         (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of training here"),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),

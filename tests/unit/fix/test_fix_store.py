@@ -87,8 +87,3 @@ def test_other_jobs_are_named_and_other_files_refused(records: tuple[Path, Path]
         asked("compare", records[0], tmp_path / "none.fix.json")
     with pytest.raises(UserError, match="on both sides"):
         asked("compare", records[0], records[0])
-
-
-def test_savings_have_the_same_sign_as_on_a_records_own_page(records: tuple[Path, Path]):
-    text = " ".join(asked("compare", *records).split())
-    assert "kept, -58.1 +/- 4.0 ms" in text

@@ -13,12 +13,10 @@ from stash.cli.main import app
 from stash.core.errors import ArtefactError, UserError
 from stash.core.fix_records import FILE, CallPlace, Fix, Launched, Tried
 from stash.core.intervals import Interval
-from stash.fix.command import FixOptions, _finish, _record
-from stash.fix.page import page, saved
+from stash.fix.command import FixOptions, _finish
+from stash.fix.page import page
 from stash.fix.patch import Patch
 from stash.fix.running import settings
-from stash.fix.script_changes import ScriptChange
-from stash.fix.tries import Candidate
 from stash.ui.terminal import render
 
 KEPT = (
@@ -71,48 +69,10 @@ def test_the_page_says_what_is_kept_what_was_tried_and_what_to_type(width: int):
         assert part in text, text
 
 
-def test_what_was_proven_in_one_launch_is_not_said_to_be_proven_by_many():
-    blocks = (Launched(stage="final", round=0, changes=(), step_seconds=0.412),)  # of a launch, no launch
-    late = fix(final_in_turns=True, launches=(*fix().launches, *blocks))
-    text = " ".join(render(page(late), width=80, colour=False).split())
-    assert "shown in 5 rounds of one launch." in text
-    assert "1 launch of the script" in text
-    # AND how much longer a search has to be that tries the rest: 250 s, and eight launches of 8 s
-    assert "no time was left for late, as a launch takes 8 s: give more, like --budget 6m" in text
-
-
 def test_a_search_that_found_nothing_says_so():
     text = render(page(fix(together=None, after_seconds=None, tried=OTHERS, patch="")), width=80, colour=False)
     assert "Nothing that was tried makes this script faster" in text
     assert "git apply" not in text
-
-
-def test_what_looked_faster_at_first_is_not_left_without_a_word():
-    sure = Interval(value=0.0203, low=0.0114, high=0.0292)
-    other = Tried(
-        name="workers=2", knob="workers", text="num_workers 0 -> 2", effect="none", standing="no difference",
-        why="num_workers 0 -> 4 was chosen of these", saves=sure,
-    )  # fmt: skip
-    nothing = {"together": None, "after_seconds": None, "patch": ""}
-    text = " ".join(render(page(fix(tried=(other,), **nothing)), width=80, colour=False).split())
-    assert "but num_workers 0 -> 2 looked faster at first: give more time with --budget." in text
-    # AND what there was no time for is no reason to leave a script as it is
-    late = other.model_copy(update={"standing": "left out", "why": "no time for it: give more", "saves": None})
-    text = " ".join(render(page(fix(tried=(late,), **nothing)), width=80, colour=False).split())
-    assert "and not all was tried: give more time with --budget." in text
-    assert "leave it as it is" not in text
-
-
-def test_savings_are_shown_as_what_happens_to_the_step():
-    assert saved(Interval(value=0.02)) == "-20.0 ms"
-    assert saved(Interval(value=-0.001, low=-0.002, high=0.0)) == "+1.0 ± 1.0 ms"
-    assert saved(Interval(value=0.00001)) == "0.00 ms"
-    assert saved(None) == ""
-
-
-def test_a_record_is_read_as_it_was_written(tmp_path: Path):
-    FILE.save(fix(), tmp_path / "train.fix.json")
-    assert FILE.load(tmp_path / "train.fix.json") == fix()
 
 
 def test_a_record_of_the_first_schema_is_still_read():
@@ -169,23 +129,6 @@ def test_what_to_type_again_is_what_was_typed():
     assert page(fix(engine="torchrun")).again == "stash fix --nproc-per-node 2 train.py"
 
 
-def test_blocks_of_one_launch_have_neither_steps_nor_seconds_of_their_own():
-    block = Launched(stage="turns", round=0, changes=(), step_seconds=0.4)
-    (grid,) = next(each.grids for each in page(fix(launches=(block,))).chapters if each.name == "launches")
-    assert grid.rows == (("turns", "1", "as typed", "400.0", "", "", ""),)
-
-
-def test_what_compiling_takes_is_told_from_launches_and_not_from_blocks_of_one():
-    launches = [
-        Launched(stage="turns", round=0, changes=(), step_seconds=0.4),
-        Launched(stage="screening", round=0, changes=(), step_seconds=0.4, elapsed_seconds=8.0),
-        Launched(stage="screening", round=0, changes=("compile",), step_seconds=0.3, elapsed_seconds=20.0),
-    ]
-    candidate = Candidate(ScriptChange("compile", "compile", "torch.compile"))
-    found = _record(candidate, None, SimpleNamespace(launches=launches))  # type: ignore[arg-type]
-    assert found.compile_seconds == 12.0
-
-
 def test_what_was_found_is_shown_though_it_cannot_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(ArtefactError, match="cannot write"):
         _finish(fix(), Patch(), tmp_path / "gone" / "train.fix.json", FixOptions())
@@ -219,10 +162,6 @@ def test_a_record_sets_no_variable_that_fix_does_not(name: str, value: str):
 
 def test_show_names_what_a_record_sets():
     assert "OMP_NUM_THREADS=1" in render(page(fix(), "x.fix.json"), width=200)
-
-
-def test_what_is_saved_is_coloured_and_what_is_left_is_not():
-    assert [row.series for row in page(fix()).bar] == ["compute", "compute", "compute", "plain"]
 
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"

@@ -26,7 +26,7 @@ FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
 RULES = (
     multi_cloud(), daily(0.0), daily(HOUR), look_ahead(2 * HOUR),
-    *(deadline_policy(name, "tick=20m") for name in ("spot-wait", "uniform-progress")),
+    *(deadline_policy(name) for name in ("spot-wait", "uniform-progress")),
 )  # fmt: skip
 
 

@@ -127,14 +127,14 @@ def test_a_job_s_mistake_is_named_with_its_line(
 def test_a_record_grows_and_advice_is_given_on_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 2
+    assert run(monkeypatch, "market", "record", "mine.market.csv.gz") == 2
     assert "the catalog has no price of these days" in capsys.readouterr().err  # those that it comes with are older
     (folder / "home").mkdir()
     today = f"{datetime.now(timezone.utc):%Y-%m-%d}"
     own = f"{{name: p3.2xlarge, region: us-east-1, spot_price: $0.92/h, as_of: {today}}}"
     (folder / "home" / "instances.yaml").write_text(f"instances: [{own}]\n")
     for _ in range(2):
-        assert run(monkeypatch, "market", "record", "mine.market.csv.gz", "--cloud", "aws") == 0
+        assert run(monkeypatch, "market", "record", "mine.market.csv.gz") == 0
     printed = capsys.readouterr().out
     assert "1 offer added to mine.market.csv.gz" in printed
     assert "older prices; `stash catalog refresh` gets today's" in printed

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from stash.core.errors import UserError
-from stash.market import market_table
 from stash.market.market_importers import import_aws, import_skypilot
 from stash.market.market_table import read_market, written
 from stash.market.market_trace import MarketOffer, merged, stamp
@@ -62,18 +61,6 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     assert (again.max_gap, again.sources) == (7200, ("by hand",))
     for one, other in ((found.at, again.at), (found.price, again.price), (found.available, again.available)):
         np.testing.assert_array_equal(one, other)
-
-
-def test_large_tables_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("duckdb")
-    path = file(tmp_path, HEAD + ROWS.replace("+00:00", "Z"))
-    one = read_market(path)
-    monkeypatch.setattr(market_table, "_LARGE", 1)
-    monkeypatch.setattr(market_table, "_by_line", None)
-    other = read_market(path)
-    assert one.offers == other.offers
-    np.testing.assert_array_equal(one.price, other.price)
-    np.testing.assert_array_equal(one.available, other.available)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +148,7 @@ def test_aws_prints_what_is_imported(tmp_path: Path) -> None:
         import_aws([file(tmp_path, "{}", "b.json")], "by hand")
 
 
-def test_a_trace_of_skypilot_counts_machines_or_their_absence(tmp_path: Path) -> None:
+def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
     folder = tmp_path / "aws-02-15-2023"
     folder.mkdir()
     ticks = {"metadata": {"gap_seconds": 600}, "data": [1, 1, 0, 1], "prices": [0.9, 0.9, 0.9, 1.0]}
@@ -173,7 +160,6 @@ def test_a_trace_of_skypilot_counts_machines_or_their_absence(tmp_path: Path) ->
     assert found.available[rows][:3].tolist() == [1, 0, 1]
     assert found.price[rows][:3].tolist() == [0.9, 0.9, 1.0]
     assert found.offers[1 - spot].name == "p3.2xlarge@us-west-2:on-demand"
-    assert import_skypilot([path], inverted=True).trace.available[1:4].tolist() == [0, 1, 0]
     del ticks["prices"]
     bare = import_skypilot([file(folder, json.dumps(ticks), "us-west-2b_v100_1.json")])
     assert np.isnan(bare.trace.price).all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,7 +105,6 @@ def test_a_job_longer_than_the_record_and_a_deadline_nobody_meets_are_said() -> 
         ("look-a-head", "there is no such policy; did you mean look-ahead"),
         ("stay:p9", "no offer on which the job's speed is known"),
         ("daily:every=soon", "--policy daily:every=soon"),
-        ("uniform-progress:tick=x", "a tick is a time, like tick=10m"),
     ],
 )
 def test_a_name_that_is_no_policy_is_refused(name: str, says: str) -> None:
@@ -152,15 +150,6 @@ def test_advice_says_what_moving_saves_and_at_which_price_it_would_not() -> None
         "p3@us-east-1a falls to $18/h (now $36/h)", "p3@us-east-1b rises to $36/h (now $18/h)"
     )  # fmt: skip
     assert advise(market, daily(0.0), 1, now).word == "stay"
-
-
-def test_what_an_hour_is_worth_is_in_what_a_move_saves_and_in_no_price() -> None:
-    market = replace(small(FLAT, job(10_000, boot=100.0, save=10.0)), hour_worth=36.0)
-    found = advise(market, daily(0.0), 0, START + 500.0)
-    assert "over what is left, your hours counted, the move's" in found.sentence
-    assert [(price, cost) for _, price, _, cost, _ in found.offers] == [
-        (18.0, pytest.approx(0.005)), (36.0, pytest.approx(0.01))
-    ]  # fmt: skip
 
 
 def test_an_offer_is_found_by_its_zone_or_its_region() -> None:

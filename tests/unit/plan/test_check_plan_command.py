@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -50,31 +49,6 @@ def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: 
     assert run(monkeypatch, "check", plan, profile) == code
     printed = capsys.readouterr()
     assert len(printed.err.strip().splitlines()) == (1 if code == 2 else 0)
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
-def test_it_says_what_held_and_what_failed(monkeypatch: Patch, capsys: Capture, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json") == 1
-    text = capsys.readouterr().out
-    words = " ".join(text.split())
-    assert "Slower than planned: the step is off by +71.0" in words
-    assert "5 of 7 intervals of the plan held" in words
-    assert "the deadline of 24 h: fails" in words
-    assert "network is 70.0 +/- " in words
-    assert max(map(len, text.splitlines())) <= columns
-
-
-def test_json_has_every_line(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--json") == 1
-    document = json.loads(capsys.readouterr().out)
-    assert document["verdict"] == "fails"
-    assert [line["name"] for line in document["lines"]] == [
-        "compute", "transfer", "contention", "interconnect", "network", "prep", "fetch", "step"
-    ]  # fmt: skip
-    lines = {line["name"]: line for line in document["lines"]}
-    assert lines["prep"]["planned"] is None
-    assert lines["network"]["change"]["value"] == pytest.approx(0.07)
 
 
 def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) -> None:

@@ -246,8 +246,3 @@ def test_what_is_counted_as_planned_without_a_spread_is_named() -> None:
     found = check(later(), first_epoch(spread=None))
     assert found.exact == ("first epoch",)
     assert found.seconds.low is not None
-
-
-def test_a_fact_of_a_unit_that_is_not_shown_elsewhere_is_shown() -> None:
-    odd = BANDWIDTH.model_copy(update={"about": "price", "unit": "dollars/h", "value": 3.0})
-    assert "price to be 3 dollars/h" in explain_difference(share_with(odd), APART, {})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markets import GPUS, POOL, SAMPLES, jobs, remembering
 
 from stash.catalog.facts import Price
-from stash.catalog.offers import Catalog, Columns
+from stash.catalog.offers import Catalog
 from stash.plan import evaluation
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
@@ -37,16 +37,14 @@ def plan_of(
     prices: list[tuple[int, float]], deadline: float | None, budget: float | None, **constraints: object
 ) -> RentalPlan:
     types = [POOL[number] for number, _ in prices]
-    index = {("here", each.name): number for number, each in enumerate(types)}
-    columns = Columns.of(
-        [Price("here", each.name, "r", "on-demand", dollars, "2026-11-20", "drawn", "")
-         for each, (_, dollars) in zip(types, prices, strict=True)],
-        index,
-    )  # fmt: skip
+    offered = tuple(
+        Price("here", each.name, "r", "on-demand", dollars, "2026-11-20", "drawn", "")
+        for each, (_, dollars) in zip(types, prices, strict=True)
+    )
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"), deadline_seconds=deadline, budget_dollars=budget)
     limits = Constraints(**{"most_nodes": 3, **constraints})  # type: ignore[arg-type]
     return recommend(
-        [BASE], goal, limits, Catalog(GPUS, tuple(types), columns), BillFacts(), ["x"], date(2026, 11, 22)
+        [BASE], goal, limits, Catalog(GPUS, tuple(types), offered), BillFacts(), ["x"], date(2026, 11, 22)
     )
 
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.core import artefact, documents
+from stash.core import artefact
 from stash.core.errors import ArtefactError
-from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, is_plan, load_plan, save_plan
+from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, load_plan, save_plan
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -79,36 +79,6 @@ def test_a_profile_is_no_plan_and_a_plan_no_profile(tmp_path: Path) -> None:
     for read in (artefact.load, artefact.load_probe, artefact.load_any):
         with pytest.raises(ArtefactError, match=r"a\.plan\.json is a plan of `stash recommend`, not a pro"):
             read(tmp_path / "a.plan.json")
-
-
-def test_a_missing_plan_suggests_those_beside_it(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match="`stash recommend` writes one"):
-        load_plan(tmp_path / "b.plan.json")
-    save_plan(PLAN, tmp_path / "a.plan.json")
-    with pytest.raises(ArtefactError, match=r"plans there, newest first: .*a\.plan\.json"):
-        load_plan(tmp_path / "b.plan.json")
-    with pytest.raises(ArtefactError, match="is a folder, not a plan"):
-        load_plan(tmp_path)
-
-
-def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "MAX_BYTES", 100)
-    save_plan(PLAN, tmp_path / "a.plan.json")
-    with pytest.raises(ArtefactError, match="it is larger than"):
-        load_plan(tmp_path / "a.plan.json")
-
-
-@pytest.mark.parametrize("word", ["a.plan.json", "b.json"])
-def test_a_plan_is_known_by_its_name_or_by_how_it_begins(tmp_path: Path, word: str) -> None:
-    save_plan(PLAN, tmp_path / word)
-    assert is_plan(str(tmp_path / word))
-
-
-@pytest.mark.parametrize("word", ["a.stash.json", "nothing.json", "deadbeef", ".", "a\0b"])
-def test_anything_else_is_not_a_plan(tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    artefact.save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
-    assert not is_plan(word)
 
 
 @pytest.mark.parametrize(

@@ -78,17 +78,6 @@ def test_an_old_price_has_the_spread_of_its_cloud_or_none() -> None:
     assert priced(azure).low is None  # of Azure no price was seen twice
 
 
-def test_how_a_spread_is_known_is_said() -> None:
-    old = hourly_price(offer("p3.2xlarge")._replace(as_of="2024-07-20"), MOVES, NOW)
-    assert old.moved == (
-        "since when it may have moved: of 10 prices of this cloud that are known of two dates, "
-        "3 changed by -44% to -33%"
-    )
-    assert hourly_price(offer("Standard_NC6s_v3"), MOVES, NOW).moved.endswith("`stash catalog refresh`")
-    assert hourly_price(offer("p3.2xlarge", "spot"), MOVES, NOW).moved == "how far spot prices move is in no catalog"
-    assert hourly_price(offer("p3.2xlarge")._replace(as_of="2026-11-20"), MOVES, NOW).moved == ""
-
-
 @pytest.mark.parametrize("found", [offer("p3.2xlarge", "spot"), offer("p3.2xlarge")._replace(as_of=None)])
 def test_the_spread_of_spot_and_undated_prices_is_unknown(found: Offer) -> None:
     assert priced(found).low is None

@@ -126,11 +126,6 @@ def test_compression_halves_what_travels() -> None:
     assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(0.005, rel=0.1)
 
 
-def test_copies_that_go_away_are_saved() -> None:
-    _, base = model_of(0.01)
-    assert network(0.01, base, ExchangeChanges(copy_seconds=-0.002)).mean() == pytest.approx(0.008, rel=0.05)
-
-
 def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
     _, base = model_of(0.01)
     assert network(0.01, base, ExchangeChanges(times=4.0)).mean() == pytest.approx(0.04, rel=0.1)

@@ -47,12 +47,6 @@ def test_the_type_that_was_measured_is_answered_by_the_measurement(name: str, no
     assert forecast.target == base.target
 
 
-def test_that_it_was_measured_is_what_it_says() -> None:
-    forecast = page(answered(job(), Alteration(instance="p3.8xlarge")))
-    assert forecast.verdict[0].startswith("That is what was measured: a step of 300.0 ")
-    assert {row[-1] for row in forecast.grids[0].rows[:-1]} == {"measured"}
-
-
 def test_a_change_beside_it_changes_that_alone() -> None:
     base = job()
     forecast = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
@@ -107,11 +101,6 @@ def test_machines_without_a_recorded_type_are_that_type_where_all_their_facts_ar
     found = answered(base_of(gpu_job(ranks=8, hosts=like), draws=Draws(64)), Alteration(instance="p3.8xlarge"))
     assert found.as_measured is same
     assert ("with the GPUs, threads and memory of p3.8xlarge (no type was" in page(found).verdict[0]) is same
-
-
-def test_more_devices_than_were_profiled_are_said_beside_the_answer() -> None:
-    found = answered(job(ranks=4), Alteration(instance="p3.8xlarge"))
-    assert page(found).verdict[0].endswith("that is with 4 devices a node, and 2 were profiled.")
 
 
 def test_another_type_is_forecast() -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 from forecast_profiles import around, cpu_job, gpu_job
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from profile_builder import build
 
 from stash.advice.case import Case
@@ -91,27 +89,6 @@ def test_a_target_with_an_unknown_network_has_no_step():
     assert "--network" in lost(CPU, forecast)[0].why
 
 
-@given(low=st.floats(1, 400), times=st.floats(1, 20))
-@settings(max_examples=25, deadline=None)
-def test_a_faster_network_never_makes_a_step_longer(low, times):
-    slow, fast = (step(GPU, network=f"{rate:.6g}gbit") for rate in (low, low * times))
-    assert fast <= slow * (1 + 1e-3)  # the ends of two published distributions may cross
-
-
-@given(st.integers(0, 100), st.integers(0, 100))
-@settings(max_examples=25, deadline=None)
-def test_more_cache_never_makes_a_step_longer(one, other):
-    less, more = sorted((one, other))
-    assert step(CPU, cache=f"{more}%") <= step(CPU, cache=f"{less}%") * (1 + 1e-9)
-
-
-@given(st.floats(1, 1000), st.floats(1, 50))
-@settings(max_examples=25, deadline=None)
-def test_a_faster_disk_never_makes_a_step_longer(rate, times):
-    slow, fast = (step(CPU, disk=f"{each:.6g}MB/s") for each in (rate, rate * times))
-    assert fast <= slow * (1 + 1e-9)
-
-
 @pytest.mark.parametrize(
     ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
 )
@@ -174,13 +151,6 @@ def test_an_epoch_has_fewer_steps_of_more_samples(batch, steps):
     assert sentence.endswith(f"an epoch has that many {steps} steps")
 
 
-def test_other_batches_and_more_nodes_change_training_and_that_is_said():
-    wanted = changes({"nodes": "8"})
-    (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
-    assert "1,024 samples instead of 256" in sentence
-    assert list(effects_on_training(GPU, Alteration(), what_if(GPU))) == []
-
-
 def test_memory_is_unknown_without_a_measured_peak():
     assert memory_fit(GPU, Alteration(), what_if(GPU)) is None
 
@@ -215,15 +185,6 @@ def test_a_sharded_model_holds_less_and_waits_longer():
 def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
     wanted = changes({"sharding": "fsdp", "accumulate": "4"})
     assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
-
-
-def test_views_save_four_copies_of_the_gradients():
-    copied = base_of(gpu_job(workload={**gpu_job().workload.__dict__, "bucket_view": False}))
-    forecast, now = what_if(copied, changes({"bucket-view": "on"})), what_if(copied)
-    saved = now.breakdown.seconds("interconnect") - forecast.breakdown.seconds("interconnect")
-    assert saved == pytest.approx(4 * 102_228_128 / 900e9, rel=0.2)
-    with pytest.raises(UserError, match="whether gradients are views already"):
-        what_if(GPU, changes({"bucket-view": "on"}))
 
 
 def test_an_algorithm_may_be_given_instead_of_what_the_library_chooses():
@@ -275,7 +236,6 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ({"nodes": "16384"}, "forecasts go up to"),
         ({"sharding": "zero4"}, "none, zero1, zero2 or zero3"),
         ({"algorithm": "star"}, "ring, tree or hierarchical"),
-        ({"bucket-view": "perhaps"}, "it is on or off"),
         ({"duration": "0h"}, "more than 0"),
     ],
 )

@@ -11,7 +11,6 @@ from schedules import demand
 from stash.core.errors import UserError
 from stash.schedule import queues
 from stash.schedule.round_choice import chosen, ordered, priorities
-from stash.schedule.waiting_line import WaitingLine
 
 
 def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit() -> None:
@@ -73,16 +72,3 @@ def test_a_round_goes_by_shares_over_time_received() -> None:
     assert order[:3].tolist() == [2, 0, 3]
     assert chosen(order, np.array([1, 1]), [1, 1]) == {1: 0, 0: 1}
     assert chosen(order, np.array([2, 1]), [1, 1]) == {1: 0}
-
-
-def test_a_waiting_line_passes_none_that_cannot_fit() -> None:
-    line = WaitingLine(np.array([7, 3, 9, 4]), np.array([8, 1, 8, 2]))
-    line.append(5, 1)
-    waits, free = {7, 9, 4, 5}, [2]  # 3 has got GPUs elsewhere
-    assert list(line.fitting(waits, free, 0)) == [4, 5]
-    found = []
-    for job in line.fitting(waits, free, 0):
-        found.append(job)
-        free[0] -= 2 if job == 4 else 1
-    assert found == [4]  # none is left for 5
-    assert list(line.fitting({3, *waits}, [8], 0)) == [7, 9, 4, 5]

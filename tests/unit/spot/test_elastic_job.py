@@ -139,10 +139,10 @@ def test_a_rehearsal_tries_an_update_before_it_starts_anything(
 ) -> None:
     monkeypatch.setattr(build_rehearsal, "load_job", lambda where: job)
     if not sentence:
-        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False, None)
+        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False)
         return
     with pytest.raises(UserError, match=sentence):
-        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False, None)
+        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False)
 
 
 def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_path: Path) -> None:

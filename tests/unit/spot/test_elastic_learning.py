@@ -98,7 +98,10 @@ def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
         ({"data": lambda: iter([])}, "its data set has no length"),
         ({"data": lambda: 1 / 0}, "its data set cannot be made: ZeroDivisionError"),
         ({"loss": lambda model, batch: model(batch)}, "an update of 4 samples fails: "),
-        ({"data": lambda: TensorDataset(torch.zeros(5, 3))}, "--batches 8: the data set of job.py:job has 5 samples"),
+        (
+            {"data": lambda: TensorDataset(torch.zeros(5, 3))},
+            "its data set has 5 samples, and replays take up to 8",
+        ),
     ],
 )
 def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -75,23 +75,6 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sen
     assert sentence in str(mistake.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("{", "damaged or cut short"),
-        ("[]", "is not a fitted model: it is JSON, but has no fleet_schema"),
-        ('{"fleet_schema": 9, "lone": []}', "was made by a newer Stash (schema 9"),
-        ('{"fleet_schema": 1, "lone": 3}', "is not a fitted model: stash_version: field required; fitted models are"),
-    ],
-)
-def test_what_is_no_model_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    file = tmp_path / "m.fleet.json"
-    file.write_text(text)
-    with pytest.raises(UserError) as mistake:
-        read_model(file)
-    assert sentence in str(mistake.value)
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200), cut=st.integers(0, 900))
 def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, cut: int) -> None:

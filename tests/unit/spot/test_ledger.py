@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, SspGate, cut
+from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, cut
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
@@ -186,56 +186,3 @@ def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booke
     first, second = ledger.take("a", 8), ledger.take("a", 8)
     ledger.done("a", first)
     assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8
-
-
-def test_without_a_bound_no_worker_waits() -> None:
-    gate = SspGate(None)
-    gate.join("a")
-    gate.join("b")
-    for _ in range(100):
-        gate.advance("a")
-    assert gate.open("a")
-
-
-def test_a_fast_worker_is_let_no_further_than_the_bound() -> None:
-    gate = SspGate(2)
-    gate.join("fast")
-    gate.join("slow")
-    made = 0
-    while gate.open("fast"):
-        gate.advance("fast")
-        made += 1
-    assert made == 3  # 0, 1 and 2 ahead are within it
-    gate.advance("slow")
-    assert gate.open("fast")
-
-
-def test_a_bound_of_nothing_has_all_take_turns() -> None:
-    gate = SspGate(0)
-    gate.join("a")
-    gate.join("b")
-    gate.advance("a")
-    assert not gate.open("a")
-    assert gate.open("b")
-
-
-def test_who_left_delays_no_other_and_who_joins_begins_with_the_slowest() -> None:
-    gate = SspGate(1)
-    gate.join("a")
-    gate.join("b")
-    gate.advance("a")
-    gate.advance("a")
-    assert not gate.open("a")
-    gate.leave("b")
-    assert gate.open("a")
-    gate.join("c")
-    gate.advance("c")
-    gate.advance("c")
-    assert not gate.open("c")
-    gate.advance("b")  # from the dead
-    assert set(gate.workers) == {"a", "c"}
-
-
-def test_a_negative_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="would let no worker train"):
-        SspGate(-1)

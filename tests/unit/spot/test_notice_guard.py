@@ -31,7 +31,7 @@ while True:
 """
 
 
-def _guarded(folder: Path, way: str, *notices: Notice, grace: float = 30.0) -> tuple[int, list[str]]:
+def _guarded(folder: Path, way: str, *notices: Notice) -> tuple[int, list[str]]:
     """Its exit status and what was said; notices come once the command is up."""
     printed: list[str] = []
     watch = NoticeWatch([])
@@ -44,12 +44,12 @@ def _guarded(folder: Path, way: str, *notices: Notice, grace: float = 30.0) -> t
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
-    code = NodeGuard((sys.executable, "-c", SCRIPT, way), folder, grace, printed.append).run(watch)
+    code = NodeGuard((sys.executable, "-c", SCRIPT, way), folder, printed.append).run(watch)
     return code, printed
 
 
-def _revoked(seconds: float | None) -> Notice:
-    return Notice("revoked", time.time(), None if seconds is None else time.time() + seconds, "aws")
+def _revoked(seconds: float) -> Notice:
+    return Notice("revoked", time.time(), time.time() + seconds, "aws")
 
 
 def test_a_command_without_notice_ends_by_itself(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
 
 def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
     listen(tmp_path)
-    code, printed = _guarded(tmp_path, "deaf", _revoked(None), grace=2.3)
+    code, printed = _guarded(tmp_path, "deaf", _revoked(2.5))
     assert code == 128 + signal.SIGTERM
-    assert printed[1] == "no checkpoint: none was whole within 0.3 s; ending the command"
+    assert printed[1].startswith("no checkpoint: none was whole within 0.")
 
 
 def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ def test_sigterm_is_a_notice(tmp_path: Path) -> None:
 
 def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
-        NodeGuard(("no-such-program",), tmp_path, 30.0, print).run(NoticeWatch([]))
+        NodeGuard(("no-such-program",), tmp_path, print).run(NoticeWatch([]))

@@ -8,14 +8,14 @@ import pytest
 from fleet_pools import published
 
 from stash.core.errors import UserError
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed, rented_on_demand
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed
 from stash.spot.choose.provision import provision
 from stash.spot.planning import RiskOptionsOf, plan_with_revocations
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.risk.fleet_risk import RiskOptions, keeps_limits, kept, with_risk
-from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
+from stash.spot.risk.lifetimes import HOUR, RevocationRate
 
-BRISK, RARE = (ChosenLaw(Memoryless(rate / HOUR), "stated") for rate in (1.0, 1e-3))
+BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 
 
 def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
@@ -24,8 +24,8 @@ def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
     return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget), "0", "now")
 
 
-def everywhere(law: ChosenLaw) -> RiskOptionsOf:
-    return lambda workers: RiskOptions(dict.fromkeys(workers, law))
+def everywhere(rate: RevocationRate) -> RiskOptionsOf:
+    return lambda workers: RiskOptions(dict.fromkeys(workers, rate))
 
 
 def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
@@ -70,7 +70,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
 
 def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused() -> None:
     plan = tight(deadline=2000)
-    hopeless = ChosenLaw(Memoryless(12 / HOUR), "stated")
+    hopeless = RevocationRate(12 / HOUR, "stated")
     found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
     assert found.risk is not None
@@ -124,7 +124,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
 
 
 def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
-    often = ChosenLaw(Memoryless(5 / HOUR), "stated")
+    often = RevocationRate(5 / HOUR, "stated")
     plan = with_prices(tight(), 1.2)
     found = plan_with_revocations(plan, everywhere(often))
     assert found.chosen is not None
@@ -141,30 +141,13 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
 
 @pytest.mark.slow  # spot is refused by day where no fleet is in time
 def test_where_spot_never_holds_the_fleet_is_rented_on_demand_and_spot_refused() -> None:
-    hopeless = ChosenLaw(Memoryless(90 / HOUR), "stated")
+    hopeless = RevocationRate(90 / HOUR, "stated")
     found = plan_with_revocations(with_prices(tight(deadline=2000), 3.0), everywhere(hopeless))
     assert found.chosen is not None
     assert found.risk is not None
     assert set(found.chosen.on_demand) == set(found.chosen.workers)
     assert found.risk.advice.startswith("refuse spot: on-demand costs $")
     assert (found.risk.p_deadline.value, found.risk.revocations) == (1, 0)
-
-
-def test_a_synchronous_job_on_demand_needs_no_checkpoints() -> None:
-    plan = with_prices(tight(deadline=2000), 3.0)
-    law = ChosenLaw(Memoryless(60 / HOUR), "stated")
-    found = plan_with_revocations(plan, lambda workers: RiskOptions(dict.fromkeys(workers, law), write_seconds=20))
-    assert found.risk is not None
-    assert (found.risk.mode, found.risk.checkpoint, found.risk.p_deadline.value) == ("synchronous", None, 1)
-
-
-def test_shocks_take_no_machine_that_is_rented_on_demand() -> None:
-    plan = with_prices(tight(), 1.2)
-    assert plan.chosen is not None
-    kept = plan.model_copy(update={"pool": rented_on_demand(plan.pool, plan.chosen.workers)})
-    found = with_risk(kept, RiskOptions({}, shocks=1.0)).risk
-    assert found is not None
-    assert (found.revocations, found.p_deadline.value) == (0, 1)
 
 
 def test_a_plan_without_a_fleet_has_no_risk() -> None:

@@ -9,7 +9,7 @@ from stash.ui.terminal import render
 BOOKS = LeaseBooks(issued=160, done=160, out=0, waiting=0, reissued=1, repeated=0, wrong=None)
 LOG = SpotLog(
     stash_version="1", created="2026-11-22T18:00:00+00:00", plan="job.plan.json", job="job.py:job", on="testbed",
-    model="queue", slower=2.0, bound=None, servers=1, reason="time is up", seconds=40.0, loss=0.4321, loss_window=50,
+    slower=2.0, servers=1, reason="time is up", seconds=40.0, loss=0.4321, loss_window=50,
     stretches=(
         SpotStretch(start=0.0, stop=20.0, workers={"a": 1, "b": 1}, updates=60, predicted=3.2),
         SpotStretch(start=20.0, stop=40.0, workers={"a": 1}, updates=40, predicted=2.0),
@@ -26,13 +26,8 @@ LOG = SpotLog(
 )  # fmt: skip
 
 
-def test_the_report_says_what_was_predicted_beside_what_came() -> None:
+def test_a_server_or_worker_that_was_missed_is_told_with_its_times() -> None:
     text = render(page(LOG), 80)
-    assert "2 updates on an emulated cluster, 2 times slower than planned: time is up" in text
-    assert "2.5 updates/s; predicted 2.6 (-3.8 %)" in text
-    assert "staleness 0.5 on average, 1 at most (no bound)" in " ".join(text.split())
-    assert "1 lease given out again: no lease lost, none trained on twice" in " ".join(text.split())
-    assert max(map(len, text.splitlines())) <= 80
     row = next(line for line in text.splitlines() if "worker2" in line)
     assert row.split() == ["worker2", "none", "5.20", "s", "4.00", "ms", "worker3"]
 

@@ -1,8 +1,8 @@
-"""What is saved loads strictly and gives the loss that workers reported; where it does not, that is said."""
+"""What is saved loads strictly and is what was trained; what it lacks is said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,11 +13,10 @@ import stash.spot
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import TensorBuffer
 from stash.spot.train.ledger import DataLease
-from stash.spot.train.proof import SavedLoss, prove
 from stash.spot.train.server import ParameterShard, build_model, save_model
 from stash.spot.train.worker import Trainer
 
-_UPDATES, _BATCH = 60, 16
+_UPDATES, _BATCH = 10, 16
 
 
 @pytest.fixture(autouse=True)
@@ -80,35 +79,23 @@ def _job(model: type[Tied]) -> ElasticJob:
 
 
 @cache
-def _trained(job: ElasticJob) -> tuple[Trainer, list[ParameterShard], list[tuple[DataLease, float]]]:
-    """Two servers and a worker after some updates, and the last of them with their losses."""
+def _trained(job: ElasticJob) -> list[ParameterShard]:
+    """Two servers after some updates."""
     trainer, shards = Trainer(job, 2, _BATCH), [ParameterShard(job, number, 2) for number in range(2)]
     trays = [TensorBuffer(shard.tensors) for shard in shards]
-    last = []
     for number in range(_UPDATES):
         lease = DataLease(number * _BATCH, (number + 1) * _BATCH)
-        loss, gradients = trainer.gradients(lease)
+        _, gradients = trainer.gradients(lease)
         for shard, tray, its_own in zip(shards, trays, gradients, strict=True):
             tray.fill(its_own)
             shard.take(lease, tray, tray)
         trainer.load([tray.filled() for tray in trays])
-        last.append((lease, loss))
-    return trainer, shards, last[-50:]
-
-
-def _proved(job: ElasticJob, folder: Path, spoil: Callable[[dict[str, torch.Tensor]], None]) -> SavedLoss:
-    trainer, shards, last = _trained(job)
-    packed, path = [shard.packed() for shard in shards], folder / "model.pt"
-    save_model(job, packed, path)
-    saved = torch.load(path, weights_only=True)
-    spoil(saved)
-    torch.save(saved, path)
-    return prove(job, trainer, packed, path.read_bytes(), last)
+    return shards
 
 
 def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path: Path) -> None:
     job = _job(Tied)
-    _, shards, _ = _trained(job)
+    shards = _trained(job)
     save_model(job, [shard.packed() for shard in shards], tmp_path / "model.pt")
     saved = torch.load(tmp_path / "model.pt", weights_only=True)
     fresh = build_model(job)
@@ -120,7 +107,7 @@ def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path
 
 def test_a_checkpoint_brings_tied_weights_back(tmp_path: Path) -> None:
     job = _job(Tied)
-    _, shards, _ = _trained(job)
+    shards = _trained(job)
     for shard in shards:
         shard.save(tmp_path)
     resumed = [ParameterShard(job, number, 2) for number in range(2)]
@@ -132,55 +119,11 @@ def test_a_checkpoint_brings_tied_weights_back(tmp_path: Path) -> None:
     assert all(torch.equal(one[name], value) for name, value in other.items())
 
 
-def test_the_saved_model_gives_what_was_trained_in_spite_of_dropout_and_augmentation(tmp_path: Path) -> None:
-    found = _proved(_job(Tied), tmp_path, lambda saved: None)
-    assert found.wrong is None
-    assert found.loss == pytest.approx(found.trained)
-    assert 0.3 * found.reported < found.loss < 2 * found.reported
-    assert (found.updates, found.samples) == (50, 50 * _BATCH)
-    assert found.document["said"].startswith("the saved model was loaded and gives a loss of ")
-
-
-def _initial_second(saved: dict[str, torch.Tensor]) -> None:
-    saved["second.weight"] = build_model(_job(Tied)).state_dict()["second.weight"]
-
-
-@pytest.mark.parametrize(
-    ("model", "spoil", "sentence"),
-    [
-        (Tied, _initial_second, "first.weight, second.weight"),
-        (Tied, lambda saved: saved.pop("norm.weight"), "a fresh model does not take the saved one: "),
-        (Forgetful, lambda saved: None, ": noise differs; what state_dict() leaves out is not saved"),
-    ],
-)
-def test_a_file_that_does_not_give_the_loss_is_refused_with_what_differs(
-    tmp_path: Path, model: type[Tied], spoil: Callable[[dict[str, torch.Tensor]], None], sentence: str
-) -> None:
-    found = _proved(_job(model), tmp_path, spoil)
-    assert found.wrong is not None
-    assert sentence in found.wrong
-
-
-def test_servers_that_have_something_else_than_workers_trained_are_noticed(tmp_path: Path) -> None:
-    job = _job(Tied)
-    trainer, _, last = _trained(job)
-    packed = [ParameterShard(job, number, 2).packed() for number in range(2)]
-    save_model(job, packed, tmp_path / "model.pt")
-    found = prove(job, trainer, packed, (tmp_path / "model.pt").read_bytes(), last)
-    assert found.wrong is not None
-    assert "the last updates made it worse, or what is saved is not what they trained" in found.wrong
-
-
-def test_what_it_costs_is_bounded(tmp_path: Path) -> None:
-    job = _job(Tied)
-    trainer, shards, last = _trained(job)
-    packed, now = [shard.packed() for shard in shards], [0.0]
-
-    def clock() -> float:
-        now[0] += 4.0
-        return now[0]
-
-    save_model(job, packed, tmp_path / "model.pt")
-    found = prove(job, trainer, packed, (tmp_path / "model.pt").read_bytes(), last, clock)
-    assert (found.updates, found.samples) == (3, 3 * _BATCH)
-    assert "the 48 samples of the last 3 updates" in found.document["said"]
+def test_what_the_file_lacks_is_named(tmp_path: Path) -> None:
+    for model, lost in (
+        (Tied, None),
+        (Forgetful, "the saved model lacks what was trained: state_dict() leaves out noise"),
+    ):
+        job = _job(model)
+        packed = [shard.packed() for shard in _trained(job)]
+        assert save_model(job, packed, tmp_path / "model.pt").wrong == lost

@@ -60,7 +60,7 @@ class _Desk:
     """A coordinator that ends a training after so many updates, no sooner than told."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.coordinator, self.enough = Coordinator(1, None, 8, KEYS.leases), threading.Event()
+        self.coordinator, self.enough = Coordinator(1, 8, KEYS.leases), threading.Event()
         self.coordinator.place(0, address)
         self.coordinator.join("worker1", 8)
 
@@ -224,7 +224,7 @@ def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_bac
 MB = 10**6
 
 
-def curve(parameters: int = 100 * MB, optimizer: int | None = 200 * MB, largest: int = 10 * MB) -> LearnedCurve:
+def curve(parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB) -> LearnedCurve:
     found: LearnedCurve = learned_curve()
     return found.model_copy(
         update={
@@ -237,7 +237,7 @@ def curve(parameters: int = 100 * MB, optimizer: int | None = 200 * MB, largest:
 def planned(**changes: Any) -> FleetPlan:
     offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
     asked = {"deadline": 36_000.0, "loss": 0.8, "quotas": {"p3.2xlarge": 2}, "today": date(2026, 11, 22), **changes}
-    return plan(gpu_job(), asked.pop("curve"), offers, **asked)
+    return plan(gpu_job(), asked.pop("curve"), asked.pop("offers", offers), **asked)
 
 
 @pytest.mark.parametrize(
@@ -278,22 +278,11 @@ def test_more_servers_share_it() -> None:
     assert four < one / 1.5
 
 
-def test_a_server_that_is_named_and_too_small_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"m5\.large \(.*\) cannot be the server: .*; name a larger one with --server"
-    ):
-        planned(curve=curve(2_000 * MB, 4_000 * MB), server="m5.large")
-
-
-def test_a_curve_that_does_not_say_leaves_it_unknown() -> None:
-    found = planned(curve=curve(optimizer=None))
-    assert found.pool.server.needs_bytes is None
-    assert any(each.startswith("what memory a server needs is not known") for each in found.pool.notes)
-    assert any(
-        text.startswith("of a server: unknown")
-        for label, text in page(found, "x").chapters[0].facts
-        if label == "memory"
-    )
+def test_servers_that_are_all_too_small_are_refused() -> None:
+    offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
+    small = tuple(each for each in offers if each.instance.gpu_count or each.instance.name == "m5.large")
+    with pytest.raises(UserError, match=r"m5\.large \(.*\) cannot be the server: .*; share the model"):
+        planned(curve=curve(2_000 * MB, 4_000 * MB), offers=small)
 
 
 def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:

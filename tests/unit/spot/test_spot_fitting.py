@@ -49,12 +49,6 @@ def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel
     assert "no run had 3 servers, only 1 and 2" in " ".join(predict(model, 3, {"k80": 1}).beyond)
 
 
-def test_bounded_staleness_is_as_fast_as_so_many_of_the_slowest(model: FleetModel) -> None:
-    both = predict(model, 1, {"v100": 1, "k80": 2}, bounded=True)
-    assert both.updates_per_second == pytest.approx(predict(model, 1, {"k80": 3}).updates_per_second)
-    assert predict(model, 1, {"v100": 1, "k80": 2}).updates_per_second > both.updates_per_second
-
-
 def test_runs_that_determine_nothing_are_refused() -> None:
     with pytest.raises(UserError, match="every run has one worker alone"):
         fit([run(1, 5, k80=1)], "", "", "")

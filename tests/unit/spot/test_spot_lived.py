@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stash.spot.pages.run_timeline import iterations, losses, presence
+from stash.spot.pages.run_timeline import losses, presence
 from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotUpdates
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Trail
 from stash.ui.charts.svg import svg
 
 LOG = SpotLog(
     stash_version="1", created="2026-11-22T18:00:00+00:00", plan="job.plan.json", job="job.py:job", on="testbed",
-    model="queue", slower=1.0, bound=None, servers=1, reason="time is up", seconds=99.0, loss=0.4, loss_window=10,
+    slower=1.0, servers=1, reason="time is up", seconds=99.0, loss=0.4, loss_window=10,
     events=(
         SpotEvent(at=0.0, what="joined", who="worker1"),
         SpotEvent(at=1.0, what="joined", who="worker2"),
@@ -63,23 +63,6 @@ def test_a_server_has_a_row_too() -> None:
     assert [(lane.name, lane.text) for lane in chart.lanes][1] == ("server1", "gone")
 
 
-def test_where_nothing_was_predicted_no_colour_stands_for_it() -> None:
-    bare = tuple(each.model_copy(update={"predicted": None}) for each in LOG.stretches)
-    chart = drawn(iterations(LOG.model_copy(update={"stretches": bare})))
-    assert ([key.text for key in chart.keys], chart.caption) == (["observed"], "Nothing was predicted.")
-
-
-def test_a_stretch_has_its_observed_pace_and_the_predicted_one_if_there_is_one() -> None:
-    chart = drawn(iterations(LOG))
-    assert [mark.series for mark in chart.marks if isinstance(mark, Trail)] == [
-        "interconnect",
-        "contention",
-        "contention",
-    ]
-    assert [row[-2:] for row in chart.table.rows] == [("500 ms", "-5.0%"), ("unknown", "")]
-    assert chart.caption == "Of some fleets nothing was predicted."
-
-
 def test_the_loss_is_a_running_mean_with_its_goal() -> None:
     chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5, "goal_seconds": 120.0})))
     line = next(mark for mark in chart.marks if isinstance(mark, Trail) and mark.series == "contention")
@@ -107,4 +90,4 @@ def test_losses_count_by_their_samples() -> None:
 
 def test_what_a_log_lacks_is_said() -> None:
     empty = LOG.model_copy(update={"events": (), "stretches": (), "updates": SpotUpdates()})
-    assert all(isinstance(chart(empty), Blank) for chart in (presence, iterations, losses))
+    assert all(isinstance(chart(empty), Blank) for chart in (presence, losses))

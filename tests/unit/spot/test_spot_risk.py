@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,24 +12,13 @@ from stash.core.errors import UserError
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, Uncertainty
-from stash.spot.records.risks import FleetRisk, Obtainable
-from stash.spot.risk.fleet_risk import RiskOptions, with_risk
-from stash.spot.risk.lifetimes import HOUR, ChosenLaw, Memoryless
-from stash.spot.risk.replacing import FleetSpeeds, by_laws, by_record, speeds
-from stash.spot.risk.restarting import mean_of, share_of
+from stash.spot.records.risks import FleetRisk, InterruptionBand, Obtainable
+from stash.spot.risk.fleet_risk import RiskOptions, mean_of, share_of, with_risk
+from stash.spot.risk.lifetimes import HOUR, RevocationRate, rate_of_band
+from stash.spot.risk.replacing import FleetSpeeds, by_rates, by_record, speeds
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
 """One machine does all of the work in a second, two do it twice."""
-
-
-def expected_share(law_rate: float, shocks: float, join: float) -> float:
-    """E[share of the time since ``join`` that a memoryless worker works] = e^(−λ · join).
-
-    The age of a renewed memoryless machine is exponential, cut off at the time since the start; it works from the
-    age of ``join`` on. So of a fleet whose speed is the sum of its workers', E[work by t] = e^(−λ · join) · v ·
-    (t − join).
-    """
-    return math.exp(-(law_rate + shocks) * join)
 
 
 def a_plan(
@@ -51,36 +39,33 @@ def risk_of(plan: FleetPlan, options: RiskOptions) -> FleetRisk:
     return found
 
 
-def stated(plan: FleetPlan, per_hour: float, shocks: float = 0.0) -> RiskOptions:
+def stated(plan: FleetPlan, per_hour: float) -> RiskOptions:
     assert plan.chosen is not None
-    law = ChosenLaw(Memoryless(per_hour / HOUR), "stated")
-    return RiskOptions(dict.fromkeys(plan.chosen.workers, law), shocks=shocks)
+    return RiskOptions(dict.fromkeys(plan.chosen.workers, RevocationRate(per_hour / HOUR, "stated")))
 
 
-@pytest.mark.parametrize("shocks", [0.0, 1 / 7200])
-def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects(shocks: float) -> None:
-    # P(work by t ≥ u), averaged over u evenly between 0 and all that could be done, is the expected share of it.
+def test_a_band_counts_with_its_upper_end() -> None:
+    found = rate_of_band(InterruptionBand(low=0.1, high=0.2))
+    assert found.per_second == pytest.approx(0.2 / HOUR)
+    assert found.why == "stated: 0.1 an hour to 0.2 an hour; taken as memoryless at the upper end"
+
+
+def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects() -> None:
+    # The age of a renewed memoryless machine is exponential, and it works from the age of ``join`` on: the expected
+    # share of the time since then is e^(−λ · join). P(work by t ≥ u), averaged over u evenly, is that share too.
     rate, join, deadline = 1 / 3600, 120.0, 10_000.0
     most = 2 * (deadline - join)
     works = most * (np.arange(10_000) + 0.5) / 10_000
     draw = np.random.default_rng(3)
-    found = by_laws(TWO, [Memoryless(rate)], shocks, join, draw.permutation(works), deadline, draw)
-    expected = expected_share(rate, shocks, join)
-    assert np.isfinite(found.seconds).mean() == pytest.approx(expected, rel=0.01)
+    found = by_rates(TWO, [rate], join, draw.permutation(works), deadline, draw)
+    assert np.isfinite(found.seconds).mean() == pytest.approx(math.exp(-rate * join), rel=0.01)
     # Without any policy: every machine is revoked as often as it should be until the deadline.
-    idle = by_laws(TWO, [Memoryless(rate)], shocks, join, np.full(10_000, 1e9), deadline, draw)
-    assert idle.revocations.mean() == pytest.approx(2 * deadline * (rate + shocks), rel=0.02)
-
-
-def test_a_shock_takes_all_machines_of_a_type_at_once() -> None:
-    draw = np.random.default_rng(3)
-    found = by_laws(TWO, [Memoryless(0.0)], 1 / 5000, 0.0, np.full(2_000, 1e9), 5_000, draw)
-    assert set(found.revocations % 2) == {0}
-    assert (found.revocations == 0).mean() == pytest.approx(math.exp(-1), abs=0.04)
+    idle = by_rates(TWO, [rate], join, np.full(10_000, 1e9), deadline, draw)
+    assert idle.revocations.mean() == pytest.approx(2 * deadline * rate, rel=0.02)
 
 
 def test_without_revocations_a_run_takes_what_was_predicted() -> None:
-    found = by_laws(TWO, [Memoryless(0.0)], 0.0, 5.0, np.array([1.0, 4.0, 99.0]), 30, np.random.default_rng(1))
+    found = by_rates(TWO, [0.0], 5.0, np.array([1.0, 4.0, 99.0]), 30, np.random.default_rng(1))
     assert found.seconds.tolist() == [5.5, 7.0, math.inf]
     assert found.revocations.tolist() == [0, 0, 0]
 
@@ -140,38 +125,23 @@ def test_more_revocations_are_never_better() -> None:
     plan = a_plan()
     chances = [risk_of(plan, stated(plan, rate)).p_deadline.value for rate in (0.0, 0.2, 1.0, 3.0)]
     assert chances == sorted(chances, reverse=True)
-    assert risk_of(plan, stated(plan, 0.2, 1 / HOUR)).p_deadline.value < chances[1]
-
-
-def test_a_synchronous_job_saves_as_often_as_its_machines_go_and_a_notice_that_is_long_enough_helps() -> None:
-    plan = a_plan(deadline=5000)
-    options = replace(stated(plan, 0.3), write_seconds=20.0)
-    found = risk_of(plan, options)
-    assert (found.mode, found.how) == ("synchronous", "Monte Carlo")
-    assert found.checkpoint is not None
-    assert found.checkpoint.best == pytest.approx(found.checkpoint.daly, rel=1e-3)
-    timely = risk_of(plan, replace(options, notice_seconds=30.0))
-    assert timely.checkpoint is not None
-    assert timely.checkpoint.just_in_time
-    assert timely.p_deadline.value > found.p_deadline.value
 
 
 def test_a_record_is_replayed_and_says_how_much_it_tells() -> None:
     plan = a_plan(sure=True)
     assert plan.chosen is not None
-    law = ChosenLaw(Memoryless(1e-5), "stated")
-    laws = dict.fromkeys(plan.chosen.workers, law)
+    names = plan.chosen.workers
     there = Obtainable(gap_seconds=60, machines=(20,) * 300)
-    found = risk_of(plan, RiskOptions(laws, dict.fromkeys(laws, there)))
+    found = risk_of(plan, RiskOptions({}, dict.fromkeys(names, there)))
     assert (found.how, found.p_deadline.value, found.revocations) == ("replay", 1.0, 0.0)
     assert found.p_deadline.low is not None
     assert found.p_deadline.low < 0.6  # four runs beside each other
     short = Obtainable(gap_seconds=60, machines=(20,) * 80)
-    with_laws = risk_of(plan, RiskOptions(laws, dict.fromkeys(laws, short)))
-    assert with_laws.p_deadline.low is None
-    assert any("less than two whole runs" in sentence for sentence in with_laws.beyond)
+    once = risk_of(plan, RiskOptions({}, dict.fromkeys(names, short)))
+    assert once.p_deadline.low is None
+    assert any("less than two whole runs" in sentence for sentence in once.beyond)
     with pytest.raises(UserError, match="the trace is shorter than the job"):
-        with_risk(plan, RiskOptions(laws, dict.fromkeys(laws, Obtainable(gap_seconds=60, machines=(20,) * 20))))
+        with_risk(plan, RiskOptions({}, dict.fromkeys(names, Obtainable(gap_seconds=60, machines=(20,) * 20))))
 
 
 def test_what_overlaps_tells_less() -> None:

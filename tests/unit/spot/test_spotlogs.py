@@ -44,13 +44,6 @@ def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_
     assert sum(line.startswith('  {"at"') for line in file.read_text().splitlines()) == len(log.events)
 
 
-def test_a_log_from_before_goals_were_kept_has_none(tmp_path: Path) -> None:
-    fields = json.loads(GOLDEN.read_text())
-    del fields["goal_loss"], fields["goal_seconds"]
-    (tmp_path / "x.spotlog.json").write_text(json.dumps(fields))
-    assert load_spot_log(tmp_path / "x.spotlog.json").goal_loss is None
-
-
 def test_a_log_is_known_by_its_name_or_by_how_it_begins(tmp_path: Path) -> None:
     save_spot_log(load_spot_log(GOLDEN), tmp_path / "out.json")
     (tmp_path / "other.json").write_text('{"plan_schema": 1}')

@@ -132,10 +132,10 @@ KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 class _Run:
     """Two servers and a coordinator that lets a worker make some updates."""
 
-    def __init__(self, updates: int, bound: int | None = None) -> None:
+    def __init__(self, updates: int) -> None:
         self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
         self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
-        self.coordinator = Coordinator(2, bound, 8, KEYS.leases)
+        self.coordinator = Coordinator(2, 8, KEYS.leases)
         for number, server in enumerate(self.served):
             self.coordinator.place(number, server.address)
         self._updates = updates
@@ -182,7 +182,7 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
 
 
 def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
-    run = _Run(40, bound=1)
+    run = _Run(40)
     run.train("a", "b", "c")
     run.close()
     books = run.coordinator.books()
@@ -298,7 +298,7 @@ def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
 
 def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
     now = [0.0]
-    coordinator = Coordinator(1, None, 8, KEYS.leases, lambda: now[0])
+    coordinator = Coordinator(1, 8, KEYS.leases, lambda: now[0])
     coordinator.join("a", 8)
     lease = coordinator.next_lease("a", None)
     assert lease is not None
@@ -312,7 +312,7 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
 
 
 def _desk(*workers: str) -> Coordinator:
-    coordinator = Coordinator(1, 0, 8, KEYS.leases)
+    coordinator = Coordinator(1, 8, KEYS.leases)
     for worker in workers:
         coordinator.join(worker, 8)
     return coordinator

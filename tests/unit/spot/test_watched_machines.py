@@ -12,7 +12,7 @@ from stash.core.errors import UnitError, UserError
 from stash.core.units import parse_interruptions
 from stash.market.market_importers import import_skypilot
 from stash.market.market_table import written
-from stash.spot.market_files import read_lives, read_records
+from stash.spot.market_files import read_records
 from stash.spot.spot_files import read_pool
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -36,31 +36,6 @@ def test_a_recorded_trace_counts_the_same_machines_in_the_same_ticks_as_a_market
     assert list(found) == ["p3.2xlarge"]
     assert found["p3.2xlarge"].gap_seconds == recorded["metadata"]["gap_seconds"]
     assert list(found["p3.2xlarge"].machines) == recorded["data"]
-
-
-def test_lives_are_read_whatever_else_stands_in_the_table(file: Path) -> None:
-    file.write_text("zone,seconds,revoked\na,3600,1\n\nb,86400,no\n")
-    found = read_lives(file)
-    assert (found.seconds.tolist(), found.revoked.tolist()) == ([3600, 86_400], [True, False])
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "has no column seconds"),
-        ("second,revoked\n1,1\n", "has no column seconds (second is another)"),
-        ("seconds,revoked\n", "it needs 1 to 100,000"),
-        ("seconds,revoked\n-5,1\n", ":2: seconds: '-5' should be greater than 0; write it like 5400"),
-        ("seconds,revoked\n60,1\nsoon,1\n", ":3: seconds: 'soon' should be a valid number"),
-        ("seconds,revoked\n60,maybe\n", "write it like 1 (it was) or 0"),
-        ("seconds,revoked\n60\n", "write it like 1 (it was) or 0"),
-    ],
-)
-def test_what_is_no_life_is_one_sentence(file: Path, text: str, sentence: str) -> None:
-    file.write_text(text)
-    with pytest.raises(UserError) as error:
-        read_lives(file)
-    assert sentence in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +87,4 @@ def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
     assert band.high == pytest.approx(0.10536 / 730, rel=1e-4)
     file.write_text(POOL.replace("BAND", "rarely"))
     with pytest.raises(UserError, match=r":9: types\[0\].interruptions: cannot read the interruptions 'rarely'"):
-        read_pool(file)
-
-
-def test_a_pool_s_prices_are_not_negative(file: Path) -> None:
-    file.write_text(POOL.replace("dollars_per_hour: 1, interruptions: BAND", "dollars_per_hour: -1"))
-    with pytest.raises(UserError, match=r":9: types\[0\]\.dollars_per_hour"):
         read_pool(file)

@@ -170,7 +170,7 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monk
     ],
 )
 def test_a_query_that_takes_too_long_is_ended(of_one: Store, sql: str) -> None:
-    with pytest.raises(UserError, match=r"took longer than 500 ms and was ended; .* --timeout 10m"):  # noqa: SIM117
+    with pytest.raises(UserError, match=r"took longer than 500 ms and was ended"):  # noqa: SIM117
         with query(of_one, sql, seconds=0.5) as answer:
             list(answer.rows())
 

@@ -123,7 +123,7 @@ def test_instances_of_the_user_s_own_are_kept_for_whoever_reads_the_study(
     path, own = folder / "own.yaml", folder / "lab.yaml"
     path.write_text("workloads: [{zoo: resnet18}]\nbatches: 32\ntargets: [{engine: emulated, instance: lab-box}]\n")
     own.write_text("instances: [{name: lab-box, gpu: V100-SXM2-16GB, gpu_count: 1}]\n")
-    monkeypatch.setattr(StudyController, "run", lambda *_: RunOutcome(0, 0, (), (), 0.0))
+    monkeypatch.setattr(StudyController, "run", lambda *_: RunOutcome((), (), 0.0))
     assert run(monkeypatch, "characterize", "own.yaml", "--instances", "lab.yaml") == 1  # no cell was measured
     own.unlink()
     for command in ("report own.yaml -o own.html", "characterize own.yaml --dry-run"):

@@ -105,7 +105,7 @@ def test_a_machine_is_probed_once_for_all_cells_there(tmp_path: Path, fails: boo
     probes = [call for call in calls if call.startswith("-m stash probe")]
     profiles = [call for call in calls if call.startswith("-m stash profile")]
     assert (len(probes), len(profiles)) == (2 if fails else 1, 2)
-    assert "--no-metadata --budget 45 --data /my data -o" in probes[0]
+    assert "--no-metadata --budget 45 /my data -o" in probes[0]
     assert all(("--probe" in call) != fails for call in profiles)
 
 

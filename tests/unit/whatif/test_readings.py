@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from forecast_profiles import gpu_job
-from profile_builder import build
+from profile_builder import build, ledger
 
 from stash.core.artefact import load
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
-from stash.ui.terminal import render
 from stash.whatif.answers import WhatIf, answered
 from stash.whatif.page import page
 
@@ -46,9 +45,12 @@ def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))
 
 
-def test_why_a_stall_is_unknown_is_written_once_and_names_the_machines_in_brackets() -> None:
-    answer = answered(base_of(build({"solo": [0.1] * 3}, ranks=1), draws=Draws(64)), Alteration(gpus=8))
-    assert [item.name for item in answer.lost] == ["contention", "interconnect"]
-    whole = " ".join(render(page(answer), width=300).split())
-    assert whole.count("the links between the 8 devices of a node are unknown (machines as profiled on 2026") == 1
-    assert whole.count("one device was profiled") == 1
+def test_what_lies_between_steps_is_said_to_stay() -> None:
+    starts = {"epoch start": {0: 1.2, 20: 1.07, 40: 1.07, 60: 1.07}}
+    times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
+    restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))
+    sentence = "This is of steps. Beside them, epoch start takes 73% of an epoch, which no answer here changes."
+    answer = answered(base_of(restarted, draws=Draws(64)), Alteration())
+    assert sentence in page(answer).warnings
+    without = answered(base_of(build(times, ranks=1), draws=Draws(64)), Alteration())
+    assert not any("epoch" in warning for warning in page(without).warnings)

@@ -12,6 +12,7 @@ from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Numbe
 from stash.core.records.circumstances import CellCost, GpuState, OtherProgram
 from stash.core.records.host import Host
 from stash.core.records.parallel import EmbeddingTable, GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.records.rank_ledger import RankLedger
 
 
 class Loader(Record):
@@ -394,6 +395,8 @@ class Profile(Record):
     """Of the leader's GPUs that the job used."""
     cost: CellCost | None = None
     """Of a cell of a study; ``None``: not known, or not paid for by time."""
+    ledgers: tuple[RankLedger, ...] = ()
+    """Of each rank: its seconds until blocks began, as the job was typed."""
 
     @property
     def world_size(self) -> int:

@@ -33,7 +33,6 @@ class Manifest:
     """The contents of ``stash-dataset.json``."""
 
     kind: str
-    seed: Count
     count: Count
     """Samples asked for."""
     complete: bool = False
@@ -77,10 +76,9 @@ _FILES_PER_TASK = 32
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """One kind of data set: what a sample is, and how samples are laid out in files."""
+    """One kind of data set: how samples are made and laid out in files."""
 
     name: str
-    sample: str
     sample_bytes: float
     """Mean bytes on disk of one sample."""
     default_count: int
@@ -98,19 +96,19 @@ KINDS: dict[str, DatasetKind] = {
     kind.name: kind
     for kind in (
         DatasetKind(
-            "images", "one JPEG, about 500 x 375 pixels", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
+            "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
             lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg", False,
         ),
         DatasetKind(
-            "text", "1024 token ids", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+            "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
             lambda i: f"tokens-{i:05d}.uint16.bin", True,
         ),
         DatasetKind(
-            "audio", "one spoken word, 1 s at 16 kHz", 30_500, 10_000, 1, 2, synthesis.speech,
+            "audio", 30_500, 10_000, 1, 2, synthesis.speech,
             lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav", False,
         ),
         DatasetKind(
-            "clicks", "one Criteo-like record", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
+            "clicks", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
             lambda i: f"clicks-{i:05d}.bin", True,
         ),
     )
@@ -125,7 +123,6 @@ class Made:
     kind: str
     count: int
     """Samples in the data set."""
-    files: int
     bytes: int
     new_files: int
     """Files written by this call; the others were there before."""
@@ -152,23 +149,22 @@ def make_dataset(
     kind: str,
     path: str | Path,
     count: int | None = None,
-    seed: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Made:
     """Write ``count`` samples of ``kind`` below ``path``, or finish what an earlier call began.
 
-    A missing ``count`` or ``seed`` is that of the earlier call, else the kind's default and 0. The same
-    kind and seed give the same files (with the same numpy and Pillow), and a larger count keeps those
-    there are, except a shorter last file of text or clicks. Files are flushed to storage before they get
+    A missing ``count`` is that of the earlier call, else the kind's default. Every call gives the same
+    files (with the same numpy and Pillow), and a larger count keeps those there are, except a shorter
+    last file of text or clicks. Files are flushed to storage before they get
     their name, so that evicting them from the page cache works at once.
 
     Raises UserError for an unknown kind, a folder that holds something else, an earlier call with
-    another kind or seed, a full disk and a folder that cannot be written; finished files stay.
+    another kind, a full disk and a folder that cannot be written; finished files stay.
     """
     started = time.monotonic()
     root, spec = Path(path), dataset_kind(kind)
     try:
-        manifest = _claim(root, spec, count, seed)
+        manifest = _claim(root, spec, count)
         files = _files(root, spec, manifest.count)
         missing = [file for file in files if not _finished(spec, file)]
         if missing:
@@ -180,15 +176,13 @@ def make_dataset(
     except OSError as error:
         raise _explained(error, root, kind) from error
     seconds = time.monotonic() - started
-    return Made(root, kind, manifest.count, len(files), size, len(missing), seconds)
+    return Made(root, kind, manifest.count, size, len(missing), seconds)
 
 
-def _claim(root: Path, spec: DatasetKind, count: int | None, seed: int | None) -> Manifest:
+def _claim(root: Path, spec: DatasetKind, count: int | None) -> Manifest:
     """The manifest to fulfil, after checking that the folder is new, or ours and fits."""
     if count is not None and count < 1:
         raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
-    if seed is not None and seed < 0:
-        raise UserError(f"a seed is a whole number from 0, not {seed}; use --seed 0")
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; name a new or empty folder")
     found = read_manifest(root)
@@ -196,11 +190,9 @@ def _claim(root: Path, spec: DatasetKind, count: int | None, seed: int | None) -
         if root.exists() and any(not is_half(item.name, of=MANIFEST) for item in root.iterdir()):
             raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
         root.mkdir(parents=True, exist_ok=True)
-        return Manifest(spec.name, seed or 0, count or spec.default_count)
+        return Manifest(spec.name, count or spec.default_count)
     if found.kind != spec.name:
         raise UserError(f"{root} already holds {found.kind}, not {spec.name}; name another folder")
-    if seed not in (None, found.seed):
-        raise UserError(f"{root} was made with seed {found.seed}, not {seed}; name another folder")
     if count is not None and count < found.count:
         raise UserError(
             f"{root} was made for {found.count} samples, more than {count}; "
@@ -240,7 +232,7 @@ def _write_all(
                 if progress is not None:
                     progress(done, manifest.count)
                 while len(running) < 2 * workers and (task := next(tasks, None)):
-                    running.add(pool.submit(_write_group, spec, manifest.seed, task))
+                    running.add(pool.submit(_write_group, spec, task))
                 if not running:
                     return
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
@@ -250,12 +242,12 @@ def _write_all(
             raise
 
 
-def _write_group(spec: DatasetKind, seed: int, files: list[_File]) -> int:
+def _write_group(spec: DatasetKind, files: list[_File]) -> int:
     """Write files under temporary names, flush them all, then name them; returns their samples."""
     temporaries = [file.path.with_name(f".{file.path.name}.tmp") for file in files]
     try:
         for file, temporary in zip(files, temporaries, strict=True):
-            random = np.random.default_rng([seed, spec.number, file.index])
+            random = np.random.default_rng([0, spec.number, file.index])
             temporary.parent.mkdir(exist_ok=True)
             temporary.write_bytes(spec.content(random, file.samples))
         for temporary in temporaries:

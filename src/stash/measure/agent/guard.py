@@ -59,6 +59,7 @@ def protect_files(orders: Orders) -> None:
         orders.began,
         passing=lambda: (orders.passing or _Own.saving > 0) and script.passes() > 0,
         unnoted=lambda why: script.note(f"new files of the job are neither removed nor named: {why}"),
+        trains=lambda: script.passes() > 0,
     )
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),

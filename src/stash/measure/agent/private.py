@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter, methodcaller
+from types import FrameType
 from typing import Any
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -395,3 +396,8 @@ def before_operator(namespace: str, name: str, hook: Callable[[Callable[[], Any]
 
     _libraries.append(torch.library.Library(namespace, "IMPL"))
     _libraries[-1].impl(name, kernel, "BackendSelect", with_keyset=True)
+
+
+def stack_of(thread: int) -> FrameType | None:
+    """The innermost frame of a thread of this process; ``None`` once it has ended."""
+    return sys._current_frames().get(thread)

@@ -7,9 +7,11 @@ Knows neither PyTorch nor the ladder.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 from stash.measure.protocol.stamped import StepStage
@@ -17,11 +19,33 @@ from stash.measure.protocol.stamped import StepStage
 T = TypeVar("T")
 
 
+class ThreadEvent(Enum):
+    """What happens on the training thread, as a ledger is told."""
+
+    ITERATOR_ASKED = auto()
+    """A loader is asked for an iterator, to train from for all that is known."""
+    BATCH_ASKED = auto()
+    BATCH_GIVEN = auto()
+    EVALUATION_ASKED = auto()
+    """A loader is asked for an iterator or a batch while gradients are off."""
+    LOOP_ENDED = auto()
+    """A loop over a loader is over."""
+    BACKWARD_BEGINS = auto()
+    BACKWARD_ENDED = auto()
+    STEPPED = auto()
+    """The optimizer stepped; what follows is Stash's own work."""
+    STEP_BEGINS = auto()
+    """The script goes on."""
+
+
 class LoopListener:
     """Knows of loops over loaders; this one leaves them alone.
 
     A handle stands for the iterator that a loop took from a loader, a feed for the loader itself.
     """
+
+    def iterator_asked(self, feed: Any) -> None:
+        """A loop is about to take an iterator."""
 
     def opened(self, handle: Any) -> None:
         """A loop took an iterator."""
@@ -73,6 +97,24 @@ class NoStamps:
         """It gave one, or ended; ``delay`` was the thread's before it."""
 
 
+class NoLedger:
+    """Stands in for what keeps account of a training thread's seconds (``runner/ledger_keeper``)."""
+
+    may_evaluate = False
+    """Whether an evaluation takes as long as the script has it take."""
+
+    def tell(self, event: ThreadEvent, loader: object = None) -> None:
+        """Something happened on the calling thread."""
+
+    def saved(self) -> float:
+        """Seconds that saving took since the last call."""
+        return 0.0
+
+    def saving(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which the calling thread saves a checkpoint."""
+        return contextlib.nullcontext()
+
+
 class Listener:
     """Knows of everything; this one does nothing about it."""
 
@@ -84,6 +126,8 @@ class Listener:
     """Knows of loops."""
     stamps = NoStamps()
     """Knows of the stages of steps."""
+    ledger = NoLedger()
+    """Keeps account of the training thread's seconds."""
 
     def has_drifted(self) -> bool:
         """Whether the replicas of this process have trained apart; asked also once it listens no more."""
@@ -194,6 +238,7 @@ def backward_begins() -> Listener:
         return _NO_LISTENER
     try:
         own.stamps.backward_begins()
+        own.ledger.tell(ThreadEvent.BACKWARD_BEGINS)
     except Exception as error:
         own.give_up(error)
     return own
@@ -203,6 +248,7 @@ def backward_ended(own: Listener) -> None:
     """Tell whom ``backward_begins`` told that the pass is over."""
     try:
         own.stamps.backward_ended()
+        own.ledger.tell(ThreadEvent.BACKWARD_ENDED)
     except Exception as error:
         own.give_up(error)
 

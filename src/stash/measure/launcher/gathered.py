@@ -25,6 +25,7 @@ from stash.core.records.profile import (
     WorkerTimes,
     Workload,
 )
+from stash.core.records.rank_ledger import RankLedger
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
     BlockDone,
@@ -34,6 +35,7 @@ from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
     LaunchSeen,
+    LedgerKept,
     LoaderTimed,
     MemorySeen,
     Message,
@@ -71,6 +73,8 @@ class Gathered:
         self.collectives: list[Collective] = []
         self.workers: list[WorkerTimes] = []
         self.passes: list[StagePasses] = []
+        self.ledgers: dict[int, RankLedger] = {}
+        """Of the first launch: a later one starts where files are in memory already."""
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
@@ -131,6 +135,9 @@ class Gathered:
             case BlockDone():
                 rounded = {name: _kept(value) for name, value in vars(message).items()}
                 self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
+            case LedgerKept():
+                rank = message.rank + offset
+                self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
             case LoaderTimed():
                 self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
             case WorkersTimed():
@@ -211,6 +218,7 @@ class Gathered:
             workers=tuple(self.workers),
             passes=tuple(self.passes),
             memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
+            ledgers=tuple(self.ledgers[rank] for rank in sorted(self.ledgers)),
         )
 
 

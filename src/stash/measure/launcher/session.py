@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stash.core.errors import JobError, UserError
-from stash.core.ladder import rung
+from stash.core.ladder import rung, without_exchange
 from stash.core.records.profile import Profile
 from stash.core.secrets import hide
 from stash.core.units import counted
@@ -169,7 +169,12 @@ class ProfileSession:
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
             if failure is not None:
-                ways = (self._give_up_resident, self._start_another_way, self._give_up_endlessness)
+                ways = (
+                    self._give_up_resident,
+                    self._give_up_switching,
+                    self._start_another_way,
+                    self._give_up_endlessness,
+                )
                 if any(way(failure) for way in ways):
                     continue
                 return self._result("failed", failure)
@@ -208,6 +213,24 @@ class ProfileSession:
         m.gathered.excused["resident"] = (
             f"the script does not take batches already on the device ({failure.sentence})"
         )
+        return True
+
+    def _give_up_switching(self, failure: Diagnosis) -> bool:
+        """After a script failed by its own error in a step without exchange: whether to go on without such steps."""
+        m = self.measurement
+        gathered, wishes = m.gathered, m.wishes
+        phase = gathered.phase.name
+        whole = tuple(name for name in wishes.rungs if rung(name).exchanges)
+        at_fault = without_exchange(phase) and phase not in whole and gathered.rounds == 0
+        if not (at_fault and failure.own_words and whole) or len(gathered.ranks) < 2 or m.cluster.nnodes > 1:
+            return False
+        why = f"the script fails where ranks exchange nothing ({failure.sentence})"
+        note = f"{why}; it was started again, and only steps of the whole job were measured"
+        m.wishes = replace(wishes, rungs=whole)
+        m.gathered = Gathered()
+        m.gathered.note(note)
+        m.gathered.excused |= {name: why for name in wishes.rungs if name not in whole}
+        self.launches.watcher(replace(m.moment(False), notice=note))
         return True
 
     def _start_another_way(self, failure: Diagnosis) -> bool:

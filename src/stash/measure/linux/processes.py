@@ -134,6 +134,12 @@ def status_of(number: int, proc: Path = _PROC) -> Status | None:
     return Status(int(fields[1]), fields[0] in "ZX", code, sum(map(int, fields[11:15])))
 
 
+def seconds_since_start() -> float:
+    """How long ago this process was started, to a hundredth of a second."""
+    ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 def freeze(find: Find, spared: Collection[int] = ()) -> None:
     """Stop all that are found, and what they start meanwhile: none of them does anything any more."""
     frozen = set(spared)

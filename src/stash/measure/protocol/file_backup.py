@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from stash.measure.protocol.folder import RunFolder, wait_for_lock
+from stash.measure.protocol.folder import RunFolder, is_run, owned, wait_for_lock
 
 MAX_COPIED = 1 << 30
 """Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
@@ -35,7 +35,9 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made"]
+How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made", "whole"]
+
+_ORIGINALS = ("aside", "copied", "link", "sized")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Kept:
     ``sized``: it had ``size`` bytes, and the job only adds to them. ``moved``: a folder, of inode ``size``, that the
     job renamed to ``other``. ``renamed``: the job's name for what is at ``other``. ``left``: nothing could be done.
     ``new``: it was not there before. ``early``: nor was this file or folder, which stays, whatever is in it: it may
-    have been made before the job trained. ``made``: nor was this, and it goes again.
+    have been made before the job trained. ``made``: nor was this, and it goes again. ``whole``: nor was this folder,
+    which goes with all that is in it.
     """
 
     path: str
@@ -65,7 +68,8 @@ class FileBackup:
 
     While ``passing`` says so, what the job made in this launch and writes is noted too, to go again, as are folders
     it leaves empty: a script that is started many times, and resumes from a checkpoint if there is one, does not find
-    that of the start before.
+    that of the start before. A folder made while the job ``trains`` goes as a whole with the first such file in it:
+    what is left of a checkpoint would be taken for one.
 
     What cannot be kept raises OSError, so that it is not changed. What only the job's own files need cannot always be
     noted either, as on a full disk: ``unnoted`` is then called with the reason, and the job goes on.
@@ -77,8 +81,10 @@ class FileBackup:
         began: float,
         passing: Callable[[], bool] = bool,
         unnoted: Callable[[str], object] = str,
+        trains: Callable[[], bool] = bool,
     ) -> None:
         self._run, self._began, self._passing, self._unnoted = str(folder.run), began, passing, unnoted
+        self._trains = trains
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
@@ -91,8 +97,9 @@ class FileBackup:
         self._staying = tuple(place + os.sep for place in (self._run, *caches, "/dev", "/proc", "/sys"))
         self._sized: set[str] = set()
         self._once: set[str] = set()
-        self._own: dict[str, None] = {}
-        self._passed: set[str] = set()
+        self._own: dict[str, bool] = {}
+        """What this process made, and whether the job trained by then."""
+        self._passed: dict[str, How] = {}
         self._new: set[str] = set()
         self._early: set[str] = set()
 
@@ -116,14 +123,14 @@ class FileBackup:
         except OSError as error:
             self._unnoted(os.strerror(error.errno or errno.EIO))
 
-    def _passes(self, path: str, ledger: _Ledger) -> None:
+    def _passes(self, path: str, ledger: _Ledger, how: How = "made") -> None:
         """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
         folder = os.path.dirname(path)
         if folder in self._own:
-            self._passes(folder, ledger)
-        if path not in self._passed:
-            ledger.write(Kept(path, "made"))
-            self._passed.add(path)
+            self._passes(folder, ledger, "whole" if self._own[folder] else "made")
+        if self._passed.get(path) not in (how, "whole"):
+            ledger.write(Kept(path, how))
+            self._passed[path] = how
 
     def _stays(self, path: str) -> bool:
         """Whether the next start is to find it: caches, and what a library keeps in the temporary folder."""
@@ -196,7 +203,7 @@ class FileBackup:
 
     def _renames(self, source: str, target: str) -> None:
         """What goes from a folder of the job's goes under its new name too, whichever process made it."""
-        made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how == "made"]
+        made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how in ("made", "whole")]
         parts = [""] if source in made and not os.path.lexists(target) else []
         parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
         for part in parts:
@@ -225,7 +232,7 @@ class FileBackup:
         self._note(lambda path, ledger: ledger.write(Kept(path, "early"), through=False), folders[-1])
 
     def _makes(self, real: str) -> None:
-        self._own[real] = None
+        self._own[real] = self._trains()
         if len(self._own) > MAX_REMEMBERED:
             del self._own[next(iter(self._own))]
 
@@ -236,7 +243,18 @@ class FileBackup:
         except OSError:
             return None
         is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-        return status if is_file and self._is_old(path, status) else None
+        return status if is_file and self._is_old(path, status) and not self._is_kept_elsewhere(path) else None
+
+    def _is_kept_elsewhere(self, path: str) -> bool:
+        """Whether the original is another live run's to put back: what is there now that one's job wrote."""
+        with contextlib.suppress(OSError):
+            for folder in Path(self._ledgers).parent.iterdir():
+                if str(folder) == self._ledgers or not is_run(folder) or owned(folder) is not True:
+                    continue
+                entries = (kept for ledger in folder.glob("*.jsonl") for kept in entries_of(ledger) or ())
+                if any(kept.path == path and kept.how in _ORIGINALS for kept in entries):
+                    return True
+        return False
 
     def _is_old(self, path: str, status: os.stat_result) -> bool:
         if path in self._own or os.path.basename(os.path.dirname(path)) == "__pycache__":

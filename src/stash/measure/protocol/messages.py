@@ -135,6 +135,21 @@ class RoundGivenUp(Message, kind="given-up"):
 
 
 @dataclass(frozen=True)
+class LedgerKept(Message, kind="ledger"):
+    """Fields of ``Ledger``."""
+
+    rank: int
+    seconds: float
+    steps: int
+    timed_steps: int
+    timed_seconds: float
+    epoch_steps: int | None
+    rows: list[dict[str, Any]]
+    places: list[dict[str, Any]]
+    unplaced: str
+
+
+@dataclass(frozen=True)
 class BlockDone(Message, kind="block"):
     """Fields of ``Block``."""
 

@@ -27,7 +27,7 @@ SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
 
 
-NOT_BEFORE = ("new", "early", "made", "renamed")
+NOT_BEFORE = ("new", "early", "made", "whole", "renamed")
 """What was noted of names that the job gave."""
 
 
@@ -60,7 +60,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[Kept] = []
-    changed_since = {kept.path for kept in entries if _changed_after(last, kept.path)}  # before we change them
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}  # before we change them
     moves, moved_back, jobs = _moves(entries), set[Kept | None](), list[str]()
     for kept in reversed(_ordered(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
@@ -76,6 +76,8 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 if kept.how == "moved":
                     jobs += _makes_way(kept.path)
                     moved_back.add(kept)
+                if kept.how == "whole" and any(_holds(kept.path, other) for other in entries):
+                    raise OSError(errno.ENOTEMPTY, "a folder that was there before the run is in it")
                 _undo(kept)
                 restored += [kept.path] if kept.how not in NOT_BEFORE else []
         except OSError as error:
@@ -103,7 +105,7 @@ def _moves(entries: list[Kept]) -> dict[Kept, Kept | None]:
     for kept in entries:
         if kept.how == "moved":
             moved.insert(0, kept)
-        elif kept.how in ("made", "new", "early"):
+        elif kept.how in ("made", "whole", "new", "early"):
             found[kept] = next((move for move in moved if _is_in(kept.path, move.path)), None)
     return found
 
@@ -114,10 +116,10 @@ def _ordered(entries: list[Kept], moves: dict[Kept, Kept | None]) -> list[Kept]:
     What is made where a folder of the user's had been moved away follows that move: it goes before that is undone.
     Without what is made at a name that a file of the user's had too, or that another process noted as well.
     """
-    rest = [kept for kept in entries if kept.how != "made"]
+    rest = [kept for kept in entries if kept.how not in ("made", "whole")]
     users = {kept.path for kept in rest if kept.how not in NOT_BEFORE}
     made: dict[Kept | None, list[Kept]] = {}
-    for kept in sorted({kept for kept in entries if kept.how == "made"}, key=lambda kept: kept.path):
+    for kept in sorted({kept for kept in entries if kept.how in ("made", "whole")}, key=lambda kept: kept.path):
         move = moves[kept]
         if kept.path not in users or (move is not None and move.path == kept.path):
             made.setdefault(move, []).append(kept)
@@ -141,20 +143,30 @@ def is_to_undo(kept: Kept) -> bool:
     if kept.how == "moved":
         is_it = os.path.isdir(kept.other) and os.stat(kept.other).st_ino == kept.size
         return is_it if os.path.lexists(kept.path) else os.path.isdir(kept.other)
-    if kept.how == "made":
+    if kept.how in ("made", "whole"):
         return os.path.lexists(kept.path)
     if kept.how == "renamed":
         return _are_one(kept.path, kept.other)
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
 
 
-def _changed_after(moment: float, path: str) -> bool:
+def _changed_after(moment: float, kept: Kept) -> bool:
     """By the time that no program can set: what was copied there since may have an older one of its content."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    return max(status.st_mtime, status.st_ctime) > moment
+    paths = [kept.path]
+    if kept.how == "whole" and moment < math.inf:
+        within = os.walk(kept.path)
+        paths += [os.path.join(folder, name) for folder, folders, files in within for name in (*folders, *files)]
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            if max(status.st_mtime, status.st_ctime) > moment:
+                return True
+    return False
+
+
+def _holds(folder: str, kept: Kept) -> bool:
+    """Whether a folder that is to go has one of the user's in it, which the job moved there."""
+    return kept.how == "moved" and _is_in(kept.other, folder) and os.path.lexists(kept.other)
 
 
 def _are_one(path: str, other: str) -> bool:
@@ -170,6 +182,8 @@ def _undo(kept: Kept) -> None:
     if kept.how in NOT_BEFORE:
         if not os.path.isdir(kept.path) or os.path.islink(kept.path):
             os.unlink(kept.path)
+        elif kept.how == "whole":
+            shutil.rmtree(kept.path)
         elif not os.listdir(kept.path):  # what else is in it is not the job's
             os.rmdir(kept.path)
         return

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from stash.core.errors import UserError
-from stash.core.formatting import listed
 from stash.predict.draws import Array
 from stash.spot.model.convergence import updates_to
 from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
@@ -65,16 +64,6 @@ class FleetWish:
         """The number of fleets within the quotas, without the empty one."""
         return states(self.quotas) - 1
 
-    @cached_property
-    def vcpus(self) -> Array:
-        """[type], 0 where unstated: only asked for with a quota, which ``checked`` refuses then."""
-        return np.array([kind.vcpus or 0.0 for kind in self.pool.types])
-
-    def within_vcpus(self, counts: Array) -> npt.NDArray[np.bool_]:
-        """Which fleets a quota of vCPUs allows, ``counts`` [fleet, type]."""
-        most = self.pool.most_vcpus
-        return np.full(len(counts), True) if most is None else counts @ self.vcpus <= most * (1 + _SAME)
-
     @property
     def server_price(self) -> float:
         """$/h of all servers."""
@@ -107,8 +96,6 @@ def checked(wish: FleetWish) -> FleetWish:
             f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
             "uncertainty: {speed: 0.05, updates: 0.1}"
         )
-    if pool.most_vcpus is not None and (none := next((kind for kind in pool.types if kind.vcpus is None), None)):
-        raise UserError(f"a quota of vCPUs needs those of every type, and {none.name} says none; add vcpus to it")
     of_pool(pool)
     return wish
 
@@ -141,7 +128,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     feasible = training <= wish.training_seconds * (1 + _SAME)
     if wish.budget_dollars is not None:
         feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
-    feasible &= wish.within_vcpus(counts) & (counts <= np.array(wish.quotas)).all(axis=1)
+    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
     return WeighedFleets(counts, progress, updates, whole, dollars, feasible)
 
 
@@ -182,7 +169,7 @@ def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
         return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
     if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
         return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
-    return "takes more machines or vCPUs than the quotas allow"
+    return "takes more machines than the quotas allow"
 
 
 # On demand
@@ -195,16 +182,7 @@ def on_demand(kind: WorkerType) -> WorkerType | None:
 
 
 def rented_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
-    """The pool with these types on demand; raises UserError for one that it lacks, or without such a price."""
-    known = {kind.name: kind for kind in pool.types}
-    for name in names:
-        if name not in known:
-            raise UserError(f"--on-demand {name}: there is no such type; there are {listed(list(known))}")
-        if on_demand(known[name]) is None:
-            raise UserError(
-                f"--on-demand {name}: what it costs on demand is not known; add on_demand_dollars_per_hour to the "
-                "pool's type, or a price to your instances file (docs/how-to/own-instances.md)"
-            )
+    """The pool with these of its types on demand, where what they cost there is known."""
     types = tuple(on_demand(kind) or kind if kind.name in names else kind for kind in pool.types)
     return pool.model_copy(update={"types": types})
 

@@ -48,7 +48,6 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     found = FleetPlan(
         stash_version=version,
         created=created,
-        model="queue",
         deadline_seconds=wish.deadline_seconds,
         loss=wish.loss,
         confidence=wish.confidence,
@@ -155,7 +154,7 @@ def _nearest(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
 
 def _soonest(wish: FleetWish, known: WeighedFleets) -> CostedFleet | None:
     """The fastest fleet that budget and quotas allow."""
-    allowed = np.isfinite(known.seconds) & wish.within_vcpus(known.counts)
+    allowed = np.isfinite(known.seconds)
     if wish.budget_dollars is not None:
         allowed &= known.dollars <= wish.budget_dollars
     if not allowed.any():
@@ -171,7 +170,6 @@ def _least_loss(wish: FleetWish, known: WeighedFleets) -> float:
     updates = progress.updates_per_second * wish.training_seconds
     losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
     meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
-    meaningful &= wish.within_vcpus(counts)
     if wish.budget_dollars is not None:
         hours = (wish.pool.start_seconds + wish.training_seconds) / HOUR
         meaningful &= hours * (counts @ wish.prices + wish.server_price) <= wish.budget_dollars

@@ -16,7 +16,7 @@ from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
@@ -67,7 +67,6 @@ class PredictOptions(Options):
     model: Path = argument("MODEL", "A model of `stash spot fit`.", Path)
     fleet_workers: str = option("TYPE=N,…", 'Use these workers, like "v100=1,k80=2".', default=...)
     servers: int = option("N", "Use N parameter servers.", parsers.whole(1), default="1")
-    bounded: bool = flag("Run all workers as fast as the slowest (stale-synchronous).")
     json: bool = json_flag()
 
 
@@ -83,7 +82,7 @@ def predict(options: PredictOptions) -> None:
     from stash.spot.spot_files import read_model, workers_of
 
     fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
-    found = predicted(read_model(options.model), options.servers, fleet, options.bounded)
+    found = predicted(read_model(options.model), options.servers, fleet)
     printed(document(found) if options.json else page_of_speed(found))
 
 
@@ -110,16 +109,8 @@ class LearnOptions(Options):
     fleet_sizes: tuple[int, ...] = option(
         "N,…", "Replay fleets of these sizes.", parsers.whole_numbers(_MAX), default="1,2,4,8",
     )  # fmt: skip
-    batches: tuple[int, ...] | None = option(
-        "B,…", "Try these batches (default: one, two and four times the job's).",
-        parsers.whole_numbers(),
-    )  # fmt: skip
     budget: float = option("TIME", "Spend at most this long on all replays.", parsers.duration, default="600")
     updates: int | None = option("N", "Replay N updates each (default: as the budget allows).", _updates)
-    staleness: int | None = option(
-        "S", "Let workers be S iterations ahead (default: any number).",
-        parsers.whole(0),
-    )  # fmt: skip
     json: bool = json_flag()
 
 
@@ -146,8 +137,8 @@ def learn(options: LearnOptions) -> None:
     job, json = options.job, options.json
     parts = load_job(job)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
-    batches = options.batches or tuple(parts.batch * times for times in _TIMES)
-    wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates, options.staleness)
+    batches = tuple(parts.batch * times for times in _TIMES)
+    wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
     with _progress() as show:
         curve = learned(parts, job, wish, __version__, now(), show)
     save_curve(curve, target)

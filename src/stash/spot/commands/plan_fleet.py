@@ -49,8 +49,6 @@ class _FleetOptions(Options):
     quota: tuple[tuple[str, int], ...] = option(
         "TYPE=N", "Rent at most N machines of a type; repeatable.", parsers.amounts, panel=_MAY, many=True
     )
-    vcpus: float | None = option("N", "Use at most N vCPUs in total.", parsers.number, panel=_MAY)
-    server: str | None = option("TYPE", "Use this server type (default: the cheapest that keeps up).", panel=_MAY)
     servers: int | None = option("N", "Use N parameter servers (default 1).", parsers.whole(1), panel=_MAY)
     start: float | None = option(
         "TIME", "Machines take this long to their first update.", parsers.duration_or_zero, panel=_MAY
@@ -59,7 +57,6 @@ class _FleetOptions(Options):
         "FILE", "Read your own machines and prices from this YAML file.", Path, panel=_MAY
     )
     fleet: Path | None = option("FILE", "Use this model of `stash spot fit`.", Path, panel=_MAY)
-    on_demand: tuple[str, ...] = option("TYPE", "Rent this type on demand only; repeatable.", panel=_MAY, many=True)
     confidence: float | None = option(
         "P", "Meet the deadline with at least this probability.", parsers.probability, panel=_WISH
     )
@@ -70,7 +67,7 @@ class _FleetOptions(Options):
     def check(self) -> None:
         if self.pool is None:
             return
-        said_twice = self.given("profile", "cloud", "region", "server", "servers", "start", "instances")
+        said_twice = self.given("profile", "cloud", "region", "servers", "start", "instances")
         if said_twice:
             raise UserError(f"{said_twice[0]} and --pool: a pool says that itself; leave one of them out")
 
@@ -117,15 +114,14 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.records.base import now
     from stash.core.units import format_bytes
     from stash.core.version import __version__
-    from stash.spot.choose.fleet_costs import FleetWish, rented_on_demand
+    from stash.spot.choose.fleet_costs import FleetWish
     from stash.spot.choose.provision import provision
     from stash.spot.model.pool import server_bytes
     from stash.spot.planning import as_timed
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
-    limited = _limited(read_pool(pool, learned), options.quotas, options.vcpus)
-    offers = rented_on_demand(limited, options.on_demand)
+    offers = _limited(read_pool(pool, learned), options.quotas)
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
@@ -168,20 +164,17 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         deadline=options.deadline,
         loss=options.loss,
         quotas=options.quotas,
-        server=options.server,
         servers=options.servers or 1,
         start=options.start or 0.0,
         confidence=options.confidence,
         budget=options.max_dollars,
-        vcpus=options.vcpus,
         fleet=None if options.fleet is None else read_model(options.fleet),
-        on_demand=options.on_demand,
         source=options.profile,
         catalog=lambda: known,
     )
 
 
-def _limited(pool: FleetPool, asked: dict[str, int], vcpus: float | None) -> FleetPool:
+def _limited(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
     """The pool with these quotas; raises UserError for a type that it does not have."""
     from stash.core.formatting import listed
     from stash.core.units import nearest
@@ -193,4 +186,4 @@ def _limited(pool: FleetPool, asked: dict[str, int], vcpus: float | None) -> Fle
             hint = f"did you mean {alike[0]}?" if alike else f"it has {listed(known)}"
             raise UserError(f"--quota {name}: the pool has no such type; {hint}")
     types = tuple(kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types)
-    return pool.model_copy(update={"types": types, "most_vcpus": pool.most_vcpus if vcpus is None else vcpus})
+    return pool.model_copy(update={"types": types})

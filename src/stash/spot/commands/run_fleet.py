@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from stash.spot.records.runs import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
 
-_SECONDS = 60.0
-"""How long a rehearsal trains, unless that is given."""
-_EVERY_SECONDS = 20.0
-"""Between checkpoints, likewise."""
+_SECONDS, _EVERY_SECONDS = 60.0, 20.0
+"""How long a rehearsal trains, and between checkpoints, unless that is given."""
 RunPlace = Literal["cloud", "testbed", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
 _RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on testbed, --on local)"
@@ -64,12 +62,6 @@ class RunOptions(Options):
     loss: float | None = option(
         "LOSS", "Stop when the running mean of the loss reaches this.", parsers.number, panel=_HERE
     )
-    staleness: int | None = option(
-        "S", "Let workers be S updates ahead (default: any number).", parsers.whole(0), panel=_HERE
-    )
-    time_scale: float | None = option(
-        "F", "Emulate F times slower (default: as this machine needs).", parsers.number, panel=_HERE
-    )
     checkpoint_dir: Path | None = option(
         "FOLDER", "Save to and resume from this folder (default: no resuming).", Path, panel=_HERE
     )
@@ -80,8 +72,6 @@ class RunOptions(Options):
     json: bool = json_flag(panel=_HERE)
 
     def check(self) -> None:
-        if self.time_scale is not None and self.on == "local":
-            raise UserError("--time-scale is of emulated hosts; add --on testbed")
         if self.on != "cloud":
             self._refuse(
                 f"is of machines to rent, and --on {self.on} rents none; leave it out", "infra", "checkpoint_url"
@@ -89,8 +79,7 @@ class RunOptions(Options):
             return
         self._refuse(
             "is of training here; add --on testbed or --on local",
-            *("revoke", "seconds", "loss", "staleness", "time_scale", "checkpoint_dir", "checkpoint_every"),
-            *("output", "json"),
+            *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output", "json"),
         )
 
     def _refuse(self, why: str, *names: str) -> None:
@@ -150,12 +139,12 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.train.actors import require_ray
 
     job, kept, json = options.job, options.checkpoint_dir, options.json
-    limit, gap = options.seconds or _SECONDS, options.checkpoint_every or _EVERY_SECONDS
+    limit = options.seconds or _SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
     require_ray()
-    chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed", options.time_scale)
+    chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed")
     names = {each.name: each.type for each in chosen.workers}
     _check_names(revocations, [*names, *chosen.servers, *sorted(set(names.values()))])
     for each in revocations:
@@ -166,8 +155,8 @@ def _rehearse(options: RunOptions) -> None:
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(chosen, job, place, options.staleness, limit, options.loss, gap)
-        _print_plan(chosen_by, chosen, options.staleness, json)
+        orders = orders_of(chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS)
+        _print_plan(chosen_by, chosen, json)
         taken = [_taken(names, [each]) or 1 for each in revocations]
         backend = TrainingBackend(orders, Path(folder), chosen.emulated, sum(taken))
         rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), _event_printer(json))
@@ -186,7 +175,7 @@ def _rehearse(options: RunOptions) -> None:
 def _resume(options: RunOptions) -> str:
     """How to go on where a run ended that could not save: what to type. Machines are not taken away twice."""
     again = ["stash", "spot", "run", str(options.plan), options.job, "--on", options.on]
-    again += options.retyped("seconds", "loss", "staleness", "time_scale")
+    again += options.retyped("seconds", "loss")
     kept = options.checkpoint_dir
     again += ["--checkpoint-dir", "FOLDER" if kept is None else str(kept)]
     again += options.retyped("checkpoint_every", "output")
@@ -203,12 +192,12 @@ def _check_names(revocations: Sequence[Revocation], known: Sequence[str]) -> Non
             raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
 
 
-def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, bound: int | None, json: bool) -> None:
+def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, json: bool) -> None:
     from stash.core.units import counted, format_bytes
     from stash.spot.pages.fleet_plan import fleet
 
     assert plan.chosen is not None
-    speed = chosen.speed(plan, plan.chosen.workers, bound)
+    speed = chosen.speed(plan, plan.chosen.workers)
     who = f"{fleet(plan.chosen.workers)}, {counted(len(chosen.servers), 'server')}"
     print_note(f"{who}; {format_bytes(chosen.exchange_bytes)} each way an update", json)
     if chosen.emulated is None:
@@ -272,7 +261,6 @@ class GuardOptions(Options):
 
     folder: Path = argument("FOLDER", "The folder of the script's checkpoints, shared by all nodes.", Path)
     command: tuple[str, ...] = argument("-- COMMAND", "torchrun with its own arguments.", many=True)
-    grace: float = option("TIME", "Expect the kill this long after SIGTERM.", parsers.duration, default="30s")
 
 
 def guard(options: GuardOptions) -> None:
@@ -291,7 +279,7 @@ def guard(options: GuardOptions) -> None:
     place, command = options.folder.resolve(), list(options.command)
     place.mkdir(parents=True, exist_ok=True)
     watch = NoticeWatch(services(Path("/")))
-    raise typer.Exit(NodeGuard(command, place, options.grace, _say).run(watch))
+    raise typer.Exit(NodeGuard(command, place, _say).run(watch))
 
 
 def _say(text: str) -> None:

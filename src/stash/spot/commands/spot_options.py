@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.printable import shortened
 from stash.ui.options import Options, option
@@ -15,15 +14,12 @@ from stash.ui.options import Options, option
 if TYPE_CHECKING:
     from stash.spot.planning import RiskOptionsOf
     from stash.spot.records.fleets import FleetPlan
-    from stash.spot.records.risks import Obtainable
     from stash.spot.risk.fleet_risk import RiskOptions
-    from stash.spot.risk.lifetimes import ChosenLaw
+    from stash.spot.risk.lifetimes import RevocationRate
 
 # The options of ``stash spot plan`` about revocations: what users say of them becomes a ``RiskOptions``.
-#
-# A type's lives come from one of: a table of lives, a trace, ``--interruptions``, or its band in the pool.
+# A type's lives come from one of: a trace, ``--interruptions``, or its band in the pool.
 
-T = TypeVar("T")
 _PANEL = "Revocations"
 
 
@@ -39,18 +35,6 @@ class RevocationOptions(Options):
     trace: Path | None = option(
         "FILE", "Read available machines from a market file of `stash market import`.", Path, panel=_PANEL
     )
-    lifetimes: tuple[str, ...] = option(
-        "FILE", "Read observed lifetimes (CSV: seconds,revoked); repeatable as TYPE=FILE.", panel=_PANEL, many=True
-    )
-    shocks: str | None = option("RATE", "All machines of a type also go at once, this often.", panel=_PANEL)
-    checkpoint_time: float | None = option(
-        "TIME", "Writing a checkpoint takes this long; jobs resume from the last.",
-        parsers.duration, panel=_PANEL,
-    )  # fmt: skip
-    notice: float | None = option(
-        "TIME", "Machines get this notice: 120s on AWS, 30s on GCP and Azure.", parsers.duration,
-        panel=_PANEL,
-    )  # fmt: skip
 
 
 def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | None:
@@ -58,106 +42,73 @@ def dangers_of(plan: FleetPlan, options: RevocationOptions) -> RiskOptionsOf | N
     UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
     """
     from stash.spot.market_files import read_records
-    from stash.spot.risk.lifetimes import law_of_band
+    from stash.spot.risk.lifetimes import rate_of_band
 
-    known = [kind.name for kind in plan.pool.types]
-    listed, own = _advised(plan, options.interruptions)
-    bands = {**listed, **_by_type("--interruptions", own, known, _band)}
-    lives = _by_type("--lifetimes", options.lifetimes, known, _watched)
-    traces = {} if options.trace is None else read_records(options.trace, known)
-    sources: Mapping[str, Collection[str]] = {"--interruptions": bands, "--lifetimes": lives, "--trace": traces}
-    for name in known:
-        given = [option for option, found in sources.items() if name in found]
-        if len(given) > 1:
-            raise UserError(f"{given[0]} and {given[1]} both say how long {name} lives; give one of them")
     kinds = plan.pool.types
-    pooled = {kind.name: law_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
-    stated = {**pooled, **bands, **lives}
-    if not (stated or traces):
-        for name in ("checkpoint_time", "notice", "shocks"):
-            if getattr(options, name) is not None:
-                raise UserError(
-                    f"--{name.replace('_', '-')} needs to know how often machines go; give --interruptions, like "
-                    "10%/month"
-                )
+    known = [kind.name for kind in kinds]
+    files = [word for word in options.interruptions if word.endswith(".json")]
+    stated = _stated_rates([word for word in options.interruptions if word not in files], known)
+    given = {**_advised_rates(plan, files), **stated}
+    traces = {} if options.trace is None else read_records(options.trace, known)
+    twice = next((name for name in known if name in given and name in traces), None)
+    if twice is not None:
+        raise UserError(f"--interruptions and --trace both say how long {twice} lives; give one of them")
+    pooled = {kind.name: rate_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
+    rates = {**pooled, **given}
+    if not (rates or traces):
         return None
-    shocks = 0.0 if options.shocks is None else 1 / _band("--shocks", options.shocks).law.mean
 
     def danger(workers: Mapping[str, int]) -> RiskOptions:
         from stash.spot.risk.fleet_risk import RiskOptions
 
         records = {name: traces[name] for name in workers if name in traces}
-        watched = {name: _law_of_record(name, record, workers[name]) for name, record in records.items()}
-        laws = {**stated, **watched}
-        missing = next((name for name in workers if name not in laws), None)
+        missing = next((name for name in workers if name not in rates and name not in records), None)
         if missing is not None:
             raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
         if records and len(records) < len(workers):
             raise UserError("a trace of some types and none of others cannot be replayed; give one with all of them")
-        own = {name: laws[name] for name in workers}
-        return RiskOptions(own, records, shocks, options.checkpoint_time, options.notice)
+        return RiskOptions({} if records else {name: rates[name] for name in workers}, records)
 
     return danger
 
 
-def _advised(plan: FleetPlan, words: Sequence[str]) -> tuple[dict[str, ChosenLaw], list[str]]:
-    """Lives by type as a file of AWS's Spot Instance Advisor has them, and the words that name none."""
+def _advised_rates(plan: FleetPlan, files: Sequence[str]) -> dict[str, RevocationRate]:
+    """By type, as files of AWS's Spot Instance Advisor have them."""
     from stash.spot.market_files import read_advisor
-    from stash.spot.risk.lifetimes import law_of_band
+    from stash.spot.risk.lifetimes import rate_of_band
 
-    files = [word for word in words if word.endswith(".json")]
-    found = {}
-    for word in files:
+    rates = {}
+    for file in files:
         if plan.pool.region is None:
-            raise UserError(f"--interruptions {word}: the pool does not say where it is; add region: us-east-1 to it")
-        bands = read_advisor(Path(word), plan.pool.region)
-        found.update({name: law_of_band(band) for name, band in bands.items() if band is not None})
-    known = {kind.name for kind in plan.pool.types}
-    return {name: law for name, law in found.items() if name in known}, [each for each in words if each not in files]
+            raise UserError(f"--interruptions {file}: the pool does not say where it is; add region: us-east-1 to it")
+        bands = read_advisor(Path(file), plan.pool.region)
+        rates.update({name: rate_of_band(band) for name, band in bands.items() if band is not None})
+    return rates
 
 
-def _by_type(name: str, words: Sequence[str], known: Sequence[str], read: Callable[[str, str], T]) -> dict[str, T]:
+def _stated_rates(words: Sequence[str], known: Sequence[str]) -> dict[str, RevocationRate]:
     """What each type is given: TYPE=… its own, one without for all others."""
-    own: dict[str, T] = {}
-    common: list[T] = []
-    for word in words:
-        kind, equals, text = word.partition("=")
-        if equals and kind in known:
-            own[kind] = read(f"{name} {kind}", text)
-        elif equals and not Path(word).exists():
-            raise UserError(
-                f"{name} {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
-            )
-        else:
-            common.append(read(name, word))
-    if len(common) > 1:
-        raise UserError(f"{name} is given {len(common)} times for all types; give it once, or as TYPE=…")
-    return {kind: own[kind] if kind in own else common[0] for kind in known if kind in own or common}
-
-
-def _band(name: str, text: str) -> ChosenLaw:
     from stash.core.units import parse_interruptions
     from stash.spot.records.risks import InterruptionBand
-    from stash.spot.risk.lifetimes import law_of_band
+    from stash.spot.risk.lifetimes import rate_of_band
 
-    try:
-        low, high = parse_interruptions(text)
-    except UnitError as error:
-        raise UserError(f"{name}: {error}") from error
-    return law_of_band(InterruptionBand(low=low, high=high))
-
-
-def _watched(name: str, text: str) -> ChosenLaw:
-    from stash.spot.market_files import read_lives
-    from stash.spot.risk.lifetimes import law_of
-
-    return law_of(read_lives(Path(text)))
-
-
-def _law_of_record(name: str, record: Obtainable, count: int) -> ChosenLaw:
-    from stash.spot.risk.lifetimes import law_of, runs_of
-
-    lives = runs_of(record.machines, record.gap_seconds, count)
-    if not len(lives.seconds):
-        raise UserError(f"the trace never has a machine for {name}; give another, or rent on demand")
-    return law_of(lives)
+    own: dict[str, RevocationRate] = {}
+    common: list[RevocationRate] = []
+    for word in words:
+        kind, equals, text = word.rpartition("=")
+        if equals and kind not in known:
+            raise UserError(
+                f"--interruptions {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
+            )
+        try:
+            low, high = parse_interruptions(text)
+        except UnitError as error:
+            raise UserError(f"--interruptions: {error}") from error
+        rate = rate_of_band(InterruptionBand(low=low, high=high))
+        if equals:
+            own[kind] = rate
+        else:
+            common.append(rate)
+    if len(common) > 1:
+        raise UserError(f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…")
+    return {**(dict.fromkeys(known, common[0]) if common else {}), **own}

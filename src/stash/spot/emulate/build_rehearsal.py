@@ -121,14 +121,14 @@ class RehearsedFleet:
     exchange_bytes: float
     at_once: int
 
-    def speed(self, plan: FleetPlan, workers: dict[str, int], bound: int | None) -> float | None:
+    def speed(self, plan: FleetPlan, workers: dict[str, int]) -> float | None:
         """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
         if self.emulated is None:
             return None
-        return predicted_speed(plan.pool, workers, bound is not None) / self.emulated.slower
+        return predicted_speed(plan.pool, workers) / self.emulated.slower
 
 
-def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float | None) -> RehearsedFleet:
+def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool) -> RehearsedFleet:
     """Everybody that a plan needs to train the job at ``where``; raises UserError, JobError if the job fails."""
     kinds = machines(plan)
     assert plan.chosen is not None
@@ -137,10 +137,9 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool, slower: float
     size, sample_seconds = _measured(job, len(servers))
     fleet = None
     if on_testbed:
-        if slower is None:
-            speed = predicted_speed(plan.pool, plan.chosen.workers)
-            cores = len(os.sched_getaffinity(0))
-            slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
+        speed = predicted_speed(plan.pool, plan.chosen.workers)
+        cores = len(os.sched_getaffinity(0))
+        slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
         fleet = emulated(plan.pool, size, slower)
     workers = tuple(
         WorkerPlace(
@@ -167,7 +166,6 @@ def orders_of(
     chosen: RehearsedFleet,
     where: str,
     checkpoints: Path,
-    bound: int | None,
     seconds: float,
     loss: float | None,
     every: float,
@@ -179,7 +177,6 @@ def orders_of(
         checkpoints=str(checkpoints.resolve()),
         servers=chosen.servers,
         workers=chosen.workers,
-        bound=bound,
         seconds=seconds,
         loss=loss,
         checkpoint_seconds=every,

@@ -204,9 +204,7 @@ def spot_log(
         plan=str(path),
         job=job,
         on=cast(SpotGround, on),
-        model="queue",
         slower=1.0 if chosen.emulated is None else chosen.emulated.slower,
-        bound=orders.bound,
         servers=len(orders.servers),
         reason=account.reason,
         seconds=times[-1] - times[0] if len(times) > 1 else None,
@@ -216,7 +214,7 @@ def spot_log(
             account.updates,
             rehearsal.types,
             outages(account.events, times[-1] if times else 0.0),
-            lambda workers: chosen.speed(plan, dict(workers), orders.bound),
+            lambda workers: chosen.speed(plan, dict(workers)),
         ),
         takeovers=takeovers(account.events, account.updates),
         events=tuple(account.events),
@@ -232,5 +230,5 @@ def _goal_seconds(plan: FleetPlan, chosen: RehearsedFleet, orders: TrainingOrder
     """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
     if plan.chosen is None or orders.loss not in (None, plan.loss):
         return None
-    speed = chosen.speed(plan, dict(plan.chosen.workers), orders.bound)
+    speed = chosen.speed(plan, dict(plan.chosen.workers))
     return plan.chosen.updates / speed if speed else None

@@ -49,7 +49,6 @@ class LearnWish:
     budget_seconds: float
     updates: int | None = None
     """Of each replay; ``None``: as many as the budget allows, ``MAX_UPDATES`` at most."""
-    bound: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,15 +91,15 @@ def learn(
     bench = _Bench(job, name, data, samples_of(data, name), device)
     if max(wish.batches) > bench.samples:
         raise UserError(
-            f"--batches {max(wish.batches)}: the data set of {name} has {counted(bench.samples, 'sample')}; "
-            "take fewer"
+            f"{name}: its data set has {counted(bench.samples, 'sample')}, and replays take up to "
+            f"{max(wish.batches)} in a batch, four times the job's; give the job a smaller batch"
         )
     until = clock() + wish.budget_seconds
     fleets = shapes(wish.workers, wish.batches)
     costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
     schedule = _Schedule(fleets, updates, costs, clock(), until)
-    found, left_out, ended = _replayed(bench, schedule, wish.bound, on_moment, clock)
+    found, left_out, ended = _replayed(bench, schedule, on_moment, clock)
     server = Server(job, torch.device("cpu"))
     threads = f"CPU, {counted(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
@@ -163,7 +162,6 @@ class _Schedule:
 def _replayed(
     bench: _Bench,
     schedule: _Schedule,
-    bound: int | None,
     on_moment: Callable[[ReplayMoment], None],
     clock: Callable[[], float],
 ) -> tuple[list[LossReplay], list[str], Ended]:
@@ -179,7 +177,7 @@ def _replayed(
             return clock() < schedule.until
 
         seed = bench.job.seed + 1 + number
-        run = partial(replay, bench.job, bench.data, fleet, schedule.updates, seed, bench.device, bound, goes_on)
+        run = partial(replay, bench.job, bench.data, fleet, schedule.updates, seed, bench.device, goes_on)
         try:
             one = _tried(bench, fleet[0].samples, run)
         except DivergedError as end:

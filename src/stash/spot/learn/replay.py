@@ -90,14 +90,12 @@ def replay(
     updates: int,
     seed: int,
     device: torch.device,
-    bound: int | None = None,
     keep_on: Callable[[int, float], bool] = lambda update, loss: True,
 ) -> LossReplay | None:
     """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``keep_on`` returns False.
 
-    Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. With a ``bound`` no
-    worker begins an iteration when it has made so many more than the slowest (stale-synchronous parallel, Ho et al.
-    2013). Raises DivergedError.
+    Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. Raises
+    DivergedError.
     """
     began = time.perf_counter()
     server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
@@ -107,7 +105,7 @@ def replay(
     course: dict[int, float] = {}
     computing: dict[int, WorkerGradient] = {}
     stale = 0
-    for worker, begins in _events(workers, bound):
+    for worker in _workers_in_order(workers):
         if worker in computing:
             gradient = computing.pop(worker)
             stale += server.updates - gradient.fetched
@@ -122,15 +120,11 @@ def replay(
                 return None
             if server.updates == updates:
                 break
-        for each in begins:
-            computing[each] = server.gradient(data, order, workers[each].samples)
-    # bw and R; bounded workers are all as fast as the slowest.
-    slowest = max(each.seconds for each in workers)
-    seconds = np.array([[each.seconds if bound is None else slowest for each in workers]])
+        computing[worker] = server.gradient(data, order, workers[worker].samples)
+    seconds = np.array([[each.seconds for each in workers]])
     pace = asynchronous(np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers]))
     return LossReplay(
         workers=workers,
-        bound=bound,
         seed=seed,
         mean_batch=float(pace.mean_batch[0]),
         imbalance=float(pace.imbalance[0]),
@@ -141,23 +135,12 @@ def replay(
     )
 
 
-def _events(workers: tuple[VirtualWorker, ...], bound: int | None) -> Iterator[tuple[int, list[int]]]:
-    """(whose iteration ends, whose begin then), for ever; at first none ends and all begin.
-
-    Who is too far ahead waits until the slowest has made another iteration.
-    """
-    made = [0] * len(workers)
+def _workers_in_order(workers: tuple[VirtualWorker, ...]) -> Iterator[int]:
+    """Who begins an iteration next, for ever: all at first, then whoever has ended one."""
     running = [(each.seconds, number) for number, each in enumerate(workers)]
     heapq.heapify(running)
-    waiting: list[int] = []
-    yield -1, list(range(len(workers)))
+    yield from range(len(workers))
     while True:
-        now, ended = heapq.heappop(running)
-        made[ended] += 1
-        waiting.append(ended)
-        slowest = min(made)
-        begins = [each for each in waiting if bound is None or made[each] - slowest <= bound]
-        waiting = [each for each in waiting if each not in begins]
-        for each in begins:
-            heapq.heappush(running, (now + workers[each].seconds, each))
-        yield ended, begins
+        now, worker = heapq.heappop(running)
+        heapq.heappush(running, (now + workers[worker].seconds, worker))
+        yield worker

@@ -80,9 +80,8 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
         source=source,
         lone=single_workers,
         queue=queue,
-        spread={"queue": float(np.sqrt(np.mean(np.square(logs)))) if logs else None, "paper": None},
-        error={"queue": float(np.median(np.abs(np.expm1(logs)))) if logs else None, "paper": None},
-        preferred="queue",
+        spread=float(np.sqrt(np.mean(np.square(logs)))) if logs else None,
+        error=float(np.median(np.abs(np.expm1(logs)))) if logs else None,
         judged=judged,
         runs=tuple(runs),
     )
@@ -171,33 +170,26 @@ def _solve(
 # Prediction
 
 
-def predict(model: FleetModel, servers: int, workers: Mapping[str, int], bounded: bool = False) -> FleetSpeed:
-    """Updates a second of ``workers``; raises UserError.
-
-    ``bounded``: no worker may be more than some number of steps ahead (stale-synchronous), so all are as slow as the
-    slowest, and load the servers no more than that.
-    """
+def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> FleetSpeed:
+    """Updates a second of ``workers``; raises UserError."""
     singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in model.lone})
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
-    slowest = max(workers, key=lambda kind: singles.of(kind, servers))
-    paced = FleetRun(servers=servers, workers={slowest: asked.size}, updates_per_second=1) if bounded else asked
-    speed = float(queue_speeds(model.queue, singles, [paced])[0])
-    spread, low, high = model.spread["queue"], None, None
+    speed = float(queue_speeds(model.queue, singles, [asked])[0])
+    spread, low, high = model.spread, None, None
     left_out = sum(each.queue is not None for each in model.judged)
     if spread is not None and left_out > 1:
         arm = float(stdtrit(left_out, 0.975)) * spread
         low, high = speed * math.exp(-arm), speed * math.exp(arm)
     if low is not None and _unshared(model, servers):
         alone = model.queue.model_copy(update={"unsplit": 1.0})
-        low *= min(1.0, float(queue_speeds(alone, singles, [paced])[0]) / speed)
+        low *= min(1.0, float(queue_speeds(alone, singles, [asked])[0]) / speed)
     return FleetSpeed(
-        model="queue",
         servers=servers,
         workers=dict(workers),
         updates_per_second=speed,
         low=low,
         high=high,
-        beyond=tuple(_beyond(model, asked, speed, bounded)),
+        beyond=tuple(_beyond(model, asked, speed)),
     )
 
 
@@ -207,7 +199,7 @@ def _unshared(model: FleetModel, servers: int) -> bool:
     return servers > 1 and len(timed) == 1 and servers not in timed
 
 
-def _beyond(model: FleetModel, asked: FleetRun, speed: float, bounded: bool) -> Iterator[str]:
+def _beyond(model: FleetModel, asked: FleetRun, speed: float) -> Iterator[str]:
     if _unshared(model, asked.servers):
         yield (
             f"no fleet was timed with {asked.servers} servers: the low end is as if all work stayed with the first, "
@@ -226,9 +218,7 @@ def _beyond(model: FleetModel, asked: FleetRun, speed: float, bounded: bool) -> 
                 f"{speed:.3g} updates/s are more than the {fastest:.3g} that a run reached: where the server is full "
                 "was not seen"
             )
-    if bounded:
-        yield "bounded staleness was not timed: that all go as fast as the slowest is a rule, not a measurement"
-    error = model.error["queue"]
+    error = model.error
     if error is None:
         yield "too few runs to leave one out: how wrong the model is, is unknown"
     elif error > _POOR:

@@ -17,7 +17,6 @@ from stash.predict.draws import Array
 from stash.spot.model.convergence import (
     common_losses,
     falling,
-    loss_after,
     passed,
     shape_of,
     spreads,
@@ -44,7 +43,7 @@ def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
     if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
         raise UserError(
             f"{counted(len(shapes), 'kind')} of fleets cannot determine a loss curve: {MIN_SHAPES} that differ "
-            "in workers and in mean batch are needed, like --fleet-sizes 1,2,4 --batches 32,64"
+            "in workers and in mean batch are needed, like --fleet-sizes 1,2,4"
         )
     losses = common_losses(replays)
     rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]
@@ -54,7 +53,6 @@ def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
     off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
     return FittedLoss(
         curve=with_levels(fit_power_law(replays), replays, losses),
-        loss_error=min(_loss_error(curves, replays), 1e9),
         error=min(float(np.median(off)), 1e9),
         worst_error=min(float(np.quantile(off, 0.9)), 1e9),
         spread=_spread(logs),
@@ -75,16 +73,6 @@ def _errors(held_out: Sequence[LossCurve], replays: Sequence[LossReplay], losses
 def _spread(logs: Array) -> float | None:
     spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
     return spread if np.isfinite(spread) else None
-
-
-def _loss_error(held_out: Sequence[LossCurve], replays: Sequence[LossReplay]) -> float:
-    """Median of |predicted / replayed − 1| of losses after so many updates."""
-    off: list[float] = []
-    for without, replay in zip(held_out, replays, strict=True):
-        seen = np.array(replay.losses)
-        predicted = loss_after(without, np.array(replay.updates, dtype=float), *shape_of(replay))
-        off.extend(np.abs(predicted[seen != 0] / seen[seen != 0] - 1))
-    return float(np.median(off))
 
 
 def fit_power_law(replays: Sequence[LossReplay]) -> LossCurve:

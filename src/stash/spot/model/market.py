@@ -44,7 +44,6 @@ class FleetMarket:
 def market_of(
     offers: Iterable[Offer],
     quotas: Mapping[str, int],
-    server: str | None = None,
     servers: int = 1,
     start_seconds: float = 0.0,
     needs_bytes: float | None = None,
@@ -66,7 +65,7 @@ def market_of(
             raise UserError(f"--quota {name}: no offer has that type; {_alike(name, names)}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
-    found = [_in_region(region, every, quotas, server, servers, start_seconds, needs_bytes) for region in regions]
+    found = [_in_region(region, every, quotas, servers, start_seconds, needs_bytes) for region in regions]
     whole = [each for each in found if len(each.workers) == len(quotas)]
     if not whole:
         raise UserError(_unpriced(found, quotas))
@@ -74,10 +73,11 @@ def market_of(
     if not served:
         small = next((each for each in whole if each.too_small), None)
         if small is None:
-            raise UserError(_no_server(server, every))
-        raise UserError(
-            f"{left_out(small)}; name a larger one with --server, or share the model among more with --servers N"
-        )
+            raise UserError(
+                "no machine without GPUs has an on-demand price here that could be the server; get prices with "
+                "`stash catalog refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
+            )
+        raise UserError(f"{left_out(small)}; share the model among more with --servers N")
     return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
 
 
@@ -91,7 +91,6 @@ def _in_region(
     region: str | None,
     every: Sequence[Offer],
     quotas: Mapping[str, int],
-    server: str | None,
     servers: int,
     start_seconds: float,
     needs_bytes: float | None,
@@ -109,8 +108,8 @@ def _in_region(
     )
     large: list[ParameterServers] = []
     small: list[ParameterServers] = []
-    for name, offer in fixed.items():
-        if name == server if server is not None else offer.instance.gpu_count == 0:
+    for offer in fixed.values():
+        if offer.instance.gpu_count == 0:
             found = _server_offer(offer, servers, needs_bytes)
             if found is None:
                 continue
@@ -157,18 +156,6 @@ def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
         f"no spot price of {listed(missing)} is known; drop it from --quota, get prices with `stash catalog "
         "refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
     )
-
-
-def _no_server(server: str | None, every: Sequence[Offer]) -> str:
-    names = {each.instance.name for each in every if each.kind == "on-demand"}
-    if server is None:
-        return (
-            "no machine without GPUs has an on-demand price here that could be the server; name any with --server, "
-            "or get prices with `stash catalog refresh`"
-        )
-    if server not in names:
-        return f"--server {server}: no on-demand offer has that type; {_alike(server, names)}"
-    return f"--server {server}: its network is unknown, or it has no price in the region of the workers"
 
 
 def _alike(name: str, known: Iterable[str]) -> str:

@@ -65,7 +65,6 @@ class _Single:
             quota=self.priced.quota,
             dollars_per_hour=self.priced.spot.dollars_per_hour,
             on_demand_dollars_per_hour=None if fixed is None else fixed.dollars_per_hour,
-            vcpus=self.priced.instance.vcpus,
         )
 
 
@@ -199,17 +198,10 @@ def _notes(
         )
     if market.too_small:
         yield left_out(market)
-    if market.servers[0].needs_bytes is None:
-        yield "what memory a server needs is not known: the curve is of an earlier Stash; learn it again"
     if market.start_seconds == 0:
         yield "starting up takes no time in this plan; say how long with --start 3min"
     if base.profile.workload.parameters is None:
         yield "the profile does not say how many parameters it trains: that the curve is of its model is not checked"
-    if curve.learned.bound is not None:
-        yield (
-            f"the curve is of workers at most {curve.learned.bound} iterations ahead of the slowest; speeds are of "
-            "workers that never wait for each other"
-        )
     if not all(each.spread_known for each in singles):
         yield "how wrong the forecasts of some types are is not known, so nor is how likely the plan is in time"
     sentences: dict[str, list[str]] = {}
@@ -232,13 +224,11 @@ _ASSEMBLED = 4
 """Times the whole model that the head holds at the end: what servers sent, the model, and the file's content."""
 
 
-def server_bytes(curve: LearnedCurve, servers: int) -> float | None:
-    """Memory of the server that needs most, the first, with the head; ``None`` where the curve does not say enough.
+def server_bytes(curve: LearnedCurve, servers: int) -> float:
+    """Memory of the server that needs most, the first, with the head.
 
     Shares are whole tensors, so none is smaller than the largest of them.
     """
-    if curve.optimizer_bytes is None or curve.largest_bytes is None or curve.buffer_bytes is None:
-        return None
     whole, buffers = curve.parameter_bytes, curve.buffer_bytes
     share = max(whole / servers, curve.largest_bytes)
     state = curve.optimizer_bytes * share / whole

@@ -20,15 +20,12 @@ MIN_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""
 
 
-def predicted_speed(pool: FleetPool, workers: Mapping[str, int], bounded: bool = False) -> float:
-    """Updates per second of a fleet of the pool's types; 0 of no workers. Bounded: all as fast as the slowest."""
+def predicted_speed(pool: FleetPool, workers: Mapping[str, int]) -> float:
+    """Updates per second of a fleet of the pool's types; 0 of no workers."""
     counts = np.array([[float(workers.get(kind.name, 0)) for kind in pool.types]])
     if not counts.any():
         return 0.0
-    seconds = seconds_of(pool, counts)
-    if bounded:
-        return float(counts.sum() / seconds[counts > 0].max())
-    return float((counts / seconds).sum())
+    return float((counts / seconds_of(pool, counts)).sum())
 
 
 def stretches(

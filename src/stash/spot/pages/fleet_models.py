@@ -49,7 +49,7 @@ def page_of_model(model: FleetModel, source: str) -> Page:
 def _summary(model: FleetModel) -> str:
     together = sum(run.size > 1 for run in model.runs)
     read = f"{counted(len(model.runs), 'run')}, {together} of several workers."
-    error = model.error["queue"]
+    error = model.error
     if error is None:
         return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
     return f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
@@ -93,19 +93,17 @@ def page_of_curve(curve: LearnedCurve) -> Page:
     """How sure updates to a loss are, on what that rests, and every replay."""
     fitted, seen = curve.fitted, curve.learned
     took = sum(each.seconds for each in curve.replays)
-    staleness = "" if seen.bound is None else f", at most {seen.bound} iterations ahead of the slowest"
     facts = (
         ("model", f"{curve.parameters:,} parameters, {format_bytes(curve.parameter_bytes)} one way; to apply an "
                   f"update takes one core {format_seconds(curve.apply_seconds)}"),
         ("data", f"{curve.samples:,} samples, {curve.batch} in a batch of the job"),
-        ("replays", f"{len(curve.replays)} in {span(took)} on {curve.device}{staleness}"),
+        ("replays", f"{len(curve.replays)} in {span(took)} on {curve.device}"),
         ("loss", f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
                  f"{curve.seed}, and every replay has the samples in an order of its own"),
         ("seen", f"down to {seen.least_loss:.4g}, {counted(seen.most_workers, 'worker')}, mean batches "
                  f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
         ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
-                  f"(median), {_percent(fitted.worst_error)} nine times in ten; a loss after so many updates within "
-                  f"{_percent(fitted.loss_error)}"),
+                  f"(median), {_percent(fitted.worst_error)} nine times in ten"),
         ("updates", f"grow with {_levels(fitted)}"),
         *_sure(fitted),
     )  # fmt: skip

@@ -6,12 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, span
-from stash.core.intervals import Interval
-from stash.core.units import format_bytes, format_seconds
+from stash.core.units import format_bytes
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
-from stash.spot.records.risks import FleetRisk, TrainingMode
-from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
-from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.spot.records.risks import FleetRisk
+from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
@@ -19,13 +17,9 @@ _HARDLY = 0.0005
 """That a probability with a digit behind the point of a per cent would round to none."""
 _MILL = 0.001
 """Dollars: the last digit that is shown, and so the least uncertainty."""
-_MODES: dict[TrainingMode, str] = {
-    "asynchronous": "each costs its worker until another has joined, the servers keep the rest",
-    "synchronous": "each costs all work since the last checkpoint, and a start",
-}
 _UNKNOWN_RISK = (
     ("", "with them unknown: how often they come is not known"),
-    ("revoked", "unknown; give --interruptions 10%/month, --lifetimes FILE or --trace FILE"),
+    ("revoked", "unknown; give --interruptions 10%/month or --trace FILE"),
 )
 
 
@@ -61,7 +55,6 @@ def page(plan: FleetPlan, source: str) -> Page:
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
         chapters=(
             *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
-            Chapter("costs", "What it costs", label="Costs", charts=(costs_of_fleets(plan),)),
             Chapter("how", "How it was found", points=tuple(filter(None, how)), brief=True),
         ),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
@@ -131,28 +124,15 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
 
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
-    how = {
-        "closed form": "in closed form",
-        "Monte Carlo": f"in {risk.runs:,} runs",
-        "replay": f"in {risk.runs:,} runs through the trace",
-    }[risk.how]
+    how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
     sure, cost, arm = risk.p_deadline, risk.dollars, risk.dollars.half_width
     ends = "" if sure.low is None or sure.high is None else f" (95 %: {_share(sure.low)} to {_share(sure.high)})"
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
     yield "", f"{_share(sure.value)}{ends} with them, {how}; ${cost.value:.3f}{spread} in the mean"
-    yield "revoked", f"{risk.revocations:.2g} machines a run; {_MODES[risk.mode]}"
+    yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
         yield "", f"{life.type} lives {mean} in the mean: {life.why}"
-    found = risk.checkpoint
-    if found is None:
-        return
-    others = f"{found.how}; Young {format_seconds(found.young)}, Daly {format_seconds(found.daly)}"
-    if found.just_in_time:
-        yield "save", f"after the notice: {format_seconds(found.write_seconds)} fit, so nothing is lost with one"
-        yield "", f"every {format_seconds(found.best)} where machines vanish without ({others})"
-    else:
-        yield "save", f"every {format_seconds(found.best)} of work ({others})"
 
 
 def _share(value: float) -> str:
@@ -182,46 +162,6 @@ def _time(seconds: float) -> str:
     return f"{seconds:,.0f} s" + (f" ({seconds / 3600:.1f} h)" if seconds >= 3600 else "")
 
 
-def costs_of_fleets(plan: FleetPlan) -> Chart | Blank:
-    """A row for the chosen fleet, with and without revocations, and for each other way to choose one."""
-    name, title = "fleet-costs", "What it costs, against other ways to rent"
-    if plan.chosen is None:
-        return Blank(name, title, "no fleet does it")
-    own = fleet(plan.chosen.workers, plan.chosen.on_demand)
-    found = [("this plan", own, Interval(value=plan.chosen.dollars), "compute", True)]
-    if plan.risk is not None:
-        found.append(("with revocations", own, plan.risk.dollars, "compute", True))
-    for each in plan.baselines:
-        if each.fleet is not None:
-            what = fleet(each.fleet.workers, each.fleet.on_demand)
-            found.append((each.name, what, Interval(value=each.fleet.dollars), "contention", bool(each.feasible)))
-    rows = [
-        LaneRow(
-            label,
-            dollars(cost.value) + ("" if fits else " · breaks a wish"),
-            (BarPiece(0.0, cost.value, series, f"{label}: {what}, {dollars(cost.value)}", faint=not fits),),
-            cost.low,
-            cost.high,
-        )
-        for label, what, cost, series, fits in found
-    ]
-    late = [label for label, _, _, _, fits in found if not fits]
-    missing = [each.name for each in plan.baselines if each.fleet is None]
-    captions = (f"Faint ones break a wish: {', '.join(late)}." if late else "",
-                f"These choose nothing: {', '.join(missing)}." if missing else "")  # fmt: skip
-    table = tuple((label, what, dollars(cost.value), "yes" if fits else "no") for label, what, cost, _, fits in found)
-    return lane_chart(
-        name,
-        title,
-        rows,
-        lanes_ruler(rows, "US dollars"),
-        Grid(title, ("fleet", "dollars", "keeps all wishes"), table, frozenset({0, 1, 3}), first="who chooses"),
-        how="Each bar is what a fleet costs until the loss is reached, start-up and servers included; a thin line is "
-        "the 95% interval of a mean.",
-        caption=" ".join(filter(None, captions)),
-    )
-
-
 def document(plan: FleetPlan) -> dict[str, Any]:
     """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
     chosen = plan.chosen
@@ -238,7 +178,6 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         "evaluations": plan.evaluations,
         "search_seconds": plan.search_seconds,
         "baselines": [each.model_dump() for each in plan.baselines],
-        "model": plan.model,
         "server_needs_bytes": plan.pool.server.needs_bytes,
         "updates": None if chosen is None else chosen.updates,
         "updates_per_second": None if chosen is None else chosen.updates_per_second,

@@ -11,7 +11,7 @@ from typing import Any
 from stash.core.formatting import span
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.pages.run_timeline import iterations, losses, presence
+from stash.spot.pages.run_timeline import losses, presence
 from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -38,7 +38,7 @@ def page(log: SpotLog, source: str = "") -> Page:
         f"{speed}; {expected}",
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
-        *([log.saved.said] if log.saved is not None and log.saved.wrong is None else []),
+        *(["the saved model was loaded again, whole"] if log.saved is not None and log.saved.wrong is None else []),
     )
     wrong = [f"the books are wrong: {books.wrong}"] if books is not None and books.wrong is not None else []
     if log.saved is not None and log.saved.wrong is not None:
@@ -60,7 +60,6 @@ def page(log: SpotLog, source: str = "") -> Page:
         warnings=tuple(wrong),
         chapters=(
             Chapter("presence", "Who was there", label="Machines", charts=(presence(log),)),
-            Chapter("speed", "How fast each fleet was", label="Speed", charts=(iterations(log),)),
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
             Chapter("events", "What happened", label="Events", points=tuple(map(str.strip, texts)), folded=True),
         ),
@@ -89,8 +88,7 @@ def _stale(log: SpotLog) -> str:
     found = log.updates.staleness
     if not found:
         return "staleness unknown"
-    bound = "no bound" if log.bound is None else f"bound {log.bound}"
-    return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most ({bound})"
+    return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most"
 
 
 def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:

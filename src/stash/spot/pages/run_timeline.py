@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from stash.core.formatting import span_scale
 from stash.core.units import format_seconds
-from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.runs import SpotLog
 from stash.ui.charts.builders import (
     BarPiece,
@@ -19,7 +18,6 @@ from stash.ui.charts.builders import (
     level,
     plane_chart,
     ruler,
-    worded_ruler,
 )
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend
 
@@ -71,44 +69,6 @@ def _spans(log: SpotLog) -> list[tuple[str, float, float, str]]:
                 how = _STAYED  # it was not revoked: it was sent home when training was over
             found.append((event.who, at, stop, how))
     return sorted(found, key=lambda span: span[1])
-
-
-def iterations(log: SpotLog) -> Chart | Blank:
-    """Seconds between updates, stretch by stretch: as observed, and as predicted of such a fleet."""
-    name, title = "iterations", "Time of an update, predicted and observed"
-    known = [each for each in log.stretches if each.updates]
-    if not known:
-        return Blank(name, title, "no update was made while a fleet stayed as it was")
-    scale, curves, table, values = span_scale(known[-1].stop), [], [], []
-    for each in known:
-        observed, predicted = 1 / each.observed, None if each.predicted is None else 1 / each.predicted
-        if predicted is not None:
-            ends = (PlotPoint(each.start, predicted), PlotPoint(each.stop, predicted))
-            curves.append(PlotCurve("interconnect", ends, line=True, dots=False))
-        ends = (PlotPoint(each.start, observed), PlotPoint(each.stop, observed))
-        expected = "nothing" if predicted is None else format_seconds(predicted)
-        tip = f"{fleet(each.workers)}: {format_seconds(observed)}, predicted {expected}"
-        curves.append(PlotCurve("contention", ends, line=True, dots=False))
-        curves.append(PlotCurve("contention", (PlotPoint((each.start + each.stop) / 2, observed, tip),)))
-        values += [observed, predicted]
-        off = ("unknown", "") if predicted is None else (expected, f"{predicted / observed - 1:+.1%}")
-        table.append((f"{each.start / scale.size:.1f}", fleet(each.workers), format_seconds(observed), *off))
-    unpredicted = "Of some fleets nothing was predicted." if any(each.predicted for each in known) else (
-        "Nothing was predicted.")  # fmt: skip
-    return plane_chart(
-        name,
-        title,
-        curves,
-        ruler([known[-1].stop], f"{scale.unit} since training's coordinator began", scale.size),
-        worded_ruler(values, "one update", format_seconds),
-        Grid(title, ("fleet", "observed", "predicted", "off"), tuple(table), frozenset({1}),
-             first=f"from, {scale.unit}"),
-        how="Mean seconds from one update of all workers to the next; lines across are where somebody came or went.",
-        caption=unpredicted if None in values else "",
-        keys=[Legend("contention", "observed"),
-              *([Legend("interconnect", "predicted")] if any(each.predicted for each in known) else [])],
-        rules=[each.start for each in known[1:]],
-    )  # fmt: skip
 
 
 def losses(log: SpotLog) -> Chart | Blank:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,6 @@ from stash.spot.records.risks import FleetRisk, InterruptionBand
 
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
-SpeedModel = Literal["queue", "paper"]
-"""How workers get into each other's way: at a server's queue; ``paper``, equations (8) and (9), is of older files."""
 RentalMarket = Literal["spot", "on-demand"]
 MAX_WORKERS = 100_000
 
@@ -41,7 +39,6 @@ class WorkerType(Record):
     dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
     """p, as it would be rented."""
     on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
-    vcpus: Number | None = Field(None, gt=0)
     interruptions: InterruptionBand | None = None
     """How often it is revoked, as of the pool's date."""
     market: RentalMarket = "spot"
@@ -165,8 +162,6 @@ class LearnedRange(Record):
     """That all replays reached."""
     least_loss: Number
     """That all replays reached."""
-    bound: Count | None = None
-    """Of staleness; ``None``: none."""
 
 
 class Uncertainty(Record):
@@ -191,7 +186,6 @@ class FleetPool(Record):
     start_seconds: Annotated[Number, Field(ge=0)] = 0.0
     """From the request to the first update; paid."""
     uncertainty: Uncertainty | None = None
-    most_vcpus: Number | None = Field(None, gt=0)
     types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
     learned: LearnedRange | None = None
     """Where ``loss`` was seen; ``None`` if unstated."""
@@ -258,8 +252,6 @@ class HeldOut(Record):
 
     run: FleetRun
     queue: Number | None
-    paper: Number | None = None
-    """Of older files, as ``FleetModel.paper``."""
 
 
 class FleetModel(Record):
@@ -271,13 +263,10 @@ class FleetModel(Record):
     source: Sentence
     lone: tuple[SingleWorker, ...]
     queue: FittedQueue
-    paper: dict[str, Any] | None = None
-    """Equations (7) to (9), which older files have too; nothing reads them."""
-    spread: dict[SpeedModel, Number | None]
+    spread: Number | None
     """Standard deviation of ln(measured / predicted), out of sample; ``None`` if none could be left out."""
-    error: dict[SpeedModel, Number | None]
+    error: Number | None
     """Median of |predicted / measured − 1|, out of sample."""
-    preferred: SpeedModel
     judged: tuple[HeldOut, ...]
     runs: tuple[FleetRun, ...] = Field(min_length=1)
 
@@ -292,7 +281,6 @@ class FleetModel(Record):
 class FleetSpeed(Record):
     """What a fleet is predicted to do."""
 
-    model: SpeedModel
     servers: int
     workers: dict[PlainName, int]
     updates_per_second: Number
@@ -356,7 +344,6 @@ class FleetPlan(Record):
     fleet_schema: int = FLEET_SCHEMA
     stash_version: PlainName
     created: PlainName
-    model: SpeedModel
     deadline_seconds: Number
     loss: Number
     confidence: Number | None

@@ -22,11 +22,6 @@ class Obtainable(Record):
 
 # What revocations do to a plan
 
-LawName = Literal["memoryless", "Weibull", "Kaplan-Meier"]
-TrainingMode = Literal["asynchronous", "synchronous"]
-"""What a revocation costs: its worker's gradient and the time until another has joined, or all work since the last
-checkpoint and the time until the gang is whole again."""
-
 
 class InterruptionBand(Record):
     """Between how many revocations a machine is, an hour of being there; the ends are equal where it is a rate."""
@@ -45,34 +40,15 @@ class TypeLife(Record):
     """How long machines of one type live, and how that is known."""
 
     type: str
-    law: LawName
     mean_seconds: Number | None
     """``None``: beyond what can be stated."""
     why: Sentence
 
 
-class CheckpointInterval(Record):
-    """How long to compute between two checkpoints, by several formulas; seconds."""
-
-    write_seconds: Number
-    """C."""
-    mtbf_seconds: Number
-    """Mean time until the first machine of the gang is revoked."""
-    young: Number
-    daly: Number
-    best: Number
-    """What to take."""
-    how: Sentence
-    just_in_time: bool
-    """Whether one can be written after the notice, so that nothing is lost with one."""
-
-
 class FleetRisk(Record):
     """A plan's fleet where machines are revoked."""
 
-    mode: TrainingMode
-    how: Literal["closed form", "Monte Carlo", "replay"]
-    """The first of older files alone."""
+    how: Literal["Monte Carlo", "replay"]
     p_deadline: Interval
     """With what the pool says of its own uncertainty."""
     dollars: Interval
@@ -81,7 +57,6 @@ class FleetRisk(Record):
     """Mean, of all machines."""
     runs: Count
     lives: tuple[TypeLife, ...]
-    checkpoint: CheckpointInterval | None = None
     on_demand_dollars: Number | None
     """Of the cheapest fleet on demand that is in time; ``None`` without prices, or if there is none."""
     beyond: tuple[Sentence, ...] = ()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.spot.records.fleets import LearnedRange, LossCurve, SpeedModel
+from stash.spot.records.fleets import LearnedRange, LossCurve
 
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
@@ -123,17 +123,10 @@ class LeaseBooks(Record):
 
 
 class SavedModel(Record):
-    """What the model that was saved is worth: loaded again, on the samples of the last updates."""
+    """The model that was saved, loaded again."""
 
-    said: Sentence
-    loss: RunLoss = None
-    """``None`` if it could not be loaded."""
-    reported: RunLoss = None
-    """Of the same updates, when they were made."""
-    updates: Count = 0
-    samples: Count = 0
     wrong: Sentence | None = None
-    """What contradicts the loss that was reported."""
+    """What it lacks of what was trained."""
 
 
 class SpotLog(Record):
@@ -145,11 +138,8 @@ class SpotLog(Record):
     plan: str
     job: str
     on: SpotGround
-    model: SpeedModel
-    """That predicted."""
     slower: Number = Field(gt=0)
     """How many times slower than planned everything was emulated; 1 on real machines."""
-    bound: Count | None
     servers: Count
     reason: Sentence
     """Why it ended."""
@@ -170,7 +160,7 @@ class SpotLog(Record):
     goal_seconds: Annotated[Number, Field(ge=0)] | None = None
     """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""
     saved: SavedModel | None = None
-    """``None`` where no model was saved, or by an older Stash."""
+    """``None`` where no model was saved."""
 
 
 # How a job's loss falls. A *replay* trains a job on one machine as a fleet would, in virtual time. Losses are running
@@ -195,8 +185,6 @@ class LossReplay(Record):
     """One fleet's training, replayed."""
 
     workers: tuple[VirtualWorker, ...] = Field(min_length=1, max_length=MAX_REPLAYED)
-    bound: Count | None
-    """Iterations that a worker may be ahead of the slowest; ``None``: any number."""
     seed: Count
     """Of the order of samples."""
     mean_batch: Number = Field(gt=0)
@@ -234,10 +222,8 @@ class FittedLoss(Record):
     """A loss curve, and how wrong it was of replays that it had not seen."""
 
     curve: LossCurve
-    loss_error: Number
-    """Median of |predicted / replayed − 1| of losses after so many updates."""
     error: Number
-    """The same of updates to a loss: what a plan asks for; 1 where the curve says that it is never reached."""
+    """Median of |predicted / replayed − 1| of updates to a loss; 1 where the curve says that it is never reached."""
     worst_error: Number
     """Its 90th percentile."""
     spread: Number | None
@@ -277,11 +263,11 @@ class LearnedCurve(Record):
     ended: Literal["done", "budget", "interrupted"]
     left_out: tuple[Sentence, ...] = ()
     """Fleets that were not to be replayed to the end, and why."""
-    optimizer_bytes: Count | None = None
-    """Of the optimizer's state for all parameters; ``None`` in curves of earlier versions, as the next two."""
-    buffer_bytes: Count | None = None
+    optimizer_bytes: Count
+    """Of the optimizer's state for all parameters."""
+    buffer_bytes: Count
     """Of what the model keeps and is not trained."""
-    largest_bytes: Count | None = None
+    largest_bytes: Count
     """Of the largest tensor that is trained."""
 
     @property
@@ -294,7 +280,6 @@ class LearnedCurve(Record):
             most_imbalance=max(each.imbalance for each in self.replays),
             most_updates=min(each.updates[-1] for each in self.replays),
             least_loss=max(min(each.losses) for each in self.replays),
-            bound=self.replays[0].bound,
         )
 
 

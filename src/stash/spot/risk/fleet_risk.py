@@ -15,66 +15,47 @@ import numpy as np
 from scipy.special import ndtri
 
 from stash.core.errors import UserError
-from stash.core.units import counted
-from stash.predict.draws import Array
+from stash.core.intervals import Interval, mean_interval
+from stash.predict.draws import Array, Bools
 from stash.spot.choose.fleet_costs import FleetWish, on_spot
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.risks import CheckpointInterval, FleetRisk, Obtainable, TypeLife
-from stash.spot.risk.lifetimes import HOUR, NEVER, ChosenLaw, Gang, LifeLaw
-from stash.spot.risk.replacing import FleetRuns, FleetSpeeds, affordable, by_laws, by_record, speeds
-from stash.spot.risk.restarting import (
-    MIN_INDEPENDENT,
-    CheckpointedJob,
-    drawn_seconds,
-    interval,
-    mean_of,
-    share_of,
-)
+from stash.spot.records.risks import FleetRisk, Obtainable, TypeLife
+from stash.spot.risk.lifetimes import HOUR, RevocationRate
+from stash.spot.risk.replacing import FleetRuns, FleetSpeeds, affordable, by_rates, by_record, speeds
 
 CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where no confidence is asked for."""
 RUNS, SEED = 10_000, 17
 _NODES = 25
-"""Draws of the uncertainty, evenly spread, that every gang and every tick of a record is asked with."""
-_FINELY = 1_000
-"""Parts of the work between which nothing is lost, for checkpoints that are written after the notice."""
+"""Draws of the uncertainty, evenly spread, that every tick of a record is asked with."""
+MIN_INDEPENDENT = 2.0
+"""Runs from which on there is an interval: a record as long as three runs has three, however many windows overlap."""
+_Z = 1.959964
 
 
 @dataclass(frozen=True)
 class RiskOptions:
     """What is known of revocations."""
 
-    laws: Mapping[str, ChosenLaw]
-    """By type; of every type that the plan rents on spot."""
+    rates: Mapping[str, RevocationRate]
+    """By type; of every type that the plan rents on spot, where none was watched."""
     records: Mapping[str, Obtainable] = field(default_factory=dict)
     """What could be had of each type; empty where none was watched."""
-    shocks: float = 0.0
-    """A second; each takes all machines of one type at once, in addition to their laws."""
-    write_seconds: float | None = None
-    """Of a checkpoint; a job that has any is synchronous."""
-    notice_seconds: float | None = None
-
-    def law(self, name: str) -> LifeLaw:
-        return self.laws[name].law if name in self.laws else NEVER
 
 
 def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS) -> FleetPlan:
     """``plan`` with its risk; as it is where it rents nothing. Raises UserError where a record is too short."""
     if plan.chosen is None:
         return plan
-    workers, sync = plan.chosen.workers, options.write_seconds is not None
-    gang = Gang(
-        tuple((options.law(name), count) for name, count in workers.items()), options.shocks * len(options.laws)
-    )
-    checkpoint, independent = None, None
-    if sync and gang.rate != 0:
-        checkpoint, found = _synchronous(plan, options, gang, runs)
-    elif options.records:
+    workers = plan.chosen.workers
+    how: Literal["Monte Carlo", "replay"]
+    if options.records:
+        how = "replay"
         found, independent = _replayed(plan, options)
     else:
-        found = _asynchronous(plan, options, runs)
-    how: Literal["Monte Carlo", "replay"] = "Monte Carlo" if independent is None else "replay"
-    independent = len(found.seconds) if independent is None else independent
+        how = "Monte Carlo"
+        found = _drawn(plan, options, runs)
+        independent = len(found.seconds)
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in workers.items())
     hourly += plan.pool.server.count * plan.pool.server.dollars_per_hour
@@ -82,14 +63,14 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS) -> FleetP
     p_deadline = share_of(np.isfinite(found.seconds), independent)
     fixed = _on_demand(plan)
     risk = FleetRisk(
-        mode="synchronous" if sync else "asynchronous",
         how=how,
         p_deadline=p_deadline,
         dollars=dollars,
         revocations=float(found.revocations.mean()),
         runs=len(found.seconds),
-        lives=tuple(_life(name, options.laws[name]) for name in on_spot(plan.pool, workers)),
-        checkpoint=checkpoint,
+        lives=tuple(
+            _life(name, options.rates[name]) for name in on_spot(plan.pool, workers) if name in options.rates
+        ),
         on_demand_dollars=fixed,
         beyond=tuple(_beyond(plan, options, independent)),
         advice=_advice(plan, p_deadline.value, dollars.value, fixed),
@@ -97,11 +78,8 @@ def with_risk(plan: FleetPlan, options: RiskOptions, runs: int = RUNS) -> FleetP
     return plan.model_copy(update={"risk": risk})
 
 
-def _life(name: str, chosen: ChosenLaw) -> TypeLife:
-    mean = chosen.law.mean
-    return TypeLife(
-        type=name, law=chosen.law.name, mean_seconds=mean if math.isfinite(mean) else None, why=chosen.why
-    )
+def _life(name: str, rate: RevocationRate) -> TypeLife:
+    return TypeLife(type=name, mean_seconds=1 / rate.per_second if rate.per_second else None, why=rate.why)
 
 
 def factors(plan: FleetPlan, count: int = _NODES) -> Array:
@@ -119,15 +97,16 @@ def _speeds(plan: FleetPlan) -> FleetSpeeds:
     return speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()])
 
 
-def _asynchronous(plan: FleetPlan, options: RiskOptions, runs: int) -> FleetRuns:
-    """Runs of a fleet whose workers are replaced one by one, by the laws of their lives."""
+def _drawn(plan: FleetPlan, options: RiskOptions, runs: int) -> FleetRuns:
+    """Runs of a fleet whose workers are replaced one by one; those on demand are never revoked."""
     assert plan.chosen is not None
-    fleet, laws = _speeds(plan), [options.law(name) for name in plan.chosen.workers]
+    fleet, known = _speeds(plan), options.rates
+    rates = [known[name].per_second if name in known else 0.0 for name in plan.chosen.workers]
     generator = np.random.default_rng(SEED)
-    runs = affordable(laws, fleet, plan.deadline_seconds, runs)
+    runs = affordable(rates, fleet, plan.deadline_seconds, runs)
     works = factors(plan, runs)
     works = generator.permutation(works if len(works) > 1 else np.broadcast_to(works, (runs,)))
-    return by_laws(fleet, laws, options.shocks, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
+    return by_rates(fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
 
 
 def _replayed(plan: FleetPlan, options: RiskOptions) -> tuple[FleetRuns, float]:
@@ -153,25 +132,25 @@ def _replayed(plan: FleetPlan, options: RiskOptions) -> tuple[FleetRuns, float]:
     return FleetRuns.joined(runs), long / ticks
 
 
-def _synchronous(
-    plan: FleetPlan, options: RiskOptions, gang: Gang, runs: int
-) -> tuple[CheckpointInterval, FleetRuns]:
-    """How often the gang saves, and runs of it."""
-    assert plan.chosen is not None
-    assert options.write_seconds is not None
-    restart = plan.pool.start_seconds
-    checkpoint = interval(options.write_seconds, gang, restart, options.notice_seconds)
-    generator = np.random.default_rng(SEED)
-    jobs = [_job((plan.chosen.seconds - restart) * factor, checkpoint, restart) for factor in factors(plan)]
-    each = max(runs // len(jobs), 2)
-    drawn = [FleetRuns(*drawn_seconds(job, gang, each, generator, plan.deadline_seconds)) for job in jobs]
-    return checkpoint, FleetRuns.joined(drawn)
+def mean_of(values: Array, independent: float) -> Interval:
+    """The mean of ``values``, of which so many are independent, and its 95 % interval: unknown below two."""
+    found = mean_interval(values.tolist())
+    if independent < MIN_INDEPENDENT or found.half_width is None:
+        return Interval(value=found.value, repetitions=len(values))
+    arm = found.half_width * math.sqrt(len(values) / min(independent, len(values)))
+    return Interval(value=found.value, low=found.value - arm, high=found.value + arm, repetitions=len(values))
 
 
-def _job(work: float, checkpoint: CheckpointInterval, restart: float) -> CheckpointedJob:
-    if checkpoint.just_in_time:
-        return CheckpointedJob(work, work / _FINELY, 0.0, restart + checkpoint.write_seconds)
-    return CheckpointedJob(work, checkpoint.best, checkpoint.write_seconds, restart)
+def share_of(happened: Bools, independent: float) -> Interval:
+    """The fraction that ``happened``, with Wilson's 95 % interval (JASA 22, 1927): unknown below two."""
+    share, count = float(happened.mean()), min(independent, len(happened))
+    if count < MIN_INDEPENDENT:
+        return Interval(value=share, repetitions=len(happened))
+    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
+    arm = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
+    low = 0.0 if share == 0 else middle - arm  # which it is, but for rounding
+    high = 1.0 if share == 1 else middle + arm
+    return Interval(value=share, low=low, high=high, repetitions=len(happened))
 
 
 def _on_demand(plan: FleetPlan) -> float | None:
@@ -243,11 +222,7 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
 
 def _beyond(plan: FleetPlan, options: RiskOptions, independent: float) -> Iterator[str]:
     assert plan.chosen is not None
-    size = sum(plan.chosen.workers.values())
-    revoked = sum(plan.chosen.workers[name] for name in options.laws)
-    if revoked > 1 and not options.shocks and not options.records:
-        yield "machines are taken to be revoked independently of each other; --shocks 5%/month takes a type at once"
+    if sum(plan.chosen.workers[name] for name in options.rates) > 1 and not options.records:
+        yield "machines are taken to be revoked independently of each other"
     if options.records and independent < MIN_INDEPENDENT:
         yield "the trace holds less than two whole runs one after the other, so it is unknown how sure this is"
-    if options.write_seconds is not None and any(each.law.name != "memoryless" for each in options.laws.values()):
-        yield f"a restart is taken to begin all {counted(size, 'machine')} afresh, and age matters to them"

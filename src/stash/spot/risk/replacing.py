@@ -17,7 +17,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from stash.predict.draws import Array, Bools
 from stash.spot.choose.fleet_costs import FleetWish, all_fleets
-from stash.spot.risk.lifetimes import NEVER, LifeLaw
 
 _MAX_MARKS = 4_000_000
 """Joins and revocations held at once: some 100 MB."""
@@ -44,7 +43,7 @@ class FleetSpeeds:
 def speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
     """Speeds of every part of a fleet of ``workers``: (place of the type in the pool, how many)."""
     kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
-    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds, "most_vcpus": None}))
+    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
     whole = tuple(count for _, count in workers)
     found = all_fleets(part)
     training = found.updates / found.progress.updates_per_second
@@ -68,43 +67,40 @@ class FleetRuns:
         )
 
 
-def _marks(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float) -> float:
+def _marks(rates: Sequence[float], fleet: FleetSpeeds, deadline: float) -> float:
     """Of one run, about."""
-    each = (2 + 2 * deadline / max(law.mean, 1e-6) for law in laws)
-    return sum(count * marks for count, marks in zip(fleet.whole, each, strict=True))
+    return sum(count * (2 + 2 * deadline * rate) for count, rate in zip(fleet.whole, rates, strict=True))
 
 
-def affordable(laws: Sequence[LifeLaw], fleet: FleetSpeeds, deadline: float, runs: int) -> int:
+def affordable(rates: Sequence[float], fleet: FleetSpeeds, deadline: float, runs: int) -> int:
     """``runs``, or as many as there is time for, where revocations are many."""
-    return max(min(runs, int(_MAX_CHUNKS * _MAX_MARKS / _marks(laws, fleet, deadline))), 2)
+    return max(min(runs, int(_MAX_CHUNKS * _MAX_MARKS / _marks(rates, fleet, deadline))), 2)
 
 
-def by_laws(
+def by_rates(
     fleet: FleetSpeeds,
-    laws: Sequence[LifeLaw],
-    shocks: float,
+    rates: Sequence[float],
     join: float,
     work: Array,
     deadline: float,
     generator: np.random.Generator,
 ) -> FleetRuns:
-    """Runs of workers that live by ``laws``, one a type, and whole types that ``shocks`` (a second) take at once.
+    """Runs of workers that are revoked at these rates, a second, one a type.
 
-    Marshall and Olkin (JASA 62, 1967). ``work`` is what each run has to do, 1 being what is predicted: [run].
+    ``work`` is what each run has to do, 1 being what is predicted: [run].
     """
-    at_once = max(int(_MAX_MARKS / _marks(laws, fleet, deadline)), 1)
+    at_once = max(int(_MAX_MARKS / _marks(rates, fleet, deadline)), 1)
     parts = []
     for first in range(0, len(work), at_once):
         here = work[first : first + at_once]
-        timeline = _timeline(fleet, laws, shocks, join, len(here), deadline, generator)
+        timeline = _timeline(fleet, rates, join, len(here), deadline, generator)
         parts.append(_run_through(fleet, *timeline, here, deadline))
     return FleetRuns.joined(parts)
 
 
 def _timeline(
     fleet: FleetSpeeds,
-    laws: Sequence[LifeLaw],
-    shocks: float,
+    rates: Sequence[float],
     join: float,
     runs: int,
     deadline: float,
@@ -115,9 +111,8 @@ def _timeline(
     [run, moment], [type, run, moment] and [run, moment].
     """
     moments, types, changes = [], [], []
-    for number, (law, count) in enumerate(zip(laws, fleet.whole, strict=True)):
-        taken = 0.0 if law is NEVER else shocks  # what is rented on demand is never revoked
-        for born, gone in _lives(law, count, taken, deadline, runs, generator):
+    for number, (rate, count) in enumerate(zip(rates, fleet.whole, strict=True)):
+        for born, gone in _lives(rate, count, deadline, runs, generator):
             for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
                 moments.append(np.minimum(moment, deadline))
                 types += [number] * count
@@ -147,19 +142,13 @@ def _run_through(
 
 
 def _lives(
-    law: LifeLaw, count: int, shocks: float, deadline: float, runs: int, generator: np.random.Generator
+    rate: float, count: int, deadline: float, runs: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
     """(when machines are asked for, when they are gone) of ``count`` workers, life after life: [run, worker]."""
-    mean = shocks * deadline
-    most = math.ceil(mean + 8 * math.sqrt(mean) + 8) if shocks else 0  # more than these: once in 10¹⁴ runs
-    between = generator.exponential(1 / shocks if shocks else 1.0, (runs, most))
-    # When each run's pool is taken whole, ascending and at last never: [run, shock].
-    taken = np.concatenate([np.cumsum(between, axis=1), np.full((runs, 1), math.inf)], axis=1)
     born = np.zeros((runs, count))
     for _ in range(_MAX_LIVES):
-        gone = born + law.drawn(1 - generator.random((runs, count)))
-        following = (taken[:, None, :] > born[:, :, None]).argmax(axis=2)
-        gone = np.minimum(gone, np.take_along_axis(taken, following, axis=1))
+        drawn = -np.log(1 - generator.random((runs, count)))
+        gone = born + drawn / rate if rate else np.full((runs, count), math.inf)  # on demand: never
         yield born, gone
         born = np.minimum(gone, deadline)
         if (born >= deadline).all():
@@ -172,7 +161,7 @@ def by_record(
     """Runs through records of what could be had, one a type, [tick], from each tick that has a whole run after it.
 
     A worker joins ``join`` after the tick from which on its machine could be had, and goes with the tick in which it
-    cannot. ``work`` as in ``by_laws``, one a run: as many as there are such ticks.
+    cannot. ``work`` as in ``by_rates``, one a run: as many as there are such ticks.
     """
     ticks = max(math.ceil(deadline / gap - 1e-9), 1)
     held = [np.minimum(each, count) for each, count in zip(machines, fleet.whole, strict=True)]

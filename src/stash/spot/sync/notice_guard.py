@@ -21,14 +21,16 @@ from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 _LOOK_SECONDS = 0.2
 _GRACE_SECONDS = 20.0
 """For the command to end when we are interrupted."""
+_SIGTERM_SECONDS = 30.0
+"""That a notice leaves which names no time, as SIGTERM of Kubernetes and Slurm does by default."""
 
 
 class NoticeResponse:
     """What a notice sets off: a checkpoint is asked for, and then the command is to end."""
 
-    def __init__(self, notes: Path, grace: float, say: Callable[[str], None]) -> None:
-        """``notes``: where checkpoints are asked for; ``grace``: seconds that a notice leaves which names no time."""
-        self._notes, self._grace, self._say = notes, grace, say
+    def __init__(self, notes: Path, say: Callable[[str], None]) -> None:
+        """``notes``: where checkpoints are asked for."""
+        self._notes, self._say = notes, say
         self.wanted: CheckpointRequest | None = None
         """The one that is waited for."""
         self._source = ""
@@ -38,7 +40,7 @@ class NoticeResponse:
 
     def left(self, notice: Notice) -> float:
         """Seconds until the machine is gone."""
-        return self._grace if notice.deadline is None else notice.deadline - time.time()
+        return _SIGTERM_SECONDS if notice.deadline is None else notice.deadline - time.time()
 
     def take(self, notice: Notice) -> None:
         if notice.kind == "at risk":
@@ -67,14 +69,14 @@ class NoticeResponse:
 class NodeGuard:
     """One command, and the notices that it gets."""
 
-    def __init__(self, command: Sequence[str], folder: Path, grace: float, say: Callable[[str], None]) -> None:
-        """``folder``: of the checkpoints; ``grace``: seconds that a notice leaves which names no time."""
-        self._command, self._folder, self._grace = command, folder, grace
-        self._response = NoticeResponse(folder, grace, say)
+    def __init__(self, command: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
+        """``folder``: of the checkpoints."""
+        self._command, self._folder = command, folder
+        self._response = NoticeResponse(folder, say)
 
     def run(self, watch: NoticeWatch) -> int:
         """Wait until the command ends; return its exit status, as a shell has it. Raises UserError."""
-        with sigterm_as_notice(watch.receive, self._grace), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
+        with sigterm_as_notice(watch.receive, _SIGTERM_SECONDS), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
             process = _start(self._command, {FOLDER: str(self._folder)})
             try:
                 while process.poll() is None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from stash.core.errors import JobError, StashError, UserError, one_line
@@ -22,10 +21,10 @@ from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
 from stash.lab.testbed.accelerator import go_first
 from stash.lab.testbed.topology import MARK
+from stash.spot.records.runs import SavedModel
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import DataLease, Range
-from stash.spot.train.proof import SavedLoss, prove
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
 from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, work
 
@@ -55,7 +54,7 @@ _SHARE = 0.001
 _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _CALLS = 512
-"""That the coordinator holds at once: every worker may wait at the gate."""
+"""That the coordinator holds at once: every worker may wait for a server."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
 """Workers that a server lets connect at once, for each of the plan, and more: successors come early."""
 
@@ -124,10 +123,6 @@ class WorkerActor:
         coordinator = _RemoteCoordinator(self._coordinator)
         return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
 
-    def prove(self, saved: Any, last: list[tuple[DataLease, float]], *packed: Any) -> SavedLoss:
-        own = [torch.tensor(each) for each in packed]
-        return prove(load_job(self._orders.job), self._trainer, own, saved.tobytes(), last)
-
 
 def _on_a_host_of_its_own() -> None:
     """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
@@ -164,12 +159,11 @@ class ActorFleet:
         if orders.address:
             coordinator = coordinator.options(resources={"head": _SHARE})
         self._lease_key = secrets.token_bytes(32)
-        self.coordinator = coordinator.remote(len(orders.servers), orders.bound, batch, self._lease_key)
+        self.coordinator = coordinator.remote(len(orders.servers), batch, self._lease_key)
         self._actors: dict[str, Any] = {}
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
         self._saving: dict[str, Any] = {}
-        self._packed: list[Any] = []
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
@@ -230,20 +224,12 @@ class ActorFleet:
         _, left = self._ray.wait(list(self._saving.values()), num_returns=len(self._saving), timeout=seconds)
         return None if not left and self._answers(self._saving) is None else not left
 
-    def save_model(self, names: Sequence[str], path: Path) -> bool:
-        """Write what all servers have to ``path``; whether they were there. Raises OSError."""
-        self._packed = [self._actors[name].packed.remote() for name in names]
-        arrays = self._answers(dict(zip(names, self._packed, strict=True)))
+    def save_model(self, names: Sequence[str], path: Path) -> SavedModel | None:
+        """Write what all servers have to ``path``; ``None`` if one of them is gone. Raises OSError."""
+        arrays = self._answers({name: self._actors[name].packed.remote() for name in names})
         if arrays is None:
-            return False
-        save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
-        return True
-
-    def prove(self, name: str, seconds: float, path: Path, last: list[tuple[DataLease, float]]) -> SavedLoss | None:
-        """What a worker makes of the model that was saved; ``None`` if it is gone, or takes longer."""
-        saved = np.fromfile(path, np.uint8)
-        found = self._answers({name: self._actors[name].prove.remote(saved, last, *self._packed)}, seconds)
-        return None if found is None else found[0]
+            return None
+        return save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
 
     def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""

@@ -1,7 +1,7 @@
-"""The one place that knows who trains: hands out leases, holds the gate, keeps the books, and never a gradient.
+"""The one place that knows who trains: hands out leases, keeps the books, and never a gradient.
 
-Called by many at once, so everything is done under one lock; whoever has to wait (for the gate, for a server that is
-being replaced) waits here. Knows no Ray, no tensors. Time is a clock that is given to it.
+Called by many at once, so everything is done under one lock; whoever has to wait (for a server that is being
+replaced) waits here. Knows no Ray, no tensors. Time is a clock that is given to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from stash.spot.records.runs import LeaseBooks
-from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, SspGate, lease_tag
+from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
 
 _LOOK_AGAIN = 0.5
@@ -31,8 +31,6 @@ class UpdateDone:
     samples: int
     staleness: int
     loss: float
-    start: int
-    """Its first sample."""
 
 
 @dataclass
@@ -65,7 +63,6 @@ class Coordinator:
     def __init__(
         self,
         servers: int,
-        bound: int | None,
         batch: int,
         key: bytes,
         clock: Callable[[], float] = time.monotonic,
@@ -78,7 +75,7 @@ class Coordinator:
         self._failures: list[NotFinite] = []
         self._clock, self._began = clock, clock()
         self._batch = batch
-        self._gate, self._ledger = SspGate(bound), LeaseLedger()
+        self._ledger = LeaseLedger()
         self._addresses: list[Address | None] = [None] * servers
         self._workers: dict[str, _WorkerState] = {}
         self._rows: list[UpdateDone] = []
@@ -89,7 +86,6 @@ class Coordinator:
         """A worker that will take leases of so many samples."""
         with self._changed:
             self._workers[worker] = _WorkerState(samples)
-            self._gate.join(worker)
 
     def servers(self) -> tuple[Address, ...]:
         """Give the addresses of all servers; waits while one of them has none. Empty: the training is over."""
@@ -101,13 +97,11 @@ class Coordinator:
             return tuple(address for address in self._addresses if address is not None)
 
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
-        """Book what is finished, wait at the gate, and give the next lease; ``None`` if the worker has to end."""
+        """Book what is finished, and give the next lease; ``None`` if the worker has to end."""
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
             self._await_verdict(worker)
-            while not self._ends(worker) and not self._gate.open(worker):
-                self._changed.wait(_LOOK_AGAIN)
             if self._ends(worker):
                 self._part(worker)
                 return None
@@ -135,22 +129,14 @@ class Coordinator:
             if wrong:
                 self._dismissed.update(wrong)
                 self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
-            self._gate.advance(worker)
             lease = report.lease
-            self._rows.append(
-                UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss, lease.start)
-            )
+            self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
 
     def _await_verdict(self, worker: str) -> None:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
-        if not self._held(worker):
-            return
-        self._gate.leave(worker)  # no other worker waits for it meanwhile
-        self._changed.notify_all()
         while self._held(worker) and not self._ends(worker):
             self._changed.wait(_LOOK_AGAIN)
-        self._gate.join(worker)
 
     def _held(self, worker: str) -> bool:
         suspected = {who for workers in self._suspects.values() for who in workers}
@@ -164,7 +150,6 @@ class Coordinator:
 
     def _part(self, worker: str) -> tuple[DataLease, ...]:
         self._workers.pop(worker, None)
-        self._gate.leave(worker)
         lost = self._ledger.lost(worker)
         self._changed.notify_all()
         return lost

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
-from stash.spot.members import DESERTED_SECONDS, FleetMember, Members, MemberState
+from stash.spot.members import DESERTED_SECONDS, FleetMember, Members
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
-from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _FIRST_UPDATES = 10
 """Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
-_PROVE_SECONDS = 40.0
-"""That workers have to load the saved model and tell its loss."""
 _GRACE, _SERVER_GRACE = 15.0, 90.0
 """Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
 
@@ -41,8 +38,6 @@ _GRACE, _SERVER_GRACE = 15.0, 90.0
 @dataclass(kw_only=True)
 class _Worker(FleetMember):
     place: WorkerPlace
-    dismissed: bool = False
-    """Its machine computes what is not finite: it has no say about the saved model."""
 
 
 class TrainingHead:
@@ -206,7 +201,6 @@ class TrainingHead:
             self._emit("not finite", who, samples=lease.samples)
         elif failure.verdict == "the machine":
             for name in failure.workers:
-                self._workers[name].dismissed = True
                 self._emit("dismissed", name)
                 if not self._workers[name].ended:
                     self._replace(self._workers[name])
@@ -301,27 +295,11 @@ class TrainingHead:
         return books
 
     def _keep_model(self) -> dict[str, Any] | None:
-        """Save the model, and have a worker that is left say what it is worth; ``None`` where it is not saved."""
-        missing = len(self._addresses) < len(self._servers)
-        if self._orders.model is None or missing:
+        """Save the model; ``None`` where it is not saved."""
+        if self._orders.model is None or len(self._addresses) < len(self._servers):
             return None
-        path = Path(self._orders.model)
-        if not self._fleet.save_model(self._servers, path):
-            return None
-        last = [(DataLease(row.start, row.start + row.samples), row.loss) for row in self._last]
-        until = time.monotonic() + _PROVE_SECONDS
-        why = "no worker was left that could, or it took too long" if last else "no update was made"
-        done = [each for each in self._workers.values() if each.state is MemberState.DONE and not each.dismissed]
-        for worker in sorted(done, key=lambda each: -each.since) if last else []:
-            if (left := until - time.monotonic()) > 0:
-                try:
-                    found = self._fleet.prove(worker.name, left, path, last)
-                except StashError as error:  # a worker without memory for it says nothing of the model
-                    why = str(error)
-                    continue
-                if found is not None:
-                    return found.document
-        return {"said": f"that the saved model gives the loss that was reported is not known: {why}"}
+        saved = self._fleet.save_model(self._servers, Path(self._orders.model))
+        return None if saved is None else saved.model_dump()
 
 
 def main(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""Who trains on which samples, which were trained on, and how far ahead a worker may be."""
+"""Who trains on which samples, and which were trained on."""
 
 from __future__ import annotations
 
@@ -202,40 +202,3 @@ def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
             found.add(at, start)
         at = max(at, stop)
     return found
-
-
-class SspGate:
-    """Stale-synchronous parallel training: a worker is at most ``bound`` updates ahead of the slowest one.
-
-    After Ho et al. (NeurIPS 2013). Without a bound it is asynchronous, and no worker ever waits. The clocks are the
-    gate's own: who joins begins where the slowest is, and who leaves delays no other.
-    """
-
-    def __init__(self, bound: int | None) -> None:
-        """``None`` is no bound; 0 lets all do their n-th update before any does its next."""
-        if bound is not None and bound < 0:
-            raise ValueError(f"a bound of {bound} updates would let no worker train")
-        self.bound = bound
-        self._clocks: dict[str, int] = {}
-
-    def join(self, worker: str) -> None:
-        self._clocks[worker] = min(self._clocks.values(), default=0)
-
-    def leave(self, worker: str) -> None:
-        """Harmless for one that is not there."""
-        self._clocks.pop(worker, None)
-
-    def advance(self, worker: str) -> None:
-        """One update of this worker's is done; of one that left it counts for nothing."""
-        if worker in self._clocks:
-            self._clocks[worker] += 1
-
-    def open(self, worker: str) -> bool:
-        """Whether this worker may begin its next update."""
-        if self.bound is None or worker not in self._clocks:
-            return True
-        return self._clocks[worker] - min(self._clocks.values()) <= self.bound
-
-    @property
-    def workers(self) -> tuple[str, ...]:
-        return tuple(self._clocks)

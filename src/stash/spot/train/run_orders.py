@@ -38,7 +38,6 @@ class TrainingOrders:
     """A folder that every server reaches."""
     servers: tuple[str, ...]
     workers: tuple[WorkerPlace, ...]
-    bound: int | None = None
     seconds: float | None = None
     """Of training, at most."""
     loss: float | None = None

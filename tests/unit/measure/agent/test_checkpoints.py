@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -72,3 +73,30 @@ def test_before_replicas_drift_a_checkpoint_is_written(listener: Recorder, guard
     listener.drifted = False
     guarded.save(torch.ones(2), tmp_path / "first.pt")
     assert torch.load(tmp_path / "first.pt").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["torch.save", "distributed"])
+def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
+    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    # GIVEN a script that drifts, and saves into a folder
+    saved: list[str] = []
+    monkeypatch.setattr(opened_files.guard, "about_to_write", lambda path, truncates: saved.append(path))
+    monkeypatch.setattr(opened_files.guard, "saving", lambda: _noted(saved))
+    if how == "torch.save":
+        guarded.save({}, tmp_path / "weights.pt")
+        # THEN the placeholder is made as any checkpoint is
+        assert saved == ["begins", "ends"]
+        assert opened_files._placeholders == {str(tmp_path / "weights.pt")}
+    else:
+        module = SimpleNamespace(save=lambda *args, **kwargs: pytest.fail("a drifted model was saved"))
+        opened_files.guard_distributed_checkpoint(module)
+        assert module.save({}, checkpoint_id=tmp_path / "5") is None
+        assert saved == ["begins", str(tmp_path / "5" / ".metadata"), "ends"]
+
+
+@contextlib.contextmanager
+def _noted(events: list[str]) -> Iterator[None]:
+    events.append("begins")
+    yield
+    events.append("ends")

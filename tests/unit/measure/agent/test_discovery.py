@@ -118,6 +118,16 @@ def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: 
     assert all("hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node"))
 
 
+def test_where_a_rank_hands_out_batches_no_rank_trains_alone_and_all_do_without_exchange(tmp_path: Path) -> None:
+    reports = introduced(nodes=1)
+    reports[3] = replace(reports[3], handed_out=("broadcast_object_list",))
+    ladder, skipped, _ = chosen(leader(tmp_path, nodes=1), reports)
+    assert ladder.rungs == ("crowd", "node")
+    assert ladder.always_real == ("broadcast_object_list",)
+    assert not ladder.whole_only
+    assert "what every step needs (broadcast_object_list)" in skipped["solo"]
+
+
 @pytest.mark.parametrize("isolated", [False, True])
 def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured(
     tmp_path: Path, isolated: bool

@@ -49,6 +49,12 @@ def c10d(monkeypatch):
     def scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
         unreachable()
 
+    def broadcast(tensor, src=0, group=None, async_op=False):
+        unreachable()
+
+    def broadcast_object_list(object_list, src=0, group=None):
+        unreachable()
+
     module = types.ModuleType("c10d")
     for function in (
         all_reduce,
@@ -57,6 +63,8 @@ def c10d(monkeypatch):
         reduce_scatter_tensor,
         all_gather_object,
         scatter,
+        broadcast,
+        broadcast_object_list,
     ):
         setattr(module, function.__name__, _scoped(function.__name__, function))
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
@@ -94,6 +102,36 @@ def test_alone_scatters_keep_this_ranks_part(c10d):
     assert part.tolist() == [2, 3]
     c10d.scatter(part, [torch.full((2,), float(i)) for i in range(4)], group=Group())
     assert part.tolist() == [1, 1]
+
+
+def test_what_a_rank_hands_to_all_others_is_real_under_every_scope_and_weights_are_not(c10d):
+    # GIVEN steps that broadcast a batch and the weights
+    batch, weights = torch.ones(2), torch.ones(2)
+    scope.name, scope.weights = "world", frozenset({scope_module.storage_of(weights)})
+    for tensor in (batch, weights):
+        with pytest.raises(AssertionError):  # the stand-in for the real one was reached
+            c10d.broadcast(tensor, group=Group())
+    scope.always_real = frozenset(scope.hands_out_data(steps=1))
+    assert scope.always_real == {"broadcast"}
+    # WHEN exchange is switched off THEN the batch still comes, as none of Stash's own collectives, and weights do not
+    scope.name = "self"
+    with pytest.raises(AssertionError):
+        c10d.broadcast(batch, group=Group())
+    assert c10d.broadcast(weights, group=Group()) is None
+    assert c10d.all_reduce(torch.ones(2), group=Group()) is None
+    scope.weights = scope.always_real = frozenset()
+
+
+@pytest.mark.parametrize(("name", "value", "steps", "found"), [
+    ("broadcast", torch.ones(2), 2, True),
+    ("broadcast", torch.ones(2), 20, False),  # once an epoch, as states of random generators are
+    ("broadcast_object_list", [None], 20, True),
+])  # fmt: skip
+def test_tensors_that_are_synchronised_now_and_then_are_no_batches(c10d, name, value, steps, found):
+    scope.name = "world"
+    with pytest.raises(AssertionError):
+        getattr(c10d, name)(value, group=Group())
+    assert scope.hands_out_data(steps) == ([name] if found else [])
 
 
 def test_collectives_are_counted_by_name_but_not_stashs_own(c10d):

@@ -174,7 +174,7 @@ def test_what_modules_exchange_in_their_forward_pass_is_kept_apart_from_what_gra
     monkeypatch: pytest.MonkeyPatch, in_forward: int, in_backward: int, found: bool
 ) -> None:
     issued = {"0": 7}
-    monkeypatch.setattr(survey.private, "sequence_numbers", lambda: dict(issued))
+    monkeypatch.setattr(survey.private, "sequence_numbers", lambda among: dict(issued))
 
     class Layer(torch.nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

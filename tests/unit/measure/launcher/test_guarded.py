@@ -162,3 +162,23 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
     assert ": 1 file; remove" in new
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_two_jobs_that_write_one_file_do_not_take_each_others_for_the_users(
+    file: Path, tmp_path: Path, first_ends_first: bool
+) -> None:
+    runs = [tmp_path / "stash-first", tmp_path / "stash-second"]
+    guarded = []
+    for number, run in enumerate(runs):
+        # GIVEN a job that writes where the user's file is, where another run's job has written before
+        (run / "launch-0-0").mkdir(parents=True)
+        guarded.append(GuardedFiles(run))
+        guarded[-1].__enter__()
+        FileBackup(RunFolder(run / "launch-0-0"), time.time() + 1.5).before_writing(str(file), truncates=True)
+        file.write_text(f"job {number}")
+    # WHEN both end, in either order
+    for each in guarded if first_ends_first else reversed(guarded):
+        each.__exit__(None, None, None)
+    # THEN the user's file is there
+    assert file.read_text() == "the user's"

@@ -211,6 +211,37 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
     assert "TypeError: expected a CPU tensor" in skipped.why
 
 
+def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole():
+    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"))
+        process.step(20)
+        yield
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: no batch\n"]
+        return 1
+
+    result, started = run(fails, even(), rungs=("solo", "crowd", "node", "warm"))
+    assert [process.orders.rungs for process in started] == [("solo", "crowd", "node", "warm"), ("node", "warm")]
+    assert {item.rung for item in result.profile.skipped} == {"solo", "crowd"}
+    (note,) = result.profile.notes
+    assert "TypeError: no batch" in note
+    assert note.endswith("only steps of the whole job were measured")
+
+
+def test_a_script_that_fails_in_steps_of_the_whole_job_has_failed():
+    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        process.ladder(*orders.rungs)
+        process.tell(RankSeen(1, 0, 1, "cpu"), PhaseBegun("node", 0))
+        process.step(20)
+        yield
+        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: no batch\n"]
+        return 1
+
+    result, started = run(fails, rungs=("solo", "crowd", "node", "warm"))
+    assert len(started) == 1
+    assert "TypeError: no batch" in result.failure.sentence
+
+
 def fails_at_start(error: str):
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"]

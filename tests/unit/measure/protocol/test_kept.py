@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from stash.measure.protocol import file_backup
-from stash.measure.protocol.file_backup import FileBackup, entries_of
+from stash.measure.protocol.file_backup import FileBackup, Kept, entries_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.put_back import RestoreReport, put_back
+from stash.measure.protocol.put_back import _undo as _really_undo
 
 OLD = b"what the user had" * 100
 
@@ -597,6 +598,76 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     assert put_back(run.kept) == RestoreReport()
     assert not saved.exists()
     assert not run.kept.exists()
+
+
+def checkpoint(keeps: FileBackup, folder: Path, saving: list[int]) -> None:
+    """A folder of its own: weights, whose saving is told, and a manifest that is a file like any other."""
+    keeps.before_making(str(folder))
+    folder.mkdir(parents=True)
+    saving.append(1)
+    for file in (folder / "weights.pt", folder / "meta.json"):
+        keeps.before_writing(str(file), truncates=True)
+        file.write_bytes(b"of the job")
+        saving.clear()
+
+
+def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN folders of which one was made before training, and one is renamed once it is whole
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    saving, trains = list[int](), list[int]()
+    keeps = FileBackup(
+        run, began=time.time() - 60, passing=lambda: bool(saving), trains=lambda: bool(trains)
+    )  # fmt: skip
+    early, folder, renamed = (tmp_path / "work" / name for name in ("early", "1", "tmp-2"))
+    checkpoint(keeps, early, saving)
+    trains.append(1)
+    for path in (folder, renamed):
+        checkpoint(keeps, path, saving)
+    keeps.before_moving(str(renamed), str(tmp_path / "work" / "2"))
+    renamed.rename(tmp_path / "work" / "2")
+    # AND one that the job trained beside, and saved nothing into
+    pictures = tmp_path / "work" / "pictures"
+    keeps.before_making(str(pictures))
+    pictures.mkdir()
+    keeps.before_writing(str(pictures / "1.png"), truncates=True)
+    (pictures / "1.png").write_bytes(b"of the job")
+    # WHEN the job has ended THEN half a checkpoint is nowhere, and all else is there
+    assert put_back(run.kept) == RestoreReport()
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["early", "last.pt", "pictures"]
+    assert (pictures / "1.png").exists()
+
+
+@pytest.mark.parametrize("since", ["moved there by the job", "put there since"])
+def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
+    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    saving: list[int] = []
+    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: bool(saving), trains=lambda: True)
+    folder = tmp_path / "1"
+    checkpoint(keeps, folder, saving)
+    if since == "moved there by the job":
+        hour_ago = time.time() - 3600
+        os.utime(file.parent, (hour_ago, hour_ago))
+        keeps.before_moving(str(file.parent), str(folder / "before"))
+        file.parent.rename(folder / "before")
+        mine, last = folder / "before" / file.name, time.time() + 60
+        monkeypatch.setattr("stash.measure.protocol.put_back._undo", _refuse_moves)
+    else:
+        mine, last = folder / "mine.txt", time.time() - 30
+        mine.write_bytes(OLD)
+    outcome = put_back(run.kept, last=last)
+    assert mine.read_bytes() == OLD
+    assert any(str(folder) in sentence for sentence in outcome.unprotected)
+
+
+def _refuse_moves(kept: Kept) -> None:
+    """A folder that could not be given its name again, as where a disk is full or rights are missing."""
+    if kept.how == "moved":
+        refused()
+    _really_undo(kept)
 
 
 def test_a_folder_made_before_training_goes_if_it_is_left_empty(

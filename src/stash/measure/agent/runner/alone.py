@@ -33,7 +33,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     As much runs in as in a block of ``plan``: what reads on credit at first does so here too.
     """
     feeds, tally = rank.feeds, own_tally()
-    size = plan.reading_alone(visit, max(feed.workers for feed in feeds))
+    size = plan.reading_alone(visit, max((feed.workers for feed in feeds), default=0))
     for feed in feeds:
         feed.drain()
     if tally is not None:

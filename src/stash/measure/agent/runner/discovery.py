@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stash.core.ladder import Situation, reachable, rung
-from stash.measure.agent import private
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey
 from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
-from stash.measure.agent.wraps.scope import scope
+from stash.measure.agent.wraps.scope import scope, storage_of
 from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, describe_first_batch, sharded
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.linux.processes import shared_cores
@@ -29,6 +28,7 @@ from stash.measure.protocol.messages import (
     JobFacts,
     LadderChosen,
     LaunchSeen,
+    PhaseBegun,
     RankSeen,
     RungSkipped,
     SoftwareSeen,
@@ -43,6 +43,10 @@ _NOT_INTERCEPTED = "collectives that Stash cannot intercept are issued in every 
 _ONE_MODEL = (
     "some of them in the forward pass: ranks compute one model together (tensor, sequence or expert parallelism), so "
     "one by itself would do another job"
+)
+_HANDED_OUT = (
+    "one rank sends the others what every step needs ({names}), so these collectives stay on, and no rank can train "
+    "by itself"
 )
 _UNLIKE_EPOCHS = (
     "an epoch has {short} batches on rank {first} and {long} on rank {last}: steps in which all train are measured, "
@@ -70,6 +74,8 @@ class Introduction:
     """Of the last step of the warm-up."""
     epoch: int | None = None
     """Batches until one of its loaders ends, if that is known."""
+    handed_out: tuple[str, ...] = ()
+    """Collectives by which one rank hands the others what only it has."""
 
 
 @crosses
@@ -85,6 +91,8 @@ class Ladder:
     """Whether no rung but those of the whole job can be measured: ranks wait in turn, or hold one model together."""
     looks: int
     """Steps in which gradients are looked at."""
+    always_real: tuple[str, ...] = ()
+    """Collectives that are never switched off, since a rank has no batch, or does not know to go on, without them."""
 
 
 def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
@@ -92,7 +100,9 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     place, orders = rank.place, rank.orders
     ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
     rank.inseparable = ladder.inseparable
-    rank.switches = rank.switches and not ladder.whole_only
+    scope.always_real = frozenset(ladder.always_real)
+    confined = any(not rung(name).exchanges or (name == "node" and place.nodes > 1) for name in ladder.rungs)
+    rank.switches = rank.switches and not ladder.whole_only and (confined or place.world_size == 1)
     if place.nodes > 1 and not orders.isolated:
         with scope.untouched():
             scope.parts = make(ladder.parts, place.rank)
@@ -104,6 +114,8 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
     used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
     used = [group for group in used if group.group_name not in scope.of_several_jobs]
+    weights = (storage_of(parameter) for _, parameter in survey.trained_parameters(rank.optimizer))
+    scope.weights = frozenset(each for each in weights if each is not None)
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
         host=orders.host if place.local_rank == 0 else None,
@@ -113,6 +125,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
         batch=describe_first_batch(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
         step_seconds=step_seconds,
         epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
+        handed_out=tuple(scope.hands_out_data(rank.steps_counted)),
     )
 
 
@@ -142,6 +155,11 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rungs, skipped = whole, {**skipped, **{name: whole_only for name in rungs if name not in whole}}
     elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
+    handed_out = sorted({name for report in reports for name in report.handed_out})
+    if handed_out and not orders.isolated:
+        why = _HANDED_OUT.format(names=", ".join(handed_out))
+        skipped |= {name: why for name in rungs if rung(name).active == "leader"}
+        rungs = tuple(name for name in rungs if name not in skipped)
     _write_survey(rank, reports, rungs, skipped)
     if place.world_size > 1:
         rank.publish(JobFacts(replicas=count))
@@ -154,7 +172,9 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rank.note(_UNLIKE_EPOCHS.format(short=min(epochs), first=epochs[min(epochs)],
                                         long=max(epochs), last=epochs[max(epochs)]))  # fmt: skip
     affordable = survey.affordable_looks(max(report.step_seconds for report in reports), orders.budget)
-    return Ladder(rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable)
+    return Ladder(
+        rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable, tuple(handed_out)
+    )
 
 
 def _pipelined(reports: list[Introduction]) -> str | None:
@@ -250,11 +270,12 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
     rank.switches = not alone
     if rank.switches:
+        rank.publish(PhaseBegun("crowd"))
         rank.set_scope("self")
     for feed in rank.feeds:
         feed.begin("replay", 0)
     yield  # the first step may still finish what was under way
-    before = private.sequence_numbers()
+    before = scope.collectives_begun()
     operators = yield from survey.count_operators(rank)
     inputs, exchange = survey.InputClock(rank.device), survey.ForwardExchange()
     inputs.begin()
@@ -267,7 +288,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):
         ready.append((yield from survey.time_gradients(rank)))
-    moved = [n for n, count in private.sequence_numbers().items() if count != before.get(n, count)]
+    moved = [n for n, count in scope.collectives_begun().items() if count != before.get(n, count)]
     for feed in rank.feeds:
         feed.ring.judge()
     rank.publish(survey.combine_facts(rank, operators, survey.combine_gradients(ready)))
@@ -297,9 +318,9 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     """Two steps under scope node: the value is the rungs, less ``node`` if something still went beyond the nodes."""
     rank.set_scope("node")
     yield  # the first step may still finish what was under way, and makes connections
-    before = private.sequence_numbers(scope.reaches)
+    before = scope.collectives_begun(scope.reaches)
     yield
-    moved = private.sequence_numbers(scope.reaches) != before
+    moved = scope.collectives_begun(scope.reaches) != before
 
     def judge(reports: list[bool]) -> tuple[str, ...]:
         if not any(reports):

@@ -97,6 +97,10 @@ class LadderRunner(script.Listener):
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
 
+    @property
+    def ledger(self) -> script.NoLedger:  # type: ignore[override]
+        return self.rank.ledger
+
     def has_drifted(self) -> bool:
         return self.rank.drifted
 
@@ -113,6 +117,14 @@ class LadderRunner(script.Listener):
         """One optimizer's steps are the job's, or those of the one that takes its place: they resume the routine."""
         rank = self.rank
         rank.clock.step_ends()
+        rank.ledger.tell(script.ThreadEvent.STEPPED)
+        try:
+            self._stepped(optimizer)
+        finally:
+            rank.ledger.tell(script.ThreadEvent.STEP_BEGINS)
+
+    def _stepped(self, optimizer: Any) -> None:
+        rank = self.rank
         own = self._optimizers.stepped(optimizer)
         if rank.counted_optimizer is None:
             rank.counted_optimizer = own
@@ -183,6 +195,7 @@ class LadderRunner(script.Listener):
         if rank.place.world_size > 1:  # a hook costs the backward pass of small models a tenth
             yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
+            rank.stop_ledger()
             discovery.choose_rungs(rank, step)
             yield from trial.run(rank, self.loops, step)
             self._finish("trial done")
@@ -191,7 +204,8 @@ class LadderRunner(script.Listener):
         yield from look_at_lookups(rank)
         ladder = discovery.choose_rungs(rank, step)
         if first is not None:
-            rank.agree(first, lambda blocks: rank.publish(*blocks))
+            rank.agree(first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen)))
+        rank.stop_ledger()
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
@@ -313,6 +327,7 @@ class LadderRunner(script.Listener):
     def _measure_nothing(self) -> None:
         """From now on the script is on its own."""
         self.state, self.listens = State.FINISHED, False
+        self.rank.stop_ledger()
         self.rank.stamps.let_go()
         self.loops.stop_waiting()
 

@@ -20,6 +20,7 @@ from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, Handed, Handle
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
+from stash.measure.agent.script import ThreadEvent
 
 PATIENCE = 20.0
 """Seconds without any sign of training after an epoch: it is over."""
@@ -101,6 +102,10 @@ class Loops(script.LoopListener):
             self.clock.pause(self.clock.started)
         return self.clock
 
+    def iterator_asked(self, feed: Feed) -> None:
+        event = ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.ITERATOR_ASKED
+        self._rank.ledger.tell(event, feed)
+
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
         if self._in_another_thread():
@@ -129,6 +134,8 @@ class Loops(script.LoopListener):
         if not self._rank.feeds or self._in_another_thread():
             return False
         feed = handle.feed.stands_for or handle.feed
+        if self._rank.ledger.may_evaluate:
+            return False
         if not feed.training:
             return feed.turn > 0 and not self._trains_after_all(feed)
         if feed.trial is not None and feed.trial.dismissed:
@@ -143,6 +150,17 @@ class Loops(script.LoopListener):
         if self._in_another_thread():
             self._read_elsewhere = True
             return feed.real()
+        ledger = self._rank.ledger
+        ledger.tell(ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.BATCH_ASKED, feed)
+        try:
+            batch = self._next_batch(feed)
+        except StopIteration:
+            ledger.tell(ThreadEvent.LOOP_ENDED, feed)
+            raise
+        ledger.tell(ThreadEvent.BATCH_GIVEN, feed)
+        return batch
+
+    def _next_batch(self, feed: Feed) -> Any:
         since, beside = self._rank.clock.now(), self._beside(feed)
         if feed.turn == 0:
             feed.first_at_pass = script.passes()
@@ -184,7 +202,8 @@ class Loops(script.LoopListener):
         feed.beside_since_step += 1
         if feed in self._rank.feeds:
             self._pause()
-            return feed.ring.copy()
+            if not self._rank.ledger.may_evaluate:
+                return feed.ring.copy()
         batch = feed.real()
         feed.turn += not feed.training
         return batch
@@ -223,6 +242,7 @@ class Loops(script.LoopListener):
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
         if self._in_another_thread():
             return
+        self._rank.ledger.tell(ThreadEvent.LOOP_ENDED, handle.feed)
         feed = handle.feed.stands_for or handle.feed
         trial = feed.trial
         if trial is not None and script.passes() > trial.passes:

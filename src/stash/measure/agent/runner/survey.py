@@ -21,6 +21,7 @@ from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
 from stash.measure.linux.run_queue import RunQueue
 from stash.measure.protocol.messages import JobFacts
@@ -163,11 +164,11 @@ class ForwardExchange:
     def begin(self) -> None:
         from torch.nn.modules.module import register_module_forward_hook
 
-        self._before = self._after = private.sequence_numbers()
+        self._before = self._after = scope.collectives_begun()
         self._handle = register_module_forward_hook(private.not_compiled(self._forward))
 
     def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
-        self._after = private.sequence_numbers()
+        self._after = scope.collectives_begun()
 
     def end(self) -> bool:
         """Whether there were any."""

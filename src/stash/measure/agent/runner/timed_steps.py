@@ -20,6 +20,7 @@ from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock, Stamps
@@ -27,13 +28,19 @@ from stash.measure.agent.wraps import replicas, trial_changes
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, processes, run_queue
-from stash.measure.protocol.messages import BlockDone, MemorySeen
+from stash.measure.protocol.messages import BlockDone, MemorySeen, Payload
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
-_UNTOUCHED_SECONDS = 2.0
-_UNTOUCHED_SHARE = 0.05
+_UNTOUCHED_SECONDS = 6.0
+_UNTOUCHED_SHARE = 0.15
 """Of the budget, at most, that a job's first steps are timed for."""
-_UNTOUCHED_STEPS = (5, 20)
+_LARGEST_SHARE = 0.25
+"""The same where that shows an epoch's start, or few steps at all."""
+_UNTOUCHED_STEPS = (5, 400)
+_USUAL_STEPS = 30
+"""So many show what comes every 20 or 25 steps."""
+_AFTER_EPOCH_START = 10
+"""Steps of the next epoch."""
 _GROWTH = 1.01
 """By how much a peak must exceed the last one that was written down."""
 
@@ -55,12 +62,13 @@ def timed(
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
     usage = Usage(feeds)
     clock = loops.begin_block()
+    rank.ledger.saved()
     for index in range(steps):
         yield
         now = record(settled=index == steps - 1)
         totals.append(_totals(feeds, tally))
         _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
-        clock.step(now, loops.between, counted + (handed if lasts else 0.0))
+        clock.step(now, loops.between, counted + (handed if lasts else 0.0) + rank.ledger.saved())
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.clock = None
@@ -162,22 +170,59 @@ def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(after - before for before, after in itertools.pairwise(totals))
 
 
-def untouched(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, BlockDone | None]:
-    """Time the job's first steps, as typed, which the ladder's highest rung is held against; none if few fit."""
-    fewest, most = _UNTOUCHED_STEPS
-    seconds = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * rank.orders.budget)
-    spare = seconds / step_seconds if step_seconds > 0 else most
+def untouched(
+    rank: OwnRank, loops: Loops, step_seconds: float
+) -> Generator[None, None, tuple[Payload, Payload] | None]:
+    """Time the job's first steps, as typed, which the ladder's highest rung is held against; none if few fit.
+
+    They reach into the next epoch where that begins soon, and with them the rank's ledger ends.
+    """
+    ledger = rank.ledger
+    if rank.orders.isolated or not isinstance(ledger, LedgerKeeper):
+        return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
     ahead = max(ahead, int(rank.stamps.follows_device))  # the step before was waited for: its queue is empty
+    of_epoch = epoch_steps(rank.feeds)
+    wanted = _untouched_steps(rank.orders.budget, step_seconds, ledger, of_epoch)
     steps, settle = rank.agree(
-        (min(most, int(spare)), min(most, ahead)),
+        (wanted, min(_UNTOUCHED_STEPS[1], ahead)),
         lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
     )
-    if rank.orders.isolated or steps < fewest:
+    if steps < _UNTOUCHED_STEPS[0]:
         return None
     for _ in range(settle):
         yield
-    return (yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, rank.clock.now()))
+    ledger.begin_timing()
+    began = rank.clock.now()
+    block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began)
+    between = block.stage_seconds.get("between", 0.0) if rank.clock.runs_ahead else None
+    return Payload.of(block), Payload.of(ledger.end(rank.place.rank, of_epoch, between))
+
+
+def epoch_steps(feeds: Sequence[Feed]) -> int | None:
+    """Optimizer steps of an epoch, by the shortest loader that has a length."""
+    lengths = [feed.length // feed.per_step for feed in feeds if feed.length is not None]
+    return max(1, min(lengths)) if lengths else None
+
+
+def _untouched_steps(budget: float, step: float, ledger: LedgerKeeper, of_epoch: int | None) -> int:
+    """How many of the first steps to time: those of a share of the budget, or until the next epoch is under way.
+
+    An epoch takes as long to start as the first one did, for all that is known.
+    """
+    fewest, most = _UNTOUCHED_STEPS
+    if step <= 0:
+        return most
+    longest = _LARGEST_SHARE * budget
+    if fewest * step > longest:
+        return 0
+    usual = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget)
+    steps = min(most, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
+    if of_epoch is not None:
+        through = max(0, of_epoch - ledger.steps_of_epoch) + max(fewest, min(of_epoch, _AFTER_EPOCH_START))
+        if through * step + ledger.first_start <= longest:
+            steps = max(steps, min(most, through))
+    return steps
 
 
 class Usage:

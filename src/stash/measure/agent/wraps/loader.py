@@ -329,6 +329,7 @@ def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return get_iterator(self)
         feed = feed_of(self)
         feed.asked = None if feed.measured else feed.now()
+        script.listener().loops.iterator_asked(feed)
         iterator = get_iterator(self)
         if isinstance(iterator, Handle):  # a class that hands on what the class it derives from gave it
             return iterator

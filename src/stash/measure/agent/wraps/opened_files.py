@@ -84,6 +84,8 @@ def _telling(
 
 
 _NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
+_INDEX = ".metadata"
+"""The file that ``torch.distributed.checkpoint`` ends a checkpoint with."""
 _placeholders: set[str] = set()
 
 
@@ -109,9 +111,12 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
     @functools.wraps(save)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
-            with _saving():
+            with _saving(), script.listener().ledger.saving():
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
+        if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
+            with guard.saving():
+                guard.about_to_write(os.path.join(folder, _INDEX), truncates=True)
         done: Future[None] = Future()
         done.set_result(None)
         return done if asynchronous else None
@@ -139,16 +144,17 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
     def guarded(*args: Any, **kwargs: Any) -> Any:
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
-            with guard.saving(target):
+            with guard.saving(target), script.listener().ledger.saving():
                 return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
-            with _saving():
+            with _saving(), script.listener().ledger.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
         if not os.path.exists(target):
             path = os.path.abspath(os.fspath(target))
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            with guard.saving():  # a new folder that it lies in is no whole checkpoint, and goes with it
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             _placeholders.add(path)
         return None
 

@@ -1,7 +1,8 @@
 """How far collectives of this process reach: the scope in force, and calls through ``torch.distributed`` under it.
 
 Under scope *world* a call is passed on untouched, and counted. Under *node* it runs over what of its group lies on
-the node; under *self* it does what a group of one would do (both ``wraps/groups``). Functional collectives, those of
+the node; under *self* it does what a group of one would do (both ``wraps/groups``). What one rank hands out to the
+others (batches, flags, seeds) is always passed on: without it there is no step. Functional collectives, those of
 DTensor and of graphs that torch.compile made, never pass ``torch.distributed``'s functions: a kernel in front of the
 dispatcher's own sees them, and they are counted and timed like others, but under which scope they run cannot be
 chosen. Collectives that C++ code issues by itself never come here: ``private.sequence_numbers`` shows that they
@@ -13,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,10 @@ NODE_CAPABLE = frozenset({
     "all_gather_single", "all_gather_object", "broadcast_object_list", "reduce_scatter_tensor",
 })  # fmt: skip
 """Collectives that can be confined to a node."""
+HANDS_OUT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+"""Collectives that give ranks what one of them has, and nothing else does."""
+_MAX_STORAGES = 1 << 14
+"""Of tensors handed out by a collective, which are remembered."""
 _COLLECTIVE = int(StepStage.COLLECTIVE)
 _SEVERAL_JOBS = (
     "the process group {name} ({size} ranks) was not formed among this job's ranks: what it waits there for another "
@@ -60,6 +65,14 @@ class Scope:
         """Process groups the script's collectives ran over, by name."""
         self.handed_on: set[str] = set()
         """Collectives by which it handed data to single ranks, by name."""
+        self.handed_out: defaultdict[str, set[int | None]] = defaultdict(set)
+        """Storages of what it handed out to all others, by collective; ``None`` of objects."""
+        self.weights: frozenset[int] = frozenset()
+        """Storages of parameters: handing those out is part of exchanging gradients."""
+        self.always_real: frozenset[str] = frozenset()
+        """Collectives that hand out something else, which are passed on under every scope."""
+        self.passed_on: Counter[str] = Counter()
+        """How many collectives those were below scope world, by group."""
         self.issued: Counter[str] = Counter()
         """Collectives the script called under scope world since counting began, by name."""
         self.sent: Counter[str] = Counter()
@@ -108,6 +121,31 @@ class Scope:
         if group.group_name in self._far:
             self._beyond.add(name)
 
+    def note_handed_out(self, name: str, storage: int | None) -> None:
+        """The script called one of ``HANDS_OUT`` in a group of several ranks."""
+        if len(self.handed_out[name]) < _MAX_STORAGES:
+            self.handed_out[name].add(storage)
+
+    def hands_out_data(self, steps: int) -> list[str]:
+        """Names of collectives by which the script hands out something else than parameters.
+
+        Tensors at least in every second of the ``steps`` so far: what is synchronised at an epoch's start, as states
+        of random generators are, each rank has one of.
+        """
+        return sorted(
+            name
+            for name, storages in self.handed_out.items()
+            if not storages <= self.weights and (None in storages or 2 * self.issued[name] >= steps)
+        )
+
+    def is_always_real(self, name: str, storage: int | None) -> bool:
+        """Whether a call is passed on under every scope."""
+        return name in self.always_real and storage not in self.weights
+
+    def collectives_begun(self, among: Callable[[Any], bool] = lambda group: True) -> dict[str, int]:
+        """How many collectives each group began, less those that were passed on below scope world."""
+        return {name: count - self.passed_on[name] for name, count in private.sequence_numbers(among).items()}
+
     def reset_counts(self) -> None:
         """Begin to count again; which groups and collectives were seen is not forgotten."""
         self.issued.clear()
@@ -118,6 +156,7 @@ class Scope:
         self.reset_counts()
         self.used.clear()
         self.handed_on.clear()
+        self.handed_out.clear()
         self._far.clear()
         self._beyond.clear()
 
@@ -187,6 +226,9 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         group = default_group() if group is None else group
         if not hasattr(group, "rank"):
             return original(*args, **kwargs)  # not a member: PyTorch's own warning
+        storage = storage_of(given("tensor", args, kwargs)) if name in HANDS_OUT else None
+        if scope.is_always_real(name, storage) and scope.name != "world":
+            return _passed_on(functools.partial(original, *args, **kwargs), group)
         if scope.name != "world":
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -194,6 +236,8 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         key = (group.group_name, kind)
         size = 0 if "object" in name else payload((*args, *kwargs.values()))
         scope.count(name, group, size)
+        if name in HANDS_OUT and group.size() > 1:
+            scope.note_handed_out(name, storage)
         for each in operations or ():
             ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
         given_rows, taken_rows = (given(f"{side}_split_sizes", args, kwargs) for side in ("input", "output"))
@@ -206,6 +250,27 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return call
+
+
+def storage_of(value: Any) -> int | None:
+    """Where a tensor's numbers are; ``None`` of what is no tensor, or keeps them in several places."""
+    try:
+        return int(value.untyped_storage().data_ptr())
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+
+
+def _passed_on(call: Callable[[], Any], group: Any) -> Any:
+    """Run a collective that is real under every scope, and count how many its group begins for it."""
+
+    def begun() -> int:
+        return sum(private.sequence_numbers(lambda each: each is group).values())
+
+    before = begun()
+    with scope.untouched():
+        result = call()
+    scope.passed_on[group.group_name] += begun() - before
+    return result
 
 
 def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:

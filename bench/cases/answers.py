@@ -1,0 +1,175 @@
+"""What Stash, and PyTorch's own profiler, say of a case; judged against its truth.
+
+A case is run in a folder of its own, as a user types it. Only what ``stash show --json`` prints is judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.cases.truths import Case
+from bench.machine import ROOT, STASH
+
+CONFIDENT = ("stall", "tie", "compute", "run")
+"""Kinds of verdicts that name something."""
+_PLACES = 3
+"""Of the lines that are named, so many are looked at."""
+_NEAR = 1
+"""Lines that a statement of several may be off by."""
+_PATIENCE = 300.0
+_TIMES = (r"([\d.]+) ms a step", r"([\d.]+) ms at last", r"([\d.]+) ms in the first")
+"""How scripts print what a step took; the last one holds."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that was run to its end."""
+
+    code: int
+    output: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was said, and whether it is right; ``None``: there is nothing to be right about."""
+
+    crashed: bool
+    kind: str = ""
+    headings: tuple[str, ...] = ()
+    row: bool | None = None
+    place: bool | None = None
+    remedy: bool | None = None
+    seconds: float = 0.0
+    says: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something else is named, and not as one of what may be."""
+        return self.kind in CONFIDENT and self.row is False
+
+
+@contextmanager
+def folder_of(case: Case) -> Iterator[Path]:
+    """A folder with a copy of the script and room for what it writes."""
+    with tempfile.TemporaryDirectory(prefix="case-") as name:
+        folder = Path(name)
+        (folder / "tmp").mkdir()
+        shutil.copy(case.path, folder)
+        yield folder
+
+
+def run(command: list[str], folder: Path, **variables: str) -> Ended:
+    """Run a command to its end, or end it: then its code is 124."""
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "TMPDIR": str(folder / "tmp"), **variables}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        output, _ = process.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        output, _ = process.communicate()
+        return Ended(124, output, time.monotonic() - began)
+    return Ended(process.returncode, output, time.monotonic() - began)
+
+
+def _plain(case: Case, *words: str) -> list[str]:
+    if case.nproc == 1:
+        return [sys.executable, *words]
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.nproc))
+    return [sys.executable, *launcher, *words]
+
+
+def time_step(case: Case, fixed: bool) -> float | None:
+    """Milliseconds a step, by the script's own watch; ``None`` if it says nothing."""
+    with folder_of(case) as folder:
+        ended = run(_plain(case, case.path.name), folder, **({"FIXED": "1"} if fixed else {}))
+    found = [times[-1] for pattern in _TIMES if (times := re.findall(pattern, ended.output))]
+    return float(found[0]) if found and ended.code == 0 else None
+
+
+def _ranks(case: Case) -> list[str]:
+    return [] if case.nproc == 1 else ["--nproc-per-node", str(case.nproc)]
+
+
+def profile(case: Case, budget: str, keep: Path) -> Answer:
+    """Profile a case and judge what is said; its artefact and output stay in ``keep``."""
+    kept = keep / case.name.replace("/", "-")
+    with folder_of(case) as folder:
+        command = [*STASH, "profile", "--budget", budget, "-o", "run.stash.json", *_ranks(case), case.path.name]
+        ended = run(command, folder)
+        kept.with_suffix(".txt").write_text(ended.output, encoding="utf-8")
+        artefact = folder / "run.stash.json"
+        if artefact.exists():
+            shutil.copy(artefact, kept.with_suffix(".stash.json"))
+        shown = run([*STASH, "show", "--json", artefact.name], folder) if artefact.exists() else None
+    if ended.code != 0 or "Traceback" in ended.output or shown is None or shown.code != 0:
+        last = (ended.output.strip().splitlines() or ["nothing"])[-1]
+        return Answer(crashed=True, seconds=ended.seconds, says=last)
+    return judge(case, json.loads(shown.output), ended.seconds)
+
+
+def judge(case: Case, shown: dict[str, Any], seconds: float = 0.0) -> Answer:
+    """Whether the row, the line and the remedy of a case are named in what ``stash show --json`` prints."""
+    verdict = shown["verdict"]
+    headings = tuple(verdict["stalls"]) or ((verdict["stall"],) if verdict["stall"] else ())
+    sentences = " ".join([verdict["text"], *verdict["next_steps"]])
+    return Answer(
+        crashed=False,
+        kind=verdict["kind"],
+        headings=headings,
+        row=any(name in case.rows for name in headings),
+        place=_names_line(case, shown, sentences) if case.lines else None,
+        remedy=re.search(case.remedy, " ".join(verdict["next_steps"]), re.IGNORECASE) is not None,
+        seconds=seconds,
+        says=verdict["text"],
+    )
+
+
+def _names_line(case: Case, shown: dict[str, Any], sentences: str) -> bool:
+    """In a sentence, or as one of the first places of a right row."""
+    script = case.path.name
+    named = [int(line) for line in re.findall(rf"{re.escape(script)}:(\d+)", sentences)]
+    places = (shown.get("run") or {}).get("places") or []
+    right = [each for each in places if each["row"] in case.rows and Path(each["file"]).name == script]
+    named += [each["line"] for each in right[:_PLACES]]
+    return any(abs(line - true) <= _NEAR for line in named for true in case.lines)
+
+
+def fix(case: Case, budget: str, keep: Path) -> tuple[str, bool | None]:
+    """What ``stash fix`` keeps, and whether the remedy is among it; ``None`` where no setting can do it."""
+    kept = keep / case.name.replace("/", "-")
+    with folder_of(case) as folder:
+        command = [*STASH, "fix", "--budget", budget, "--json", "-o", "run.fix.json", *_ranks(case), case.path.name]
+        ended = run(command, folder)
+        kept.with_suffix(".fix.txt").write_text(ended.output, encoding="utf-8")
+        record = folder / "run.fix.json"
+        if not record.exists():
+            return f"failed: {(ended.output.strip().splitlines() or ['nothing'])[-1][:60]}", False
+        tried = json.loads(record.read_text(encoding="utf-8"))["tried"]
+    names = [each["name"] for each in tried if each["standing"] == "kept"]
+    if not case.fix:
+        return ", ".join(names), None
+    return ", ".join(names) or "nothing", any(re.search(case.fix, name) for name in names)
+
+
+def largest_operator(case: Case) -> str:
+    """What PyTorch's own profiler has on top, by self time on the CPU, of some steps."""
+    with folder_of(case) as folder:
+        ended = run(_plain(case, "-m", "bench.cases.operators", case.path.name), folder, STEPS="40", EPOCHS="2")
+    found = re.findall(r"^largest: (.+)$", ended.output, re.MULTILINE)
+    return found[-1] if found else "failed"

@@ -1,0 +1,160 @@
+"""What would make each row between steps smaller: one function for each, with its forecast from the ledger's numbers.
+
+A forecast is what a row takes less what would be left of it; where the ledger does not tell that, there is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from stash.advice.case import Case, Remedy
+from stash.advice.run_words import steps_in_words, written_place
+from stash.analysis.run_account import RunRow, SlowLine
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
+from stash.core.units import format_seconds
+
+SELDOM = 10
+"""Steps of which one does what all did."""
+COLLECTED = 100
+"""Steps after which garbage is collected where it is no longer done by itself."""
+_COPIED = 1e9
+"""Bytes a second of a checkpoint's copy in memory, at least, before it is written beside training."""
+_TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
+_METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I)
+_LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
+
+
+def _row(case: Case, name: str) -> RunRow | None:
+    return None if case.breakdown.run is None else case.breakdown.run.row(name)
+
+
+def _place(case: Case, name: str) -> SlowLine | None:
+    return None if case.breakdown.run is None else case.breakdown.run.place(name)
+
+
+def _at(place: SlowLine | None) -> str:
+    return "" if place is None else f" ({place.where})"
+
+
+def _but(row: RunRow, left_each_time: float) -> float | None:
+    """Seconds of a step that a row loses if so many are left of each time; ``None`` if how often is unknown."""
+    if row.each is None or not row.every:
+        return None
+    return max(0.0, row.each.value - left_each_time) / row.every
+
+
+def for_epoch_start(case: Case) -> list[Remedy]:
+    row, loader, place = _row(case, EPOCH_START), case.loader, _place(case, EPOCH_START)
+    if row is None:
+        return []
+    batch = case.supply.made_seconds / loader.batches_per_step if case.supply and loader else 0.0
+    saves = _but(row, batch)  # the first batch has still to be prepared
+    found = []
+    if loader is not None and loader.workers and not loader.persistent_workers:
+        keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
+        found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))
+        small = (
+            "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
+            f"files in the worker instead of being pickled{_at(place)}"
+        )
+        return [*found, Remedy(small, name="pickle", of_run=True)]
+    draw = (
+        f"Make what happens before an epoch's first batch cheaper{_at(place)}: draw the sampler's indices with "
+        "vectorised code (`torch.randperm`, numpy), or once for several epochs"
+    )
+    return [Remedy(draw, saves, name="sampler", of_run=True)]
+
+
+def for_evaluation(case: Case) -> list[Remedy]:
+    row, place = _row(case, EVALUATION), _place(case, EVALUATION)
+    if row is None or row.each is None:
+        return []
+    keep = f"Build evaluation's loader once{_at(place)}, and keep workers, if it has any, by persistent_workers=True"
+    often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
+    return [
+        Remedy(keep, name="evaluation-workers", of_run=True),
+        Remedy(f"Evaluate half as often{often}", _but(row, row.each.value / 2), name="evaluate-less", of_run=True),
+        Remedy("Evaluate larger batches inside `torch.inference_mode()`", name="inference-mode", of_run=True),
+    ]
+
+
+def for_checkpoint(case: Case) -> list[Remedy]:
+    row, work, place = _row(case, CHECKPOINT), case.profile.workload, _place(case, CHECKPOINT)
+    if row is None or row.each is None:
+        return []
+    size = None if work.parameter_bytes is None else work.parameter_bytes + (work.optimizer_bytes or 0)
+    beside = (
+        f"Write checkpoints beside training{_at(place)}: `torch.distributed.checkpoint.async_save`, or copy the "
+        "state and save it in a thread"
+    )
+    often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
+    return [
+        Remedy(
+            beside,
+            None if size is None else _but(row, size / _COPIED),
+            cost="meanwhile it takes memory for the copy, and a core",
+            name="async-checkpoint",
+            of_run=True,
+        ),
+        Remedy(
+            f"Save half as often{often}",
+            _but(row, row.each.value / 2),
+            cost="a crash loses up to twice the work",
+            name="save-less",
+            of_run=True,
+        ),
+    ]
+
+
+def for_loop(case: Case) -> list[Remedy]:
+    run, row = case.breakdown.run, _row(case, LOOP)
+    if run is None or row is None:
+        return []
+    places = [place for place in run.places if place.row == LOOP]
+    if not places:
+        text = (
+            "Look at what the script does between the optimizer's step and the next batch (metrics, logging, "
+            f"pictures), and do it every {SELDOM} steps"
+        )
+        return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
+    return [_less_often(case, place) for place in places]
+
+
+def _less_often(case: Case, place: SlowLine) -> Remedy:
+    """What the line itself suggests; done every ``SELDOM`` steps, so much of its time is left."""
+    saves, where = place.seconds * (1 - 1 / SELDOM), written_place(place)
+    if _TO_HOST.search(place.text):
+        text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
+        return Remedy(text, saves, name="item", knob="" if case.on_cpu else "items", of_run=True)
+    if _METRIC.search(place.text):
+        text = f"Update the metric at {where} on the device, every {SELDOM} steps, and compute it once an epoch"
+        return Remedy(text, saves, name="metric", of_run=True)
+    if _LOG.search(place.text):
+        return Remedy(f"Do what {where} logs every {SELDOM} steps", saves, name="log", of_run=True)
+    return Remedy(f"Do {where} every {SELDOM} steps, or in a thread of its own", saves, name="seldom", of_run=True)
+
+
+def for_collector(case: Case) -> list[Remedy]:
+    row = _row(case, COLLECTOR)
+    if row is None:
+        return []
+    freeze = (
+        "Call `gc.collect()` and `gc.freeze()` once model and data are built: Python then looks at newer objects only"
+    )
+    one = "" if row.each is None else f" ({format_seconds(row.each.value)} each time now)"
+    left = 0.0 if row.each is None else row.each.value / COLLECTED
+    every = f"Call `gc.disable()`, and `gc.collect()` every {COLLECTED} steps on all ranks at once{one}"
+    return [
+        Remedy(freeze, row.seconds, name="gc-freeze", of_run=True, first=True),
+        Remedy(every, max(0.0, row.seconds - left), name="gc-every", of_run=True),
+    ]
+
+
+RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
+    LOOP: for_loop,
+    COLLECTOR: for_collector,
+    EPOCH_START: for_epoch_start,
+    EVALUATION: for_evaluation,
+    CHECKPOINT: for_checkpoint,
+}

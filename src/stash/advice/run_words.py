@@ -1,0 +1,69 @@
+"""Sentences about what lies between steps: what takes how much of an epoch, how often, why, and where."""
+
+from __future__ import annotations
+
+from stash.advice.case import Case
+from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
+from stash.core.units import counted, format_seconds
+
+SUBJECTS = {
+    LOOP: ("The script's own code between steps", "takes"),
+    COLLECTOR: ("Python's garbage collector", "takes"),
+    EPOCH_START: ("Epoch starts", "take"),
+    EVALUATION: ("Evaluation", "takes"),
+    CHECKPOINT: ("Checkpoints", "take"),
+}
+
+
+def row_sentence(case: Case, run: RunAccount, row: RunRow) -> str:
+    """What a row takes, and why, where that is known, with the line that most of it was seen at."""
+    subject, takes = SUBJECTS[row.name]
+    alone = "" if row.rank is None else f", on rank {row.rank}, for which all others wait"
+    why = _reason(case, row)
+    place = run.place(row.name)
+    text = f"{subject} {takes} {how_much(run, row)} ({row.share or 0.0:.0%} of an epoch){alone}"
+    if why:
+        return f"{text}: {why}{'' if place is None else f' ({place.where})'}."
+    return f"{text}." if place is None else f"{text}, most of it at {written_place(place)}."
+
+
+def how_much(run: RunAccount, row: RunRow) -> str:
+    """``"1.07 s before every 20 steps"``, ``"10.0 ms of every 10.7 ms step"``."""
+    if row.name in NOW_AND_THEN and row.each is not None:
+        return each_time(row)
+    in_steps = sum(each.seconds for each in run.rows if each.name not in NOW_AND_THEN)
+    return f"{format_seconds(row.seconds)} of every {format_seconds(in_steps)} step"
+
+
+def each_time(row: RunRow) -> str:
+    """One occurrence, and how often it comes: ``"1.07 s before every 20 steps"``."""
+    assert row.each is not None
+    if row.every is None:
+        return f"{format_seconds(row.each.value)} each time"
+    often = "every step" if row.every == 1 else f"every {steps_in_words(row.every)} steps"
+    seen = ", seen once" if row.times == 1 else ""
+    word = "before" if row.name == EPOCH_START else "after" if row.every > 1 else "in"
+    return f"{format_seconds(row.each.value)} {word} {often}{seen}"
+
+
+def steps_in_words(count: float) -> str:
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
+
+
+def written_place(place: SlowLine) -> str:
+    """``"train.py:88 `torchmetrics.update()`"``"""
+    words = place.words.replace("`", "")
+    return f"{place.where} `{words}`" if words else place.where
+
+
+def _reason(case: Case, row: RunRow) -> str:
+    loader = case.loader
+    if row.name != EPOCH_START or loader is None:
+        return ""
+    if loader.workers and not loader.persistent_workers:
+        many = counted(loader.workers, "worker")
+        return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} restarted each time"
+    if loader.workers:
+        return "its loader keeps its workers, so this is its sampler, and filling its queue"
+    return "its loader has no workers, so this is its sampler, and its first batch"

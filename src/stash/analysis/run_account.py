@@ -1,0 +1,369 @@
+"""The account of an epoch: the step's stalls, and what lies between steps, in seconds of a step and shares of it all.
+
+Takes the ledgers of all ranks: of each row, the slowest rank's time is what it costs everybody. What comes now and
+then is shared out over the steps from one time to the next; of what came once, or never, that is said. Start-up is
+told and is no part of an epoch. Knows nothing of verdicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from stash.core.intervals import Interval, mean_interval
+from stash.core.ladder import rung
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
+from stash.core.records.base import Record
+from stash.core.records.profile import Profile
+from stash.core.records.rank_ledger import LedgerPlace, RankLedger
+from stash.core.units import format_seconds
+
+COMPUTE, CONTENTION = "compute", "contention"
+NOW_AND_THEN = (EPOCH_START, EVALUATION, CHECKPOINT)
+"""Rows that no rung of the ladder contains."""
+RUN_ROWS = (LOOP, COLLECTOR, *NOW_AND_THEN)
+"""Rows that are none of the step's stalls."""
+_MIN_TIMES = 3
+"""Occurrences from which an interval is made."""
+_DOUBT = 0.5
+"""Of a row that was seen once; of one seen n times, less by the root of n."""
+_SLOWER = 1.5
+"""Times as long as the other ranks' median, from which a row is one rank's."""
+_MOST_LETTERS = 60
+_EXAMPLE = 100
+"""Steps of an epoch whose length is unknown."""
+
+
+class RunRow(Record):
+    """One row of the account, seconds of a step."""
+
+    name: str
+    time: Interval | None
+    """With an interval where there are several occurrences, or rounds; ``None`` where it is unknown how often."""
+    share: float | None = None
+    """Of an epoch's wall."""
+    doubt: float = 0.0
+    """Where there is no interval: by how much it may be more or less."""
+    each: Interval | None = None
+    """Of what comes now and then, one occurrence."""
+    every: float | None = None
+    """… and the steps from one to the next."""
+    times: int = 0
+    """… and how often it was seen."""
+    rank: int | None = None
+    """The rank that all others wait for here; ``None`` where ranks are about equal."""
+    why: str = ""
+    """Why its part of an epoch is unknown."""
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.time is None else self.time.value
+
+    @property
+    def least(self) -> float:
+        """What it takes for certain."""
+        return self.seconds - self.doubt if self.time is None or self.time.low is None else self.time.low
+
+    @property
+    def most(self) -> float:
+        return self.seconds + self.doubt if self.time is None or self.time.high is None else self.time.high
+
+    @property
+    def between(self) -> bool:
+        """Whether it is none of the step's stalls."""
+        return self.name in RUN_ROWS
+
+
+class SlowLine(Record):
+    """A line at which the training thread was seen."""
+
+    row: str
+    file: str
+    line: int
+    text: str
+    inside: str = ""
+    """What it waited for there."""
+    seconds: float
+    """Of every step; 0 of what comes now and then."""
+    each: float | None = None
+    """Of what comes now and then, one occurrence."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def words(self) -> str:
+        """The line's text, or the beginning of a long one."""
+        text = " ".join(self.text.split())
+        return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
+
+
+class RunAccount(Record):
+    """An epoch: its rows' ``seconds`` add up to ``step_seconds``, a step with its part of what lies between steps."""
+
+    rows: tuple[RunRow, ...]
+    """The stalls in ladder order, then the others."""
+    step_seconds: float
+    epoch_steps: float | None
+    startup_seconds: float
+    between_seconds: float
+    """Of a timed step, what no rung of the ladder contains, as it was seen."""
+    places: tuple[SlowLine, ...] = ()
+    """The largest first."""
+    unseen: tuple[str, ...] = ()
+    """Sentences: what is not in this."""
+
+    @property
+    def own_seconds(self) -> float:
+        """Of a step, what compute contains and the account tells apart."""
+        return sum(row.seconds for row in self.rows if row.name in (LOOP, COLLECTOR))
+
+    def row(self, name: str) -> RunRow | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    def place(self, name: str) -> SlowLine | None:
+        """Where most of a row was seen."""
+        return next((place for place in self.places if place.row == name), None)
+
+
+def account_for_run(
+    profile: Profile,
+    stalls: Mapping[str, Interval],
+    step_seconds: float,
+    lowest: str,
+    longer_seconds: float = 0.0,
+    lost_share: float = 0.0,
+) -> RunAccount | None:
+    """The account of a profile with ledgers; ``None`` without.
+
+    ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute. By ``longer_seconds``
+    a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt.
+    """
+    ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
+    if not ledgers:
+        return None
+    own = (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR))
+    between = tuple(_doubted(row, lost_share) for row in own if row is not None)
+    outside = sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN)
+    lacking = max(0.0, longer_seconds - outside)
+    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, lacking)
+    epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
+    starts = _occurrences(ledgers, EPOCH_START)
+    recurring = [_epoch_start(profile, starts, epoch_steps)]
+    recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
+    in_steps = sum(row.seconds for row in (*stall_rows, *between))
+    counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
+    rows = (*stall_rows, *between, *(_doubted(row, lost_share) for row in counted))
+    whole = sum(row.seconds for row in rows)
+    if whole <= 0:  # stalls that were measured as negative
+        return None
+    return RunAccount(
+        rows=tuple(
+            row if row.time is None else row.model_copy(update={"share": row.seconds / whole}) for row in rows
+        ),
+        step_seconds=whole,
+        epoch_steps=_distance(starts) or epoch_steps,
+        startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
+        between_seconds=outside,
+        places=_places(ledgers),
+        unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
+    )
+
+
+def _doubted(row: RunRow, share: float) -> RunRow:
+    """Less certain by that share of it, where no interval says how much it varies."""
+    return row.model_copy(update={"doubt": row.doubt + share * row.seconds})
+
+
+# Rows of every step
+
+
+def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
+    seconds, rank = _exposed(ledgers, name)
+    if seconds <= 0:
+        return None
+    steps = min(ledger.timed_steps for ledger in ledgers)
+    count = steps if name == LOOP else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    found = _occurrences(ledgers, name).values()
+    each = Interval(value=sum(found) / len(found)) if found else None
+    doubt = _DOUBT * seconds / math.sqrt(count)
+    return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
+
+
+def _exposed(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
+    """Seconds of a timed step that the slowest rank takes, and that rank, if it is far slower than others."""
+    return _slowest({ledger.rank: _timed(ledger, name) for ledger in ledgers})
+
+
+def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
+    slowest = max(by_rank, key=lambda rank: by_rank[rank])
+    others = [seconds for rank, seconds in by_rank.items() if rank != slowest]
+    alone = bool(others) and by_rank[slowest] > _SLOWER * median(others)
+    return by_rank[slowest], slowest if alone else None
+
+
+def _timed(ledger: RankLedger, name: str) -> float:
+    return sum(row.timed_seconds for row in ledger.rows if row.row == name) / ledger.timed_steps
+
+
+def _row_seconds(ledger: RankLedger, name: str) -> float:
+    return sum(row.seconds for row in ledger.rows if row.row == name)
+
+
+def _times_in_steps(ledger: RankLedger, name: str) -> int:
+    first = ledger.steps - ledger.timed_steps
+    return sum(at >= first for row in ledger.rows if row.row == name for at in row.at_steps)
+
+
+def _without_own_code(
+    ledgers: Sequence[RankLedger],
+    stalls: Mapping[str, Interval],
+    step_seconds: float,
+    lowest: str,
+    own: Sequence[RunRow],
+    lacking: float,
+) -> tuple[list[RunRow], list[str]]:
+    """The stalls as rows, without what the ledger has rows of its ``own`` for, and sentences where that is too much.
+
+    The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention.
+    What was measured may be ``lacking`` some of it, by as much as it is shorter than a step as typed.
+    """
+    inside = sum(_under(ledgers, row.name, lowest) for row in own)
+    beyond = sum(row.seconds for row in own) - inside
+    inside = max(0.0, inside - lacking)
+    doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
+    if CONTENTION not in stalls:
+        inside, beyond = inside + beyond, 0.0
+    less = {COMPUTE: inside, CONTENTION: beyond}
+    rows, unseen = [], []
+    for name, time in stalls.items():
+        left = less.get(name, 0.0)
+        shifted = time if not left else _shifted(time, left).widened(doubt)
+        if left and shifted.value < 0:
+            unseen.append(
+                f"The script's own code took {format_seconds(left)} of a step as typed, more than the "
+                f"{format_seconds(time.value)} of {name} that contain it: {name} is shown as 0."
+            )
+            shifted = Interval(value=0.0, low=0.0, high=max(0.0, shifted.high or 0.0), repetitions=time.repetitions)
+        unknown = max(0.0, step_seconds - shifted.value) if shifted.low is None else 0.0
+        rows.append(RunRow(name=name, time=shifted, doubt=unknown))
+    return rows, unseen
+
+
+def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:
+    """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean."""
+    seconds = [_timed(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
+    if rung(lowest).active == "leader":
+        return seconds[0]
+    return sum(seconds) / len(seconds) if rung(lowest).exchanges else max(seconds)
+
+
+def _shifted(time: Interval, left: float) -> Interval:
+    low, high = (None if end is None else end - left for end in (time.low, time.high))
+    return time.model_copy(update={"value": time.value - left, "low": low, "high": high})
+
+
+# Rows that come now and then
+
+
+def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
+    """Seconds of each by the step after which it began: of several at once the sum, of ranks the slowest."""
+    found: dict[int, float] = {}
+    for ledger in ledgers:
+        own: dict[int, float] = defaultdict(float)
+        for row in ledger.rows:
+            if row.row == name:
+                for at, seconds in zip(row.at_steps, row.each, strict=False):
+                    own[at] += max(0.0, seconds)
+        for at, seconds in own.items():
+            found[at] = max(seconds, found.get(at, 0.0))
+    return dict(sorted(found.items()))
+
+
+def _distance(found: Mapping[int, float]) -> float | None:
+    """Steps from one occurrence to the next; ``None`` of a single one."""
+    return (max(found) - min(found)) / (len(found) - 1) if len(found) > 1 else None
+
+
+def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int | None) -> RunRow | None:
+    """The first is told apart from later ones, which it stands for only where nothing is kept from it."""
+    if not found:
+        return None
+    first, *later = found.values()
+    keeps = any(loader.workers and loader.persistent_workers for loader in profile.workload.loaders)
+    if not later and keeps:
+        why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
+        return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)
+    return _shared_out(EPOCH_START, later or [first], _distance(found) or epoch_steps)
+
+
+def _recurring(name: str, found: Mapping[int, float]) -> RunRow | None:
+    """One that came once, after n steps, is taken to come every n."""
+    if not found:
+        return None
+    return _shared_out(name, list(found.values()), _distance(found) or max(found) or None)
+
+
+def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:
+    each = mean_interval(seconds) if len(seconds) >= _MIN_TIMES else Interval(value=sum(seconds) / len(seconds))
+    time = None if every is None else each.scaled(1 / every)
+    doubt = 0.0 if time is None else _DOUBT * time.value / math.sqrt(len(seconds))
+    return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
+
+
+def _counted(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> RunRow:
+    """With its rank, and without a length of the epoch with the formula."""
+    _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
+    if row.time is not None or row.why or row.each is None:
+        return row.model_copy(update={"rank": rank})
+    share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
+    why = (
+        f"{format_seconds(row.each.value)} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
+    )
+    return row.model_copy(update={"rank": rank, "why": why})
+
+
+# Places, and what was not seen
+
+
+def _places(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
+    """Of each row, those of the rank that takes most for it."""
+    found = []
+    for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
+        slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
+        found += [_slow_line(place, slowest) for place in slowest.places if place.row == name]
+    return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
+
+
+def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
+    """Of what comes now and then, one occurrence of those that the place was seen in."""
+    each = place.each
+    if each is None and place.row in NOW_AND_THEN:
+        seen = [len(row.at_steps) for row in ledger.rows if row.row == place.row]
+        times = sum(seen) if place.row == EPOCH_START else _times_in_steps(ledger, place.row)
+        each = place.seconds / max(1, times)
+    return SlowLine(
+        row=place.row,
+        file=place.file,
+        line=place.line,
+        text=place.text,
+        inside=place.inside,
+        seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
+        each=each,
+    )
+
+
+def _unseen(ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
+    found = []
+    if not starts:
+        found.append("No loader was seen to begin an epoch: epoch starts are not in this.")
+    elif len(starts) == 1:
+        length = f", of {epoch_steps} steps," if epoch_steps else ""
+        found.append(f"No epoch's end was seen{length} so what comes after an epoch is not in this.")
+    unplaced = next((ledger.unplaced for ledger in ledgers if ledger.unplaced), "")
+    if unplaced:
+        found.append(f"Lines of the script are unknown: {unplaced}.")
+    return found

@@ -1,0 +1,10 @@
+"""Names of the rows of a ledger (``core.records.rank_ledger``). Standard library only: the agent uses them, too."""
+
+from __future__ import annotations
+
+START_UP, EPOCH_START, INPUT, FORWARD = "start-up", "epoch start", "input", "forward"
+BACKWARD, OPTIMIZER, LOOP = "backward", "optimizer", "loop"
+EVALUATION, CHECKPOINT, COLLECTOR, OTHER = "evaluation", "checkpoint", "collector", "other"
+IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP)
+"""Rows of which every step has a part; the others come now and then."""
+ROWS = (START_UP, EPOCH_START, *IN_STEPS, EVALUATION, CHECKPOINT, COLLECTOR, OTHER)

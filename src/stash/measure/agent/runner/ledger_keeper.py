@@ -1,0 +1,137 @@
+"""Keeps a rank's ledger from its process's start until blocks begin: events, their moments, collections, places."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
+from threading import get_ident
+from typing import Any
+
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
+from stash.measure.agent.runner.run_ledger import RunLedger
+from stash.measure.agent.runner.stack_looks import Places
+from stash.measure.agent.script import NoLedger, ThreadEvent
+from stash.measure.linux.processes import seconds_since_start
+from stash.measure.protocol.messages import LedgerKept
+
+_SHARE = 0.3
+"""Of the budget, at most, that evaluations may take before blocks begin; after that they get one batch each."""
+
+
+class LedgerKeeper(NoLedger):
+    """Of the thread that ``stamps`` follow; ``budget``: seconds."""
+
+    def __init__(self, stamps: Any, budget: float) -> None:
+        self._stamps = stamps
+        self._ledger = RunLedger(stamps.now() - seconds_since_start())
+        self._places = Places(get_ident(), lambda: self._ledger.row_of_look)
+        self._most_evaluation = _SHARE * budget
+        self._timed: dict[str, float] = {}
+        self._timed_from: float | None = None
+        self._steps_before = 0
+        self._interrupted = ""
+        self._saved = 0.0
+        self._fsync = os.fsync
+        gc.callbacks.append(self._collects)
+        os.fsync = self._flush  # type: ignore[assignment]
+
+    @property
+    def may_evaluate(self) -> bool:  # type: ignore[override]
+        return self._ledger.seconds[EVALUATION] < self._most_evaluation
+
+    @property
+    def first_start(self) -> float:
+        """Seconds that the latest epoch took to start; 0 if none did."""
+        seen = self._ledger.occurrences[EPOCH_START].seconds
+        return seen[-1] if seen else 0.0
+
+    @property
+    def steps_of_epoch(self) -> int:
+        """Steps since the last epoch's start."""
+        began = self._ledger.occurrences[EPOCH_START].at_steps
+        return self._ledger.steps - (began[-1] if began else 0)
+
+    def tell(self, event: ThreadEvent, loader: object = None) -> None:
+        if not self._stamps.of_this_thread:
+            return
+        self._ledger.handle(event, self._stamps.now(), loader)
+        if event is ThreadEvent.ITERATOR_ASKED:
+            self._places.start()
+
+    def saved(self) -> float:
+        before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]
+        return self._saved - before
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        if not self._stamps.of_this_thread:
+            yield
+            return
+        before = self._ledger.interrupt(CHECKPOINT, self._stamps.now())
+        try:
+            yield
+        finally:
+            self._ledger.resume(before, self._stamps.now())
+
+    def _flush(self, descriptor: Any) -> None:
+        """``os.fsync``, which is a part of saving."""
+        with self.saving():
+            self._fsync(descriptor)
+
+    def _collects(self, phase: str, info: Any) -> None:
+        if not self._stamps.of_this_thread:
+            return
+        if phase == "start":
+            self._interrupted = self._ledger.interrupt(COLLECTOR, self._stamps.now())
+        elif self._interrupted:
+            self._ledger.resume(self._interrupted, self._stamps.now())
+            self._interrupted = ""
+
+    def begin_timing(self) -> None:
+        """The steps from now on stand for all later ones."""
+        self._timed_from = now = self._stamps.now()
+        self._timed = self._ledger.settle(now)
+        self._steps_before = self._ledger.steps
+        self._places.clear(keep=(EPOCH_START,))
+        self._places.start()
+
+    def end(self, rank: int, epoch_steps: int | None, device_between: float | None) -> LedgerKept:
+        """The whole; ``device_between``: seconds of the timed steps that devices had nothing to do between them."""
+        now = self._stamps.now()
+        self.stop()
+        rows = {row["row"]: row for row in self._ledger.rows(now, self._timed)}
+        if device_between is None:
+            _shift(rows, FORWARD, LOOP, self._places.before_the_model())
+        elif LOOP in rows:
+            _shift(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
+        return LedgerKept(
+            rank=rank,
+            seconds=now - self._ledger.began,
+            steps=self._ledger.steps,
+            timed_steps=self._ledger.steps - self._steps_before,
+            timed_seconds=0.0 if self._timed_from is None else now - self._timed_from,
+            epoch_steps=epoch_steps,
+            rows=list(rows.values()),
+            places=self._places.rows(),
+            unplaced=self._places.why_none,
+        )
+
+    def stop(self) -> None:
+        """Keep account of nothing more."""
+        self._places.stop()
+        if self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
+        if os.fsync == self._flush:
+            os.fsync = self._fsync
+
+
+def _shift(rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float) -> None:
+    """Move ``seconds`` of the timed steps from one row to another, and no more than there are."""
+    if source not in rows or target not in rows:
+        return
+    seconds = min(max(0.0, seconds), rows[source]["timed_seconds"])
+    for row, sign in ((source, -1), (target, 1)):
+        rows[row]["seconds"] += sign * seconds
+        rows[row]["timed_seconds"] += sign * seconds

@@ -1,0 +1,213 @@
+"""Which row of the ledger each moment of the training thread belongs to: events in, a row out, by one table.
+
+A second belongs to the row that the thread is in; an event ends it and begins another. What a loop over a loader was
+for is known at its end at the latest: without a backward pass meanwhile it was an evaluation, and what it took moves
+there. Rows sum to the wall by construction. Pure: no clock, no thread, no PyTorch; who tells events is not known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from stash.core.ledger_rows import (
+    BACKWARD,
+    CHECKPOINT,
+    COLLECTOR,
+    EPOCH_START,
+    EVALUATION,
+    FORWARD,
+    INPUT,
+    LOOP,
+    OPTIMIZER,
+    OTHER,
+    START_UP,
+)
+from stash.measure.agent.script import ThreadEvent
+
+_MOST_OCCURRENCES = 50
+"""Whose seconds are kept one by one."""
+
+
+_WITHIN_A_STEP = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, EPOCH_START, OTHER)
+_TABLE: dict[tuple[str, ThreadEvent], str] = {
+    **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
+    **{(row, ThreadEvent.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
+    **{(row, ThreadEvent.BATCH_ASKED): INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
+    **{(row, ThreadEvent.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, LOOP)},
+    **{(row, ThreadEvent.LOOP_ENDED): LOOP for row in (INPUT, EPOCH_START, EVALUATION)},
+    **{(row, ThreadEvent.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
+    (BACKWARD, ThreadEvent.BACKWARD_ENDED): OPTIMIZER,
+    **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
+    (OTHER, ThreadEvent.STEP_BEGINS): LOOP,
+}
+"""What an event makes of a row; where there is none, the row goes on. A process starts up until its first step."""
+
+
+@dataclass
+class Occurrences:
+    """Of a row that comes now and then."""
+
+    seconds: list[float] = field(default_factory=list)
+    at_steps: list[int] = field(default_factory=list)
+    times: int = 0
+
+    def begin(self, steps: int) -> None:
+        self.times += 1
+        if self.times <= _MOST_OCCURRENCES:
+            self.seconds.append(0.0)
+            self.at_steps.append(steps)
+
+    def last_for(self, seconds: float) -> None:
+        """The one under way took this much longer."""
+        if 0 < self.times <= _MOST_OCCURRENCES:
+            self.seconds[-1] += seconds
+
+    def take_back(self) -> None:
+        """The last one was something else."""
+        if self.times <= _MOST_OCCURRENCES:
+            self.seconds.pop()
+            self.at_steps.pop()
+        self.times -= 1
+
+
+@dataclass
+class _Loop:
+    """A loop over a loader that no backward pass has followed yet."""
+
+    loader: object
+    before: dict[str, float]
+    """What rows had when it began."""
+    batches: int = 0
+
+
+class RunLedger:
+    """The account of one training thread, from ``began`` on; moments in seconds of one clock."""
+
+    def __init__(self, began: float) -> None:
+        self.began = self._since = began
+        self.row = START_UP
+        self.steps = 0
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.occurrences = {row: Occurrences() for row in (EPOCH_START, EVALUATION, CHECKPOINT, COLLECTOR)}
+        self._loop: _Loop | None = None
+        self._depth = 0
+        """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
+        self._first_asked: float | None = None
+        """When the first iterator was asked for, whose first batch has not come."""
+
+    def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
+        """The next event of the thread; ``loader``: of those that a loader has to do with."""
+        if event is ThreadEvent.BACKWARD_BEGINS or event is ThreadEvent.BACKWARD_ENDED:
+            outermost = self._depth == (0 if event is ThreadEvent.BACKWARD_BEGINS else 1)
+            self._depth += 1 if event is ThreadEvent.BACKWARD_BEGINS else -1
+            if not outermost:
+                return
+        self._follow_loops(event, loader)
+        if self.row == START_UP:
+            self._start_up(event, now)
+        if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
+            self._move(LOOP, now, relabel=True)  # a pass whose gradients are accumulated: no optimizer followed
+        self._move(_TABLE.get((self.row, event), self.row), now)
+        if event is ThreadEvent.STEPPED:
+            self.steps += 1
+
+    @property
+    def row_of_look(self) -> str:
+        """The row that a look at the thread counts for: the first epoch's start is one, too."""
+        return self.row if self._first_asked is None else EPOCH_START
+
+    def _start_up(self, event: ThreadEvent, now: float) -> None:
+        """The first epoch's start lies in it, and is known by itself, too."""
+        if event is ThreadEvent.ITERATOR_ASKED:
+            self._first_asked = now
+        elif event is ThreadEvent.BATCH_GIVEN and self._first_asked is not None:
+            first = self.occurrences[EPOCH_START]
+            first.begin(0)
+            first.last_for(now - self._first_asked)
+            self._first_asked = None
+
+    def _follow_loops(self, event: ThreadEvent, loader: object) -> None:
+        loop = self._loop
+        if event is ThreadEvent.ITERATOR_ASKED and self.row != START_UP:
+            self._loop = _Loop(loader, dict(self.seconds))
+        elif event is ThreadEvent.BACKWARD_BEGINS:
+            self._loop = None
+        elif loop is None or loader is not loop.loader:
+            return
+        elif event is ThreadEvent.BATCH_GIVEN:
+            loop.batches += 1
+        elif event is ThreadEvent.EVALUATION_ASKED or event is ThreadEvent.LOOP_ENDED:
+            self._loop = None
+            if loop.batches > 1 or event is ThreadEvent.EVALUATION_ASKED:
+                self._was_evaluation(loop)
+
+    def _was_evaluation(self, loop: _Loop) -> None:
+        moved = 0.0
+        for row in (EPOCH_START, INPUT, FORWARD):
+            took = self.seconds[row] - loop.before.get(row, 0.0)
+            self.seconds[row] -= took
+            moved += took
+        self.seconds[EVALUATION] += moved
+        starts, evaluations = self.occurrences[EPOCH_START], self.occurrences[EVALUATION]
+        starts.take_back()
+        evaluations.begin(self.steps)
+        evaluations.last_for(moved)
+        if self.row in (EPOCH_START, INPUT, FORWARD):
+            self.row = EVALUATION
+
+    def interrupt(self, row: str, now: float) -> str:
+        """What the thread does from ``now`` on belongs to ``row``; the value is the one to ``resume``."""
+        before = self.row
+        if before not in (row, START_UP):
+            self._move(row, now)
+        return before
+
+    def resume(self, row: str, now: float) -> None:
+        """It goes on with what was interrupted, which is no new occurrence of that."""
+        if self.row not in (row, START_UP):
+            self._account(now)
+            self.row = row
+
+    def settle(self, now: float) -> dict[str, float]:
+        """Rows up to ``now``, as a copy."""
+        self._account(now)
+        return dict(self.seconds)
+
+    def _move(self, row: str, now: float, relabel: bool = False) -> None:
+        if relabel:
+            self.row = row
+        self._account(now)
+        if row != self.row:
+            self.row = row
+            if row in self.occurrences:
+                self.occurrences[row].begin(self.steps)
+
+    def _account(self, now: float) -> None:
+        took, self._since = now - self._since, now
+        self.seconds[self.row] += took
+        if self.row in self.occurrences:
+            self.occurrences[self.row].last_for(took)
+
+    def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
+        """Fields of the rows of ``records.rank_ledger``; ``timed``: what rows had when timing began."""
+        seconds, found = self.settle(now), []
+        for row in sorted(seconds):
+            seen = self.occurrences.get(row, Occurrences())
+            found.append(
+                {
+                    "row": row,
+                    "seconds": seconds[row],
+                    "timed_seconds": seconds[row] - timed.get(row, 0.0),
+                    "each": list(seen.seconds),
+                    "at_steps": list(seen.at_steps),
+                    "times": seen.times,
+                }
+            )
+        for row in sorted(set(self.occurrences) - set(seconds)):
+            if (seen := self.occurrences[row]).times:  # the first epoch's start lies in starting up
+                found.append(
+                    {"row": row, "seconds": 0.0, "each": seen.seconds, "at_steps": seen.at_steps, "times": seen.times}
+                )
+        return found

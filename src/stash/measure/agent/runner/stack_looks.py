@@ -1,0 +1,184 @@
+"""Where the training thread is: its stack, looked at every few milliseconds by a thread of the same process.
+
+A look costs the training thread the interpreter for some ten microseconds, which is added up. A place is the
+innermost line of the script's own code, or of what it imports from beside it; Python's library and installed packages
+are what that line waits for. What the line is doing for the job, its row, is not known here.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sysconfig
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from stash.core.ledger_rows import FORWARD, LOOP
+from stash.measure.agent import private
+
+_PERIOD = 0.01
+_LONGEST = 0.25
+"""Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
+_MOST_PLACES = 4
+"""Of a row."""
+_FEWEST_SECONDS = 0.02
+_OWN = Path(__file__).parents[2]
+_INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_MODULES = os.path.join("torch", "nn", "modules", "module.py")
+
+
+class ScriptLine(NamedTuple):
+    """A line of the script's own code."""
+
+    file: str
+    line: int
+
+
+class _Call(NamedTuple):
+    """A function of the script's own that is under way."""
+
+    file: str
+    begins: int
+    """The function's first line."""
+
+
+@dataclass
+class _Looks:
+    seconds: float = 0.0
+    inside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By the innermost function."""
+    calls: dict[_Call, int] = field(default_factory=dict)
+    """The functions under way at the last look, and at which line each was."""
+
+
+class Places:
+    """Looks at one ``thread``; ``row_now()`` is the row that it is in."""
+
+    def __init__(self, thread: int, row_now: Callable[[], str]) -> None:
+        self._thread, self._row_now = thread, row_now
+        self._looks: dict[tuple[str, ScriptLine], _Looks] = {}
+        self._model_lines: dict[_Call, int] = {}
+        """Of functions that call a model, the first line that does; the outermost of models within each other."""
+        self._is_looking = False
+        self.cost = 0.0
+        """Seconds that looking took."""
+        self.why_none = ""
+
+    def start(self) -> None:
+        """Begin to look; a second call goes on."""
+        if self._is_looking:
+            return
+        self._is_looking = True
+        threading.Thread(target=self._look_on, daemon=True, name="stash-places").start()
+
+    def stop(self) -> None:
+        self._is_looking = False
+
+    def clear(self, keep: tuple[str, ...]) -> None:
+        """Forget what was seen but for these rows."""
+        self._looks = {key: looks for key, looks in self._looks.items() if key[0] in keep}
+
+    def _look_on(self) -> None:
+        last = time.perf_counter()
+        while self._is_looking:
+            time.sleep(_PERIOD)
+            now = time.perf_counter()
+            try:
+                self._look(min(now - last, _LONGEST))
+            except Exception as error:  # of an interpreter that shows no frames: a profile goes on without places
+                self.why_none = f"stacks of the training thread could not be read ({type(error).__name__})"
+                return
+            last = now
+            self.cost += time.perf_counter() - now
+
+    def _look(self, seconds: float) -> None:
+        frame = private.stack_of(self._thread)
+        if frame is not None:
+            self.add(self._row_now(), frame, seconds)
+
+    def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
+        """The thread was seen in ``frame`` for ``seconds`` of a row."""
+        inside, place, calls = "", None, dict[_Call, int]()
+        model: tuple[_Call, int] | None = None
+        is_below = False
+        while frame is not None:
+            code, path = frame.f_code, frame.f_code.co_filename
+            if _is_own(path):
+                place = place or ScriptLine(path, frame.f_lineno)
+                call = _Call(path, code.co_firstlineno)
+                calls[call] = frame.f_lineno
+                if is_below:
+                    model, is_below = (call, frame.f_lineno), False
+            elif path.endswith(_MODULES):
+                is_below = True
+            if place is None and not _is_of_stash(path):
+                inside = inside or getattr(code, "co_qualname", code.co_name)
+            frame = frame.f_back
+        if place is None:
+            return
+        looks = self._looks.setdefault((row, place), _Looks())
+        looks.seconds += seconds
+        looks.inside[inside] += seconds
+        looks.calls = calls
+        if model is not None:
+            call, line = model
+            self._model_lines[call] = min(line, self._model_lines.get(call, line))
+
+    def before_the_model(self) -> float:
+        """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
+        moved = 0.0
+        for row, line in [key for key in self._looks if key[0] == FORWARD]:
+            looks = self._looks[row, line]
+            if any(looks.calls.get(call, first) < first for call, first in self._model_lines.items()):
+                moved += looks.seconds
+                del self._looks[row, line]
+                kept = self._looks.setdefault((LOOP, line), _Looks())
+                kept.seconds += looks.seconds
+                for inside, each in looks.inside.items():
+                    kept.inside[inside] += each
+        return moved
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
+        found: list[dict[str, Any]] = []
+        by_row: dict[str, list[tuple[ScriptLine, _Looks]]] = defaultdict(list)
+        for (row, line), looks in self._looks.items():
+            if looks.seconds >= _FEWEST_SECONDS:
+                by_row[row].append((line, looks))
+        for row, places in sorted(by_row.items()):
+            for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
+                found.append(
+                    {
+                        "row": row,
+                        "file": _from_here(line.file),
+                        "line": line.line,
+                        "text": linecache.getline(line.file, line.line).strip()[:120],
+                        "inside": max(looks.inside, key=lambda name: looks.inside[name]),
+                        "seconds": looks.seconds,
+                    }
+                )
+        return found
+
+
+@cache
+def _is_of_stash(path: str) -> bool:
+    return path.startswith(str(_OWN))
+
+
+@cache
+def _is_own(path: str) -> bool:
+    """Whether a file is the script's, or of its project; what has no file is not."""
+    installed = path.startswith(_INSTALLED) or "site-packages" in path or "dist-packages" in path
+    return not (installed or path.startswith("<") or _is_of_stash(path))
+
+
+def _from_here(path: str) -> str:
+    here = os.path.join(os.getcwd(), "")
+    return path.removeprefix(here)

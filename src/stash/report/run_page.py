@@ -1,0 +1,166 @@
+"""An epoch in a report: a table of its rows, the lines they were seen at, a bar of it, and the same for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stash.advice.run_words import each_time, steps_in_words
+from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
+from stash.core.formatting import plus_minus
+from stash.core.ledger_rows import COLLECTOR, EPOCH_START, INPUT, LOOP
+from stash.core.units import Scale, format_seconds
+from stash.report.model_facts import significant
+from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
+from stash.ui.charts.chart import Chart, Grid, Legend, time_scale
+from stash.ui.page import Row
+
+UNKNOWN = "unknown"
+_MOST_PLACES = 6
+_WORTH_SAYING = 0.01
+"""Of an epoch: lines that take less are in the JSON alone."""
+_SERIES = {EPOCH_START: "shade", LOOP: "heat", COLLECTOR: "slower"}
+"""Colours of rows that are no stall; others are plain."""
+_DIGITS = 6
+
+
+def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
+    """The account's table, and that of its places; without an account none."""
+    if run is None:
+        return ()
+    scale = time_scale(run.step_seconds)
+    rows = [_row(row, scale) for row in run.rows if row.name in NOW_AND_THEN or (row.share or 0.0) >= _WORTH_SAYING]
+    total = (f"{'epoch' if _has_more_than_steps(run) else 'step'}", scale.text(run.step_seconds), "", "100.0%", "")
+    below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
+    head = ("a step", "95%", "share", "each time")
+    account = Grid(
+        epoch_title(run),
+        head,
+        (*rows, total),
+        frozenset({0, 2, 4}),
+        below,
+        first="",
+        ranks=(0, 1, 4, 2, 3),
+        total=True,
+    )
+    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT)]
+    large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
+    places = [place for place, _ in large[:_MOST_PLACES]]
+    lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)
+    where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
+    return (account, where) if lines else (account,)
+
+
+def epoch_title(run: RunAccount) -> str:
+    return "An epoch" if run.epoch_steps is None else f"An epoch of {steps_in_words(run.epoch_steps)} steps"
+
+
+def _has_more_than_steps(run: RunAccount) -> bool:
+    return any(row.name in NOW_AND_THEN and row.time is not None for row in run.rows)
+
+
+def _row(row: RunRow, scale: Scale) -> tuple[str, ...]:
+    if row.time is None:
+        return row.name, UNKNOWN, "", "", row.why
+    often = "" if row.each is None else each_time(row)
+    alone = "" if row.rank is None else f"rank {row.rank}"
+    remark = ", ".join(part for part in (often, alone) if part)
+    return row.name, scale.text(row.seconds), plus_minus(row.time, scale), f"{row.share or 0.0:.1%}", remark
+
+
+def _share_of(run: RunAccount, place: SlowLine) -> float:
+    row = run.row(place.row)
+    each = 0.0 if row is None or place.each is None or not row.every else place.each / row.every
+    return max(place.seconds, each) / run.step_seconds
+
+
+def _line(place: SlowLine) -> str:
+    return f"{place.words} (in {place.inside})" if place.inside else place.words
+
+
+def _place_time(place: SlowLine) -> str:
+    return (
+        f"{format_seconds(place.seconds)} a step" if place.each is None else f"{format_seconds(place.each)} each time"
+    )
+
+
+def epoch_bar(run: RunAccount) -> tuple[Row, ...]:
+    """The parts of an epoch, for a bar with a legend."""
+    scale = time_scale(run.step_seconds)
+    return tuple(
+        Row(
+            row.name,
+            time=scale.text(row.seconds),
+            share=f"{row.share or 0.0:.1%}",
+            fraction=row.share or 0.0,
+            series=_series(row),
+        )
+        for row in run.rows
+        if row.time is not None and row.seconds > 0
+    )
+
+
+def _series(row: RunRow) -> str:
+    return _SERIES.get(row.name, "plain") if row.between else row.name
+
+
+def epoch_chart(run: RunAccount) -> Chart:
+    """One bar: a step with its part of what lies between steps."""
+    scale, reached, pieces, table = time_scale(run.step_seconds), 0.0, [], []
+    for row in run.rows:
+        if row.time is None or row.seconds <= 0:
+            continue
+        share = f"{row.share or 0.0:.1%}"
+        tip = f"{row.name}: {scale.text(row.seconds)}, {share} of an epoch"
+        pieces.append(BarPiece(reached, reached + row.seconds, _series(row), tip, faint=row.name == "checkpoint"))
+        table.append((row.name, scale.number(row.seconds), share))
+        reached += row.seconds
+    lane = LaneRow(epoch_title(run).lower().removeprefix("an "), scale.text(run.step_seconds), tuple(pieces))
+    return lane_chart(
+        "epoch",
+        epoch_title(run),
+        [lane],
+        lanes_ruler([lane], f"{scale.unit} of a step, with its part of what lies between steps", scale.size),
+        Grid("Rows of an epoch", (f"a step, {scale.unit}", "share"), tuple(table), frozenset({0}), first="row"),
+        how="The stalls of a step, then what lies between steps, shared out over the steps in between.",
+        caption=" ".join(run.unseen),
+        keys=[Legend(piece.series, row[0]) for piece, row in zip(pieces, table, strict=True)],
+    )
+
+
+def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
+    """``run`` of ``stash show --json``; null is unknown, and all of it without ledgers."""
+    if run is None:
+        return None
+    return {
+        "epoch_steps": run.epoch_steps,
+        "step_seconds": significant(run.step_seconds, _DIGITS),
+        "startup_seconds": significant(run.startup_seconds),
+        "rows": [
+            {
+                "name": row.name,
+                "seconds": None if row.time is None else significant(row.seconds, _DIGITS),
+                "low": None if row.time is None else significant(row.time.low, _DIGITS),
+                "high": None if row.time is None else significant(row.time.high, _DIGITS),
+                "share": None if row.share is None else round(row.share, 4),
+                "each_seconds": None if row.each is None else significant(row.each.value),
+                "every_steps": row.every,
+                "times": row.times or None,
+                "rank": row.rank,
+                "why": row.why or None,
+            }
+            for row in run.rows
+        ],
+        "places": [
+            {
+                "row": place.row,
+                "file": place.file,
+                "line": place.line,
+                "text": place.text,
+                "inside": place.inside or None,
+                "seconds": significant(place.seconds),
+                "each_seconds": significant(place.each),
+            }
+            for place in run.places
+        ],
+        "unseen": list(run.unseen),
+    }

@@ -1,0 +1,71 @@
+"""``stash run``: a record that somebody else made sets only what ``stash fix`` does, or starts nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from stash.core.fix_records import Fix, Tried
+from stash.core.intervals import Interval
+from tests.faults.case import Case, Expected, Room
+
+RECORD = "x.fix.json"
+
+
+def record_that_sets(name: str, value: str) -> Callable[[Room], None]:
+    tried = Tried(
+        name="cores=own",
+        knob="cores",
+        text="cores of its own",
+        effect="none",
+        standing="kept",
+        written="setting",
+        how="set it",
+        saves=Interval(value=0.006, low=0.003, high=0.009),
+        variables={name: value},
+    )
+    planted = Fix(
+        stash_version="0.1.0",
+        created="2026-11-25T12:00:00+00:00",
+        workload="train.py",
+        command=("train.py",),
+        ranks=1,
+        error_rate=0.05,
+        step_seconds=0.4,
+        tried=(tried,),
+        launches=(),
+        elapsed_seconds=1.0,
+    )
+
+    def prepare(room: Room) -> None:
+        (room.outside / RECORD).write_text(planted.model_dump_json())
+
+    return prepare
+
+
+def deep_record(room: Room) -> None:
+    (room.outside / RECORD).write_text("[" * 200_000)
+
+
+def pipe_record(room: Room) -> None:
+    os.mkfifo(room.outside / RECORD)
+
+
+def run_with(room: Room) -> tuple[str, ...]:
+    return (sys.executable, "-m", "stash", "run", "--with", str(room.outside / RECORD), "train.py")
+
+
+def refused(name: str, prepare: Callable[[Room], None], *says: str) -> Case:
+    return Case("run", name, prepare=prepare, program=run_with, expected=Expected((2,), says))
+
+
+FOREIGN = {"LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "OMP_NUM_THREADS": "1;id"}
+CASES = [
+    *(
+        refused(f"a record that sets {name}", record_that_sets(name, value), name, "nothing was started")
+        for name, value in FOREIGN.items()
+    ),
+    refused("a record of 200,000 brackets", deep_record, "nested too deep|not a"),
+    refused("a pipe as the record", pipe_record, "a pipe"),
+]

@@ -1,0 +1,223 @@
+"""An epoch's account from ledgers written by hand: each row's seconds, share and interval by pencil."""
+
+from __future__ import annotations
+
+import pytest
+from breakdowns import advice_for, flat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profile_builder import build, ledger
+
+from stash.analysis.attribution import attribute
+from stash.analysis.run_account import RunAccount, account_for_run
+from stash.core.intervals import Interval
+from stash.core.ledger_rows import ROWS
+from stash.core.records.profile import Loader, Profile
+from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
+
+STEP = flat(solo=0.020, warm=0.021)
+"""Compute 20 ms, prep 1 ms."""
+
+
+def account(*ledgers, times=STEP, ranks=1, loader=None, **fields) -> RunAccount:
+    found = attribute(profile(*ledgers, times=times, ranks=ranks, loader=loader, **fields)).run
+    assert found is not None
+    return found
+
+
+def profile(*ledgers, times=STEP, ranks=1, loader=None, **fields) -> Profile:
+    loaders = (Loader(kind="map", **{"workers": 2, "persistent_workers": False, **(loader or {})}),)
+    return build(times, ranks=ranks, workload={"loaders": loaders}, ledgers=ledgers, **fields)
+
+
+def test_without_ledgers_there_is_no_account():
+    assert attribute(build(STEP, ranks=1)).run is None
+    assert attribute(profile(ledger(timed_steps=0))).run is None
+
+
+def test_compute_is_the_ladders_less_the_loop_and_the_collector():
+    run = account(ledger(timed_steps=16, a_step={"forward": 0.01, "loop": 0.006, "collector": 0.002}))
+    assert {row.name: round(row.seconds, 9) for row in run.rows} == {
+        "compute": 0.012,
+        "prep": 0.001,
+        "loop": 0.006,
+        "collector": 0.002,
+    }
+    assert run.step_seconds == pytest.approx(0.021)
+    assert run.row("loop").share == pytest.approx(6 / 21)
+    assert run.row("loop").time.low is None  # no interval of one sum …
+    assert run.row("loop").doubt == pytest.approx(0.006 / 2 / 4)  # … but a doubt, of 16 steps
+
+
+def test_a_loop_longer_than_the_ladders_compute_leaves_none_and_says_so():
+    run = account(ledger(a_step={"loop": 0.025}))
+    assert run.row("compute").seconds == 0.0
+    assert run.unseen[0] == (
+        "The script's own code took 25.0 ms of a step as typed, more than the 20.0 ms of compute that contain it: "
+        "compute is shown as 0."
+    )
+
+
+def test_epoch_starts_are_shared_out_over_the_epochs_steps():
+    starts = {0: 5.0, 20: 1.0, 40: 1.1, 60: 1.2}
+    run = account(ledger(epoch_steps=20, now_and_then={"epoch start": starts}))
+    row = run.row("epoch start")
+    assert row.each.value == pytest.approx(1.1)  # the first lies in start-up, and is another
+    assert row.every == 20
+    assert row.seconds == pytest.approx(0.055)
+    assert run.step_seconds == pytest.approx(0.021 + 0.055)
+    assert row.share == pytest.approx(55 / 76)
+    assert row.time.half_width == pytest.approx(4.303 * 0.1 / 3**0.5 / 20, rel=1e-3)  # Student's, of three
+    assert run.startup_seconds == 3.0
+    assert run.unseen == ()
+
+
+def test_one_epochs_start_has_no_interval_and_what_follows_an_epoch_is_unseen():
+    run = account(ledger(epoch_steps=500, now_and_then={"epoch start": {0: 1.0}}))
+    row = run.row("epoch start")
+    assert (row.seconds, row.time.low, row.times) == (0.002, None, 1)
+    assert (row.least, row.most) == (0.001, 0.003)
+    assert run.unseen == ("No epoch's end was seen, of 500 steps, so what comes after an epoch is not in this.",)
+
+
+def test_a_loader_that_keeps_its_workers_starts_later_epochs_otherwise():
+    run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 1.0}}), loader={"persistent_workers": True})
+    row = run.row("epoch start")
+    assert row.time is None
+    assert row.why == "only the first was seen (1.00 s), and its loader keeps its workers"
+    assert run.step_seconds == pytest.approx(0.021)
+
+
+def test_without_a_length_of_the_epoch_there_is_a_formula_and_no_share():
+    run = account(ledger(now_and_then={"epoch start": {0: 2.1}}))
+    row = run.row("epoch start")
+    assert (row.time, row.share) == (None, None)
+    assert row.why == "2.10 s each time, and how often is unknown: 50% if every 100 steps"
+
+
+def test_epochs_that_were_seen_count_more_than_the_loaders_length():
+    run = account(ledger(epoch_steps=1000, now_and_then={"epoch start": {0: 1.0, 10: 1.0, 20: 1.0, 30: 1.0}}))
+    assert (run.epoch_steps, run.row("epoch start").every) == (10, 10)
+
+
+@pytest.mark.parametrize("name", ["evaluation", "checkpoint"])
+def test_what_comes_now_and_then_is_shared_out_over_the_steps_in_between(name):
+    starts = {"epoch start": {0: 0.1, 20: 0.1}}
+    run = account(ledger(epoch_steps=20, now_and_then={**starts, name: {25: 0.5, 50: 0.5, 75: 0.5}}))
+    assert (run.row(name).every, run.row(name).seconds) == (25, 0.02)
+    once = account(ledger(epoch_steps=20, now_and_then={**starts, name: {20: 0.5}})).row(name)
+    assert (once.every, once.seconds, once.times) == (20, 0.025, 1)
+    before_training = account(ledger(epoch_steps=20, now_and_then={**starts, name: {0: 0.5}})).row(name)
+    assert before_training.time is None
+
+
+def test_several_at_the_same_step_are_one():
+    run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}}))
+    both = ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}, "evaluation": {20: 0.5}})
+    evaluation = both.rows[-1]
+    twice = evaluation.model_copy(update={"each": (0.5, 0.3), "at_steps": (20, 20), "times": 2})
+    found = account(both.model_copy(update={"rows": (*both.rows[:-1], twice)}))
+    assert found.row("evaluation").each.value == pytest.approx(0.8)
+    assert found.step_seconds - run.step_seconds == pytest.approx(0.8 / 20)
+
+
+def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_others():
+    """Rank 0, which runs alone under the lowest rung, does 40 ms between steps, or rank 1 does."""
+    times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
+    slow, fast = {"forward": 0.01, "loop": 0.040}, {"forward": 0.01, "loop": 0.001}
+    first = account(ledger(0, a_step=slow), ledger(1, a_step=fast), times=times, ranks=2)
+    assert first.row("compute").seconds == pytest.approx(0.010)
+    assert (first.row("loop").seconds, first.row("loop").rank) == (0.040, 0)
+    times = flat(solo=0.011, crowd=0.050, node=0.052, warm=0.052)
+    second = account(ledger(0, a_step=fast), ledger(1, a_step=slow), times=times, ranks=2)
+    assert second.row("compute").seconds == pytest.approx(0.010)
+    assert second.row("contention").seconds == pytest.approx(0.0)
+    assert (second.row("loop").seconds, second.row("loop").rank) == (0.040, 1)
+    assert second.step_seconds == pytest.approx(0.052)
+
+
+def test_a_checkpoint_of_one_rank_costs_all():
+    times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
+    run = account(ledger(0, now_and_then={"checkpoint": {25: 1.0, 50: 1.0}}), ledger(1), times=times, ranks=2)
+    assert (run.row("checkpoint").seconds, run.row("checkpoint").rank) == (0.04, 0)
+
+
+def test_places_are_those_of_the_slowest_rank_the_largest_first():
+    def at(line, seconds, row="loop"):
+        return LedgerPlace(row=row, file="train.py", line=line, text="update()", seconds=seconds)
+
+    times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
+    run = account(
+        ledger(0, a_step={"loop": 0.001}, places=(at(7, 0.016),)),
+        ledger(1, a_step={"loop": 0.040}, places=(at(8, 0.16), at(9, 0.32))),
+        times=times, ranks=2,
+    )  # fmt: skip
+    assert [(place.where, place.seconds) for place in run.places] == [("train.py:9", 0.02), ("train.py:8", 0.01)]
+
+
+def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
+    """Of epoch starts a place is of all of them, of an evaluation of those in the timed steps."""
+
+    def at(row, seconds):
+        return LedgerPlace(row=row, file="train.py", line=7, text="", seconds=seconds)
+
+    seen = {"epoch start": {0: 1.0, 20: 1.0}, "evaluation": {20: 0.5, 40: 0.5}}
+    run = account(
+        ledger(steps=41, timed_steps=16, now_and_then=seen, places=(at("epoch start", 1.8), at("evaluation", 0.4)))
+    )
+    assert {place.row: (place.each, place.seconds) for place in run.places} == {
+        "epoch start": (0.9, 0.0),
+        "evaluation": (0.4, 0.0),
+    }
+
+
+def test_rows_as_typed_are_doubted_by_what_other_work_cost():
+    def doubt(lost_share):
+        stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
+        typed = profile(ledger(timed_steps=16, a_step={"loop": 0.008}))
+        return account_for_run(typed, stalls, 0.021, "solo", lost_share=lost_share).row("loop").doubt
+
+    assert doubt(0.0) == pytest.approx(0.001)
+    assert doubt(0.5) == pytest.approx(0.005)
+
+
+def test_what_is_unknown_is_said():
+    run = account(ledger(a_step={"forward": 0.015, "other": 0.005}, unplaced="py-spy may not look at this process"))
+    assert run.unseen == (
+        "No loader was seen to begin an epoch: epoch starts are not in this.",
+        "Lines of the script are unknown: py-spy may not look at this process.",
+    )
+
+
+SECONDS = st.floats(-1e3, 1e3, allow_nan=False)
+LEDGER_ROWS = st.builds(
+    LedgerRow,
+    row=st.sampled_from([*ROWS, "no such row"]),
+    seconds=SECONDS,
+    timed_seconds=SECONDS,
+    each=st.lists(SECONDS, max_size=4).map(tuple),
+    at_steps=st.lists(st.integers(0, 200), max_size=4).map(tuple),
+    times=st.integers(0, 9),
+)
+LEDGERS = st.builds(
+    RankLedger,
+    rank=st.integers(0, 3),
+    seconds=SECONDS,
+    steps=st.integers(0, 200),
+    timed_steps=st.integers(0, 20),
+    timed_seconds=SECONDS,
+    epoch_steps=st.one_of(st.none(), st.integers(0, 200)),
+    rows=st.lists(LEDGER_ROWS, max_size=6).map(tuple),
+)
+
+
+@given(st.lists(LEDGERS, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
+    made = profile(*ledgers)
+    run = attribute(made).run
+    assert advice_for(made).text
+    if run is not None:
+        assert sum(row.seconds for row in run.rows) == pytest.approx(run.step_seconds)
+        assert sum(row.share for row in run.rows if row.share is not None) == pytest.approx(1.0)
+        assert run.row("compute").seconds >= 0.0

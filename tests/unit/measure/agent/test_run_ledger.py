@@ -1,0 +1,147 @@
+"""The table of the ledger by pencil: each second of a training thread in one row, and all of them the wall."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
+from stash.measure.agent.runner.run_ledger import RunLedger
+from stash.measure.agent.script import ThreadEvent
+
+TRAIN, TEST = object(), object()
+
+
+class Thread:
+    """A training thread that takes as long as a test says."""
+
+    def __init__(self) -> None:
+        self.now, self.ledger = 100.0, RunLedger(90.0)  # the process is 10 s old
+
+    def tell(self, event: ThreadEvent, after: float = 0.0, loader: object = TRAIN) -> None:
+        self.now += after
+        self.ledger.handle(event, self.now, loader)
+
+    def step(self, wait: float = 0.5) -> None:
+        """On the next batch: forward 1, backward 2, optimizer 0.25."""
+        self.tell(ThreadEvent.BATCH_ASKED)
+        self.tell(ThreadEvent.BATCH_GIVEN, wait)
+        self.pass_and_step()
+
+    def pass_and_step(self) -> None:
+        self.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
+        self.tell(ThreadEvent.BACKWARD_ENDED, 2.0)
+        self.tell(ThreadEvent.STEPPED, 0.25)
+        self.tell(ThreadEvent.STEP_BEGINS, 0.125)
+
+    def rows(self) -> dict[str, float]:
+        return {row: seconds for row, seconds in self.ledger.settle(self.now).items() if seconds}
+
+
+@pytest.fixture
+def thread() -> Thread:
+    """One that has taken its first step: 10 s to import, 3 until its first batch, a step of 3.25."""
+    found = Thread()
+    found.tell(ThreadEvent.ITERATOR_ASKED)
+    found.tell(ThreadEvent.BATCH_ASKED)
+    found.tell(ThreadEvent.BATCH_GIVEN, 3.0)
+    found.pass_and_step()
+    return found
+
+
+def test_a_process_starts_up_until_its_first_step_and_its_first_epoch_is_known_by_itself(thread: Thread) -> None:
+    assert thread.rows() == {"start-up": 16.25, "other": 0.125}
+    assert thread.ledger.occurrences[EPOCH_START].seconds == [3.0]
+
+
+def test_the_rows_of_steps_are_the_wall(thread: Thread) -> None:
+    for _ in range(2):
+        thread.now += 0.75  # logging
+        thread.step()
+    rows = thread.rows()
+    assert rows == {
+        "start-up": 16.25,
+        "other": 0.375,
+        LOOP: 1.5,
+        INPUT: 1.0,
+        "forward": 2.0,
+        "backward": 4.0,
+        "optimizer": 0.5,
+    }
+    assert sum(rows.values()) == thread.now - 90.0
+
+
+def test_an_epoch_starts_from_its_iterator_to_its_first_batch(thread: Thread) -> None:
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.5)
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.25)
+    thread.tell(ThreadEvent.BATCH_ASKED, 1.0)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0)
+    thread.pass_and_step()
+    starts = thread.ledger.occurrences[EPOCH_START]
+    assert (starts.seconds, starts.at_steps, starts.times) == ([3.0, 2.0], [0, 1], 2)
+    assert (thread.rows()[LOOP], thread.rows()[INPUT]) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_loop_without_a_backward_pass_is_an_evaluation(thread: Thread, gradients: bool) -> None:
+    asks = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.BATCH_ASKED) if gradients else (ThreadEvent.EVALUATION_ASKED,) * 2
+    thread.tell(asks[0], 0.5, TEST)
+    for _ in range(3):
+        thread.tell(asks[1], 1.0, TEST)
+        thread.tell(ThreadEvent.BATCH_GIVEN, 0.25, TEST)
+    thread.tell(asks[1], 1.0, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.0, TEST)
+    thread.step()
+    evaluations = thread.ledger.occurrences[EVALUATION]
+    assert thread.rows()[EVALUATION] == 4.75 == sum(evaluations.seconds)
+    assert (evaluations.at_steps, thread.ledger.occurrences[EPOCH_START].times) == ([1], 1)
+    assert (thread.rows()[LOOP], thread.rows()[INPUT], thread.rows()["forward"]) == (0.5, 0.5, 1.0)
+
+
+def test_an_iterator_taken_with_gradients_and_read_without_is_an_evaluation(thread: Thread) -> None:
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, TEST)
+    thread.tell(ThreadEvent.EVALUATION_ASKED, 2.0, TEST)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0, TEST)
+    thread.step()
+    assert thread.rows()[EVALUATION] == 3.0
+    assert thread.ledger.occurrences[EPOCH_START].times == 1
+
+
+def test_two_loaders_of_one_step_are_no_evaluation(thread: Thread) -> None:
+    for loader in (TRAIN, TEST):
+        thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, loader)
+    for loader in (TRAIN, TEST):
+        thread.tell(ThreadEvent.BATCH_ASKED, 0.0, loader)
+        thread.tell(ThreadEvent.BATCH_GIVEN, 1.0, loader)
+    thread.pass_and_step()
+    assert EVALUATION not in thread.rows()
+
+
+def test_passes_that_accumulate_are_followed_by_the_scripts_own_lines(thread: Thread) -> None:
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.BATCH_GIVEN)
+    thread.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
+    thread.tell(ThreadEvent.BACKWARD_BEGINS, 0.5)  # recomputing what was not kept
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 0.5)
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 1.0)
+    thread.tell(ThreadEvent.BATCH_ASKED, 0.75)
+    rows = thread.rows()
+    assert (rows["backward"], rows[LOOP]) == (2.0, 0.75)
+    assert "optimizer" not in rows
+
+
+def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thread: Thread) -> None:
+    thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
+    for row in (CHECKPOINT, COLLECTOR):
+        before = thread.ledger.interrupt(row, thread.now + 1.0)
+        thread.now += 3.0
+        thread.ledger.resume(before, thread.now)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.5, TEST)
+    rows = thread.rows()
+    assert (rows[EVALUATION], rows[CHECKPOINT], rows[COLLECTOR]) == (2.5, 2.0, 2.0)
+    assert {row: seen.times for row, seen in thread.ledger.occurrences.items()} == {
+        EPOCH_START: 1,
+        EVALUATION: 1,
+        CHECKPOINT: 1,
+        COLLECTOR: 1,
+    }

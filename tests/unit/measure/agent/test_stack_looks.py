@@ -1,0 +1,67 @@
+"""Places: which line of the script a look counts for, what it waits for there, and what comes before the model."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+from stash.core.ledger_rows import EPOCH_START, FORWARD, LOOP
+from stash.measure.agent.runner.stack_looks import Places
+
+SCRIPT = """
+import json, torch
+def prepare(look):
+    look("forward", 2.0)
+class Model(torch.nn.Module):
+    def forward(self, look):
+        look("forward", 0.75)
+        torch.nn.Identity()(look)("forward", 1.0)
+def train(look):
+    prepare(look)
+    Model()(look)
+    json.loads("0", parse_int=lambda _: look("loop", 0.5))
+    look("forward", 0.25)
+"""
+
+
+def run(folder: Path) -> Places:
+    """The script above, whose lines say themselves how long they were seen."""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    (folder / "train.py").write_text(SCRIPT)
+    exec(compile(SCRIPT, str(folder / "train.py"), "exec"), names)
+
+    def look(row: str, seconds: float) -> None:
+        places.add(row, sys._getframe(1), seconds)
+
+    names["train"](look)  # type: ignore[operator]
+    return places
+
+
+def test_a_look_counts_for_the_scripts_innermost_line_and_says_what_that_waits_for(tmp_path: Path) -> None:
+    loop = [row for row in run(tmp_path).rows() if row["row"] == LOOP]
+    assert [(row["line"], row["seconds"]) for row in loop] == [(12, 0.5)]
+    assert loop[0]["text"].startswith("json.loads(")
+    assert loop[0]["file"] == str(tmp_path / "train.py")
+
+
+def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_lines_are_not(tmp_path: Path) -> None:
+    places = run(tmp_path)
+    assert places.before_the_model() == 2.0
+    by_line = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
+    assert by_line == {(LOOP, 4): 2.0, (LOOP, 12): 0.5, (FORWARD, 7): 0.75, (FORWARD, 8): 1.0, (FORWARD, 13): 0.25}
+
+
+def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tmp_path: Path) -> None:
+    row = EPOCH_START
+    places = Places(threading.get_ident(), lambda: row)
+    places.start()
+    time.sleep(0.2)
+    row = LOOP
+    time.sleep(0.2)
+    places.stop()
+    assert {found["row"] for found in places.rows()} == {EPOCH_START, LOOP}
+    assert 0 < places.cost < 0.2
+    places.clear(keep=(EPOCH_START,))
+    assert {found["row"] for found in places.rows()} == {EPOCH_START}
