@@ -135,14 +135,14 @@ SLOW_RANK_EXCESS = 0.05
 """Of the others' step."""
 
 
-class Straggler(NamedTuple):
+class SlowRankExcess(NamedTuple):
     """The rank that all others wait for, and what it takes longer than their median in each set, in seconds."""
 
     record: SlowRank
     excess: Matrix
 
 
-def find_straggler(profile: Profile, times: StepTimes) -> Straggler | None:
+def find_straggler(profile: Profile, times: StepTimes) -> SlowRankExcess | None:
     """The slowest rank under ``crowd``, if slower than the others' median by 5 %, beyond noise and beyond luck."""
     if "crowd" not in times.rungs or len(times.sets) < 2:
         return None
@@ -156,7 +156,7 @@ def find_straggler(profile: Profile, times: StepTimes) -> Straggler | None:
     if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(seconds):
         return None
     record = SlowRank(rank=ranks[slow], seconds=typical + excess.value, others_seconds=typical)
-    return Straggler(record, seconds[:, slow] - others)
+    return SlowRankExcess(record, seconds[:, slow] - others)
 
 
 def _without_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
