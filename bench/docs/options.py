@@ -52,7 +52,6 @@ MEANINGS: Mapping[str, str] = {
     "--quota": "So many machines of a type at most.",
     "--region": "Where machines are rented.",
     "--servers": "Parameter servers.",
-    "--staleness": "Updates that a worker may be ahead of the slowest.",
     "--start": "What passes until rented machines train.",
 }
 """Of options that several commands explain in words of their own."""

@@ -153,7 +153,7 @@ class TestbedModelOptions(Options):
 
 @testbed_app.command()
 def model(options: TestbedModelOptions) -> None:
-    """Print the YAML of a zoo model on a GPU of the catalog, to emulate.
+    """Print a zoo model on a GPU of the catalog, as YAML.
 
     `python -m stash.lab.testbed.train_emulated --model FILE` trains it.
     """

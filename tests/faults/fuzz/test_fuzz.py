@@ -111,8 +111,10 @@ def test_a_store_of_changed_files_is_listed_asked_and_verified(
                 name = f"{number}-{form.file}"
                 (tmp_path / name).write_bytes(content(form, form.corpus, number))
     counts = " union all ".join(f"select '{table}', count(*), max(id) from {table}" for table in TABLES)
-    for words, code in ((("list", "--limit", "1000"), 0), (("query", counts), 0), (("store", "verify"), 1)):
-        monkeypatch.setattr("sys.argv", ["stash", *words, "--store", str(tmp_path)])
+    folder = str(tmp_path)
+    commands = (("list", folder, "--limit", "1000"), 0), (("query", counts, "--store", folder), 0)
+    for words, code in (*commands, (("store", "verify", folder), 1)):
+        monkeypatch.setattr("sys.argv", ["stash", *words])
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code or 0) == code, words

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator
 from threading import get_ident
-from typing import Any
+from typing import Any, ClassVar
 
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
 from stash.measure.agent.runner.run_ledger import RunLedger
@@ -19,9 +19,14 @@ from stash.measure.protocol.messages import LedgerKept
 _SHARE = 0.3
 """Of the budget, at most, that evaluations may take before blocks begin; after that they get one batch each."""
 
+_fsync = os.fsync
+
 
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
+
+    _hooked: ClassVar[LedgerKeeper | None] = None
+    """The one of this process that notices collections and flushes."""
 
     def __init__(self, stamps: Any, budget: float) -> None:
         self._stamps = stamps
@@ -33,9 +38,6 @@ class LedgerKeeper(NoLedger):
         self._steps_before = 0
         self._interrupted = ""
         self._saved = 0.0
-        self._fsync = os.fsync
-        gc.callbacks.append(self._collects)
-        os.fsync = self._flush  # type: ignore[assignment]
 
     @property
     def may_evaluate(self) -> bool:  # type: ignore[override]
@@ -56,6 +58,8 @@ class LedgerKeeper(NoLedger):
     def tell(self, event: ThreadEvent, loader: object = None) -> None:
         if not self._stamps.of_this_thread:
             return
+        if LedgerKeeper._hooked is not self:
+            self._hook()
         self._ledger.handle(event, self._stamps.now(), loader)
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.start()
@@ -78,7 +82,7 @@ class LedgerKeeper(NoLedger):
     def _flush(self, descriptor: Any) -> None:
         """``os.fsync``, which is a part of saving."""
         with self.saving():
-            self._fsync(descriptor)
+            _fsync(descriptor)
 
     def _collects(self, phase: str, info: Any) -> None:
         if not self._stamps.of_this_thread:
@@ -118,13 +122,21 @@ class LedgerKeeper(NoLedger):
             unplaced=self._places.why_none,
         )
 
+    def _hook(self) -> None:
+        """From the first event on collections and flushes are noticed; what another keeper left behind goes."""
+        if LedgerKeeper._hooked is not None:
+            LedgerKeeper._hooked.stop()
+        LedgerKeeper._hooked = self
+        gc.callbacks.append(self._collects)
+        os.fsync = self._flush  # type: ignore[assignment]
+
     def stop(self) -> None:
         """Keep account of nothing more."""
         self._places.stop()
-        if self._collects in gc.callbacks:
+        if LedgerKeeper._hooked is self:
+            LedgerKeeper._hooked = None
             gc.callbacks.remove(self._collects)
-        if os.fsync == self._flush:
-            os.fsync = self._fsync
+            os.fsync = _fsync
 
 
 def _shift(rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float) -> None:
