@@ -16,6 +16,7 @@ from stamped_steps import Seconds, Step
 from stash.measure.agent import script
 from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol import orders as the_orders
@@ -45,9 +46,13 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
 
 
 @pytest.fixture
-def one_process_after_the_other() -> Iterator[None]:
-    """What a ladder leaves in this process is gone when its test is."""
+def one_process_after_the_other(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A ladder finds nothing that another left in this process, and what it leaves is gone when its test is."""
+    monkeypatch.setattr(_Own, "tally", None)
+    monkeypatch.setattr(_Own, "maker", None)
     yield
+    if LedgerKeeper._hooked is not None:
+        LedgerKeeper._hooked.stop()
     silence()
     scope.name = "world"
     scope.issued.clear()
