@@ -2,7 +2,7 @@
 
 Takes the ledgers of all ranks: of each row, the slowest rank's time is what it costs everybody. What comes now and
 then is shared out over the steps from one time to the next; of what came once, or never, that is said. Start-up is
-told and is no part of an epoch. Knows nothing of verdicts.
+no part of an epoch. Knows nothing of verdicts.
 """
 
 from __future__ import annotations
@@ -245,9 +245,8 @@ def _without_own_code(
         if left and shifted.value < 0:
             unseen.append(
                 f"The script's own code took {format_seconds(left)} of a step as typed, more than the "
-                f"{format_seconds(time.value)} of {name} that contain it: {name} is shown as 0."
+                f"{format_seconds(time.value)} of {name} that contain it, so {name} comes out negative."
             )
-            shifted = Interval(value=0.0, low=0.0, high=max(0.0, shifted.high or 0.0), repetitions=time.repetitions)
         unknown = max(0.0, step_seconds - shifted.value) if shifted.low is None else 0.0
         rows.append(RunRow(name=name, time=shifted, doubt=unknown))
     return rows, unseen
@@ -289,7 +288,7 @@ def _distance(found: Mapping[int, float]) -> float | None:
 
 
 def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int | None) -> RunRow | None:
-    """The first is told apart from later ones, which it stands for only where nothing is kept from it."""
+    """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them."""
     if not found:
         return None
     first, *later = found.values()
