@@ -5,6 +5,7 @@ Knows what a right answer is; not how a case's truth is worked out (``cases``) o
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import time
@@ -111,7 +112,8 @@ def causes(case: Case, breakdown: Breakdown, answer: str | None) -> tuple[list[s
 def faults(results: Sequence[Result], tolerance: float = 10.0, busy: bool = False) -> list[str]:
     """What is wrong with an answer even on a noisy machine: errors above ``tolerance`` points, a wrong cause.
 
-    ``busy``: where other work leaves no verdict, and says so, that is none, nor is an error within its own interval.
+    ``busy``: where other work leaves no verdict, and says so, that is none, nor is an error within its own interval;
+    nor is the order of the right causes where their intervals overlap.
     """
     open_ = busy and not any(r.answered for r in results)
     far = [
@@ -119,8 +121,24 @@ def faults(results: Sequence[Result], tolerance: float = 10.0, busy: bool = Fals
         for r in results
         if abs(r.points) > tolerance and not (open_ and r.holds(r.truth))
     ]
-    missed = sorted({f"named {r.named or 'nothing'}" for r in results if not r.right and not open_})
+    is_order_open = busy and _is_order_open(results)
+    missed = sorted(
+        {f"named {r.named or 'nothing'}" for r in results if not r.right and not (open_ or is_order_open)}
+    )
     return far + missed
+
+
+def _is_order_open(results: Sequence[Result]) -> bool:
+    """Whether the largest stalls in truth are named, and in another order only where their intervals overlap."""
+    named = [name for name in results[0].named.split(", ") if not name.startswith("rank ")] if results else []
+    stalls = sorted((r for r in results if r.stall not in NO_CAUSE), key=lambda r: -r.truth)[: len(named)]
+    in_truth = [r.stall for r in stalls]
+    if named == in_truth or sorted(named) != sorted(in_truth):  # something else is wrong than the order
+        return False
+    pairs = itertools.combinations(stalls, 2)
+    return all(
+        larger.estimate >= less.estimate or (larger.high or 0.0) >= (less.low or 0.0) for larger, less in pairs
+    )
 
 
 def saved(path: Path) -> list[Result]:

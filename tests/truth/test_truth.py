@@ -48,6 +48,14 @@ def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
     assert faults([unsure], busy=True) == []
     assert faults([replace(unsure, low=0.06)], busy=True) == ["network +15.0 points"]
     assert faults([replace(unsure, answered=True)], busy=True) == ["network +15.0 points", "named network"]
+    # and two causes be named in the other order where their intervals overlap
+    swapped = replace(result(0.05, right=False), low=0.04, high=0.06, named="fetch, network, rank 1")
+    fetch = replace(swapped, stall="fetch", truth=0.045, estimate=0.052, low=0.05, high=0.055)
+    assert faults([swapped, fetch], busy=True) == []
+    assert faults([swapped, fetch]) == ["named fetch, network, rank 1"]
+    assert faults([replace(swapped, high=0.049), fetch], busy=True) == ["named fetch, network, rank 1"]
+    other = [replace(one, named="prep, network") for one in (swapped, fetch)]
+    assert faults(other, busy=True) == ["named prep, network"]
 
 
 def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
-from stash.advice.run_remedies import RUN_REMEDIES
+from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
@@ -153,7 +153,7 @@ ACCUMULATED = 4
 def for_interconnect(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "interconnect")
-    found = _less_exchange(case)
+    found = [*for_own_collectives(case, "interconnect"), *_less_exchange(case)]
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
@@ -169,7 +169,7 @@ def for_network(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
-    found = _less_exchange(case)
+    found = [*for_own_collectives(case, "network"), *_less_exchange(case)]
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"

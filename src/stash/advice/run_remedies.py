@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
+from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.units import format_seconds
@@ -149,6 +150,21 @@ def for_collector(case: Case) -> list[Remedy]:
         Remedy(freeze, row.seconds, name="gc-freeze", of_run=True, first=True),
         Remedy(every, max(0.0, row.seconds - left), name="gc-every", of_run=True),
     ]
+
+
+def for_own_collectives(case: Case, stall: str) -> list[Remedy]:
+    """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
+    run = case.breakdown.run
+    if run is None or not run.own_collectives:
+        return []
+    seconds = min(case.seconds(stall), sum(place.seconds for place in run.own_collectives))
+    if seconds < SMALL_SHARE * case.breakdown.step_seconds:
+        return []
+    text = (
+        f"Send what {written_place(run.own_collectives[0])} exchanges every {SELDOM} steps, and as one tensor: a "
+        "single `all_reduce` of all numbers instead of a collective for each"
+    )
+    return [Remedy(text, seconds * (1 - 1 / SELDOM), name="own-collectives", first=True)]
 
 
 RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {

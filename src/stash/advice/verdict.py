@@ -17,6 +17,7 @@ from stash.advice.run_words import row_sentence
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
+from stash.analysis.run_account import RunRow
 from stash.analysis.stability import other_job
 from stash.analysis.step_figures import Figures, figures
 from stash.core.formatting import listed, plus_minus
@@ -39,23 +40,33 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
     if claims.kind == "run" and len(claims.rows) == 1:
         return tuple(_sentence(case, remedy) for remedy in _best(case, claims.rows[0].name)[:MAX_STEPS])
+    if claims.kind == "run":
+        return _first_of_rows(case, claims.rows)[:MAX_STEPS]
+    rows = _other_rows(case, claims)
+    sure = [row for row in rows if row.least >= SMALL_SHARE * _epoch_seconds(case)]
+    others = _first_of_rows(case, sure)
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
+        for remedy in _first_of_rows(case, rows[:1]):
+            steps.insert(0 if others and claims.kind == "compute" else 1, remedy)
+        steps = steps[:MAX_STEPS]
         asked = precision_asked(case.profile)
         if budget is not None and asked is not None:
             steps[MAX_STEPS - 1 :] = [f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."]
         return tuple(steps)
     if claims.other_job and _lost_share(case.breakdown) > _BUSY:
-        return (
+        again = (
             f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
-            f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much.",
+            f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much."
         )
+        return (*others, again)[:MAX_STEPS]
     if claims.other_job:
-        return (
+        report = (
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
-            "same, please report it with the output of `stash show --json`.",
+            "same, please report it with the output of `stash show --json`."
         )
+        return (*others, report)[:MAX_STEPS]
     steps = [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
@@ -69,10 +80,8 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     for why, names in hidden.items():
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
-    found = _first_of_each(case, claims)
-    for row in claims.rivals:
-        steps += [f"Against {row.name}: {_lower(_sentence(case, each))}" for each in _best(case, row.name)[:1]]
-    return (*steps, *found)[:MAX_STEPS]
+    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
+    return (*others, *steps, *_first_of_each(case, claims), *unsure)[:MAX_STEPS]
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -134,6 +143,14 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
         if remedy is not None:
             found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
     return tuple(found.values())[:MAX_STEPS]
+
+
+def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:
+    """The most valuable remedy of each row between steps."""
+    found = []
+    for row in rows:
+        found += [f"Against {row.name}: {_lower(_sentence(case, remedy))}" for remedy in _best(case, row.name)[:1]]
+    return tuple(found)
 
 
 def _best(case: Case, name: str) -> list[Remedy]:
@@ -199,7 +216,7 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     if claims.kind == "run":
         stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
     elif claims.kind == "compute":
-        text = _compute_text(breakdown, claims)
+        text = _compute_text(breakdown, claims, alone=not _other_rows(case, claims))
     elif claims.kind == "cannot tell":
         text = _undecided_text(case, claims)
     else:
@@ -225,15 +242,25 @@ def _run_text(case: Case, claims: Claims) -> str:
 
 def _between_steps(case: Case, claims: Claims) -> tuple[str, ...]:
     """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
+    run, others = case.breakdown.run, _other_rows(case, claims)
+    if run is None or not others:
+        return ()
+    rival = claims.kind in ("stall", "tie") and others[0] in claims.rivals
+    return (row_sentence(case, run, others[0]), *((_WHICH,) if rival else ()))
+
+
+def _epoch_seconds(case: Case) -> float:
+    """Of a step with its part of what lies between steps; 0 where that is unknown."""
+    return 0.0 if case.breakdown.run is None else case.breakdown.run.step_seconds
+
+
+def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
+    """Rows between steps that matter, and that the verdict does not name: the largest first."""
     run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
     if run is None or claims.noisy:
-        return ()
+        return []
     others = [row for row in run.rows if row.between and row not in named and (row.share or 0.0) >= SMALL_SHARE]
-    if not others:
-        return ()
-    largest = max(others, key=lambda row: row.seconds)
-    rival = claims.kind in ("stall", "tie") and largest in claims.rivals
-    return (row_sentence(case, run, largest), *((_WHICH,) if rival else ()))
+    return sorted(others, key=lambda row: -row.seconds)
 
 
 def _estimate_text(case: Case) -> str:
@@ -366,7 +393,8 @@ def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
     return listed(found)
 
 
-def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
+def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
+    """``alone``: nothing between steps matters, either."""
     written = figures(breakdown.stalls)
     text = f"Compute takes {_compute(breakdown)} of every {written.step} step ({_compute_share(breakdown)})"
     if _takes_all(breakdown):
@@ -375,7 +403,8 @@ def _compute_text(breakdown: Breakdown, claims: Claims) -> str:
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     unknown = [missing.name for missing in claims.unknown if not missing.small]
-    found = [f"every measured stall is {below}" if unknown else f"stalls are no obstacle here, each is {below}"]
+    is_free = alone and not unknown
+    found = [f"stalls are no obstacle here, each is {below}" if is_free else f"every measured stall is {below}"]
     if not stalls:
         found = ["no stall was measured"] if unknown else []
     if breakdown.waits_for_host:

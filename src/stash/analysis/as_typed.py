@@ -77,19 +77,16 @@ class AsTyped(Record):
         return abs(self.share) > WARNING
 
 
-def is_explained(typed: AsTyped, between_seconds: float, own_seconds: float) -> bool:
-    """Whether first steps are longer by what lay between them, ``between_seconds`` a step, and by the script's code.
+def is_explained(typed: AsTyped, own_seconds: float) -> bool:
+    """Whether first steps are longer by the script's own code, ``own_seconds`` a step.
 
-    Of that, ``own_seconds``, what was measured may lack any part, such as logging, which is taken out.
+    What was measured may lack any part of it, such as logging, which is taken out.
     """
-    tolerance = CONTRADICTION * typed.measured_seconds
-    rest = typed.longer_seconds - between_seconds
-    own_seconds = own_seconds if typed.unnamed_seconds else 0.0
-    known = between_seconds + own_seconds >= typed.longer_seconds / 2
-    return typed.longer_seconds > 0 and known and -tolerance <= rest <= own_seconds + tolerance
+    longer = typed.unnamed_seconds
+    return longer > 0 and longer / 2 <= own_seconds and longer <= own_seconds + CONTRADICTION * typed.measured_seconds
 
 
-def is_other_job(typed: AsTyped, between_seconds: float, own_seconds: float, data_seconds: float) -> bool:
+def is_other_job(typed: AsTyped, own_seconds: float, data_seconds: float) -> bool:
     """Whether first steps contradict what was measured, and nothing explains by how much.
 
     Where steps wait for their loader for the most part, in the first steps as in the ``data_seconds`` of a measured
@@ -97,7 +94,7 @@ def is_other_job(typed: AsTyped, between_seconds: float, own_seconds: float, dat
     """
     waits = typed.cause == _LOADER and typed.first.loading > _MOSTLY * typed.first.step.value
     agree = waits and data_seconds > _MOSTLY * typed.measured_seconds
-    return typed.contradicts and not agree and not is_explained(typed, between_seconds, own_seconds)
+    return typed.contradicts and not agree and not is_explained(typed, own_seconds)
 
 
 def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:

@@ -110,11 +110,11 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
 
 def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
     """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
-    between, own = (0.0, 0.0) if run is None else (run.between_seconds, run.own_seconds)
+    own = 0.0 if run is None else run.own_seconds
     data = sum(stall.seconds for stall in stalls if stall.name in DATA_STALLS)
-    if typed is None or not typed.differs or is_explained(typed, between, own):
+    if typed is None or not typed.differs or is_explained(typed, own):
         return None
-    return None if is_other_job(typed, between, own, data) else typed
+    return None if is_other_job(typed, own, data) else typed
 
 
 def _divided(

@@ -335,9 +335,8 @@ class Breakdown(Record):
     @property
     def is_other_job(self) -> bool:
         """Whether what was measured is not the job as it was typed."""
-        between, own = (0.0, 0.0) if self.run is None else (self.run.between_seconds, self.run.own_seconds)
-        data = self.seconds(*DATA_STALLS)
-        return self.as_typed is not None and is_other_job(self.as_typed, between, own, data)
+        own = 0.0 if self.run is None else self.run.own_seconds
+        return self.as_typed is not None and is_other_job(self.as_typed, own, self.seconds(*DATA_STALLS))
 
     @property
     def repetitions(self) -> int:

@@ -14,7 +14,7 @@ from statistics import median
 
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.records.rank_ledger import LedgerPlace, RankLedger
@@ -109,8 +109,6 @@ class RunAccount(Record):
     step_seconds: float
     epoch_steps: float | None
     startup_seconds: float
-    between_seconds: float
-    """Of a timed step, what no rung of the ladder contains, as it was seen."""
     places: tuple[SlowLine, ...] = ()
     """The largest first."""
     unseen: tuple[str, ...] = ()
@@ -120,6 +118,11 @@ class RunAccount(Record):
     def own_seconds(self) -> float:
         """Of a step, what compute contains and the account tells apart."""
         return sum(row.seconds for row in self.rows if row.name in (LOOP, COLLECTOR))
+
+    @property
+    def own_collectives(self) -> tuple[SlowLine, ...]:
+        """Where the script calls collectives by itself, which stalls contain: the slowest first."""
+        return tuple(place for place in self.places if place.row == COLLECTIVE)
 
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -147,9 +150,7 @@ def account_for_run(
         return None
     own = (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR))
     between = tuple(_doubted(row, lost_share) for row in own if row is not None)
-    outside = sum(_exposed(ledgers, name)[0] for name in NOW_AND_THEN)
-    lacking = max(0.0, longer_seconds - outside)
-    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, lacking)
+    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     starts = _occurrences(ledgers, EPOCH_START)
     recurring = [_epoch_start(profile, starts, epoch_steps)]
@@ -167,7 +168,6 @@ def account_for_run(
         step_seconds=whole,
         epoch_steps=_distance(starts) or epoch_steps,
         startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
-        between_seconds=outside,
         places=_places(ledgers),
         unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 START_UP, EPOCH_START, INPUT, FORWARD = "start-up", "epoch start", "input", "forward"
 BACKWARD, OPTIMIZER, LOOP = "backward", "optimizer", "loop"
 EVALUATION, CHECKPOINT, COLLECTOR, OTHER = "evaluation", "checkpoint", "collector", "other"
-IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP)
+COLLECTIVE = "collective"
+"""A collective that the script calls between steps or in a forward pass, which stalls contain."""
+IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, COLLECTIVE)
 """Rows of which every step has a part; the others come now and then."""
 ROWS = (START_UP, EPOCH_START, *IN_STEPS, EVALUATION, CHECKPOINT, COLLECTOR, OTHER)

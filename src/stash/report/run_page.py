@@ -7,7 +7,7 @@ from typing import Any
 from stash.advice.run_words import each_time, steps_in_words
 from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
-from stash.core.ledger_rows import COLLECTOR, EPOCH_START, INPUT, LOOP
+from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import significant
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
@@ -42,7 +42,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
-    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT)]
+    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT, COLLECTIVE)]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]
     lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)

@@ -87,6 +87,7 @@ def start() -> None:
         return
     if orders.watched:
         atexit.register(script.exits)
+        script.report_hard_exits()
         sys.meta_path.insert(0, PostImport(dict(WATCHED)))
         return
     outlive_not(orders)  # first of all: the launcher may be gone already

@@ -92,7 +92,7 @@ def outlive_not(orders: Orders) -> None:
         try:
             _end_the_others()
         finally:
-            os._exit(1)
+            script.hard_exit(1)
 
     threading.Thread(target=watch, name="stash-launcher-watch", daemon=True).start()
 

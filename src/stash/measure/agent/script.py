@@ -17,6 +17,9 @@ from typing import Any, TypeVar
 from stash.measure.protocol.stamped import StepStage
 
 T = TypeVar("T")
+_COLLECTIVE = int(StepStage.COLLECTIVE)
+hard_exit = os._exit
+"""For Stash itself: the script's own ``os._exit`` may be wrapped."""
 
 
 class ThreadEvent(Enum):
@@ -102,9 +105,18 @@ class NoLedger:
 
     may_evaluate = False
     """Whether an evaluation takes as long as the script has it take."""
+    sees_epochs = False
+    """Whether the wait for an epoch's first batch is accounted for, and no step's."""
 
     def tell(self, event: ThreadEvent, loader: object = None) -> None:
         """Something happened on the calling thread."""
+
+    def begin_collective(self) -> str:
+        """The calling thread begins a collective, or a wait for one; the value is what it goes back to."""
+        return ""
+
+    def end_collective(self, before: str) -> None:
+        """It goes on with what ``begin_collective`` gave."""
 
     def saved(self) -> float:
         """Seconds that saving took since the last call."""
@@ -283,13 +295,26 @@ def note(text: str) -> None:
     listener().note(text)
 
 
-def during(stage: int, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """``call(*args, **kwargs)``, which is another stage of the calling thread's step."""
-    before = enter(stage)
+def run_collective(call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """``call(*args, **kwargs)``, which is a collective that the calling thread takes part in, or a wait for one."""
+    ledger = listener().ledger
+    row, stage = ledger.begin_collective(), enter(_COLLECTIVE)
     try:
         return call(*args, **kwargs)
     finally:
-        enter(before)
+        enter(stage)
+        ledger.end_collective(row)
+
+
+def report_hard_exits() -> None:
+    """Have ``os._exit(0)``, by which some scripts end where a library would crash, tell that the process ends."""
+
+    def leave(status: int) -> None:
+        if status == 0:
+            exits()
+        hard_exit(status)
+
+    os._exit = leave  # type: ignore[assignment]
 
 
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.script import ThreadEvent
 
@@ -145,3 +145,13 @@ def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thre
         CHECKPOINT: 1,
         COLLECTOR: 1,
     }
+
+
+def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
+    before = thread.rows()
+    thread.now += 0.5
+    row = thread.ledger.interrupt(COLLECTIVE, thread.now)
+    thread.now += 2.0
+    thread.ledger.resume(row, thread.now)
+    thread.now += 0.25
+    assert thread.rows() == {**before, LOOP: 0.75, COLLECTIVE: 2.0}

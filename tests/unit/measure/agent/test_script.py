@@ -68,6 +68,20 @@ def test_a_listener_that_is_done_gets_nothing_more(listener: Recorder):
     assert not script.active()
 
 
+def test_an_exit_past_python_tells_that_the_process_ends_where_it_ends_well(
+    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    codes = list[int]()
+    monkeypatch.setattr(os, "_exit", os._exit)  # put back afterwards
+    monkeypatch.setattr(script, "hard_exit", codes.append)
+    script.report_hard_exits()
+    os._exit(1)
+    assert listener.events == []
+    os._exit(0)
+    assert listener.events == ["exits"]
+    assert codes == [1, 0]
+
+
 def test_a_forked_worker_is_not_the_job(listener: Recorder):
     child = os.fork()
     if child == 0:

@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from stash.core.ledger_rows import EPOCH_START, FORWARD, LOOP
+from stash.core.ledger_rows import COLLECTIVE, EPOCH_START, FORWARD, LOOP
 from stash.measure.agent.runner.stack_looks import Places
 
 SCRIPT = """
@@ -51,6 +51,41 @@ def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_
     assert places.before_the_model() == 2.0
     by_line = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert by_line == {(LOOP, 4): 2.0, (LOOP, 12): 0.5, (FORWARD, 7): 0.75, (FORWARD, 8): 1.0, (FORWARD, 13): 0.25}
+
+
+def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_where_its_model_does(
+    tmp_path: Path,
+) -> None:
+    """Shards are gathered below ``torch.nn``'s call of a module that the script only calls."""
+    script = """
+import torch
+class Gathered(torch.nn.Module):
+    def forward(self, look):
+        look("collective", 4.0)
+def train(look):
+    look("collective", 0.5)
+    Gathered()(look)
+    hooked = torch.nn.Identity()
+    hooked.register_forward_pre_hook(lambda *_: None)
+    hooked.forward = look_below
+    hooked(look)
+"""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    (tmp_path / "train.py").write_text(script)
+
+    def look(row: str, seconds: float) -> None:
+        places.add(row, sys._getframe(1), seconds)
+
+    def look_below(_: object) -> None:
+        places.add(COLLECTIVE, sys._getframe(1), 2.0)  # from torch.nn's own frame
+
+    names["look_below"] = look_below
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look)  # type: ignore[operator]
+    assert {(row["row"], row["line"]): row["seconds"] for row in places.rows()} == {
+        (COLLECTIVE, 5): 4.0,
+        (COLLECTIVE, 7): 0.5,
+    }
 
 
 def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tmp_path: Path) -> None:

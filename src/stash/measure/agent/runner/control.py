@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from stash.measure.agent import private
+from stash.measure.agent import private, script
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.linux.interfaces import CHOSEN, interface_towards, own_address
 from stash.measure.linux.processes import node_name
@@ -216,7 +216,7 @@ class Shutdown:
         sys.stderr.flush()
         self._folder.finished().touch()
         time.sleep(_SHUTDOWN_SECONDS)
-        os._exit(1)  # a command that is to follow only a success does not
+        script.hard_exit(1)  # a command that is to follow only a success does not
 
     def at_exit(self) -> None:
         """Leave where the script has ended by itself; returns once nothing else of the job can act on that."""

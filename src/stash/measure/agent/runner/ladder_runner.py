@@ -50,6 +50,7 @@ def start(optimizer_module: ModuleType) -> None:
         return
     _subscribe(orders)
     atexit.register(script.exits)
+    script.report_hard_exits()
     steps.wrap_optimizer(optimizer_module)
 
 

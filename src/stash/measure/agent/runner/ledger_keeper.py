@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from threading import get_ident
 from typing import Any, ClassVar
 
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.script import NoLedger, ThreadEvent
@@ -25,6 +25,7 @@ _fsync = os.fsync
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
 
+    sees_epochs = True
     _hooked: ClassVar[LedgerKeeper | None] = None
     """The one of this process that notices collections and flushes."""
 
@@ -63,6 +64,15 @@ class LedgerKeeper(NoLedger):
         self._ledger.handle(event, self._stamps.now(), loader)
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.start()
+
+    def begin_collective(self) -> str:
+        if not self._stamps.of_this_thread or self._ledger.row not in (LOOP, FORWARD):
+            return ""
+        return self._ledger.interrupt(COLLECTIVE, self._stamps.now())
+
+    def end_collective(self, before: str) -> None:
+        if before:
+            self._ledger.resume(before, self._stamps.now())
 
     def saved(self) -> float:
         before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]

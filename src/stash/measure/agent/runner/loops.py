@@ -336,11 +336,11 @@ class Loops(script.LoopListener):
             self._resume()
 
     def _goes_on(self, begins: bool) -> None:
-        """``begins``: with its first batch. In a trial the wait for that is no step's: ``trial_changes`` has it."""
+        """``begins``: with its first batch, for which the wait is no step's where somebody else accounts for it."""
         if self.between:
             self.between = False
             self.stop_waiting()
-        if not begins or self._rank.orders.trial is None:
+        if not begins or (self._rank.orders.trial is None and not self._rank.ledger.sees_epochs):
             self._resume()
 
     def _pause(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from stash.core.ledger_rows import FORWARD, LOOP
+from stash.core.ledger_rows import COLLECTIVE, FORWARD, LOOP
 from stash.measure.agent import private
 
 _PERIOD = 0.01
@@ -114,6 +114,8 @@ class Places:
                 place = place or ScriptLine(path, frame.f_lineno)
                 call = _Call(path, code.co_firstlineno)
                 calls[call] = frame.f_lineno
+                if is_below and row == COLLECTIVE and len(calls) == 1:
+                    return  # the model's own exchange, as of shards
                 if is_below:
                     model, is_below = (call, frame.f_lineno), False
             elif path.endswith(_MODULES):

@@ -32,7 +32,6 @@ from stash.measure.agent.wraps.groups import (
     within_node,
 )
 from stash.measure.agent.wraps.waits import begun, kind_of, ledger, stamped, waiting, wrap_work
-from stash.measure.protocol.stamped import StepStage
 
 NODE_CAPABLE = frozenset({
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
@@ -43,7 +42,6 @@ HANDS_OUT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter
 """Collectives that give ranks what one of them has, and nothing else does."""
 _MAX_STORAGES = 1 << 14
 """Of tensors handed out by a collective, which are remembered."""
-_COLLECTIVE = int(StepStage.COLLECTIVE)
 _SEVERAL_JOBS = (
     "the process group {name} ({size} ranks) was not formed among this job's ranks: what it waits there for another "
     "job is exchange, and rungs without exchange leave it out, so that the other job waits meanwhile"
@@ -218,7 +216,7 @@ def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if scope.passes:
             return original(*args, **kwargs)
         script.listener().loops.acted()
-        return script.during(_COLLECTIVE, within_scope, args, kwargs)
+        return script.run_collective(within_scope, args, kwargs)
 
     def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operations = given("p2p_op_list", args, kwargs)

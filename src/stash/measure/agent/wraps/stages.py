@@ -29,7 +29,7 @@ from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.protocol.stamped import StepStage
 
-_TRANSFER, _FORWARD, _COLLECTIVE = map(int, (StepStage.TRANSFER, StepStage.FORWARD, StepStage.COLLECTIVE))
+_TRANSFER, _FORWARD = map(int, (StepStage.TRANSFER, StepStage.FORWARD))
 _MAX_CALLS = 4
 """Of one class until a backward pass: one that the script calls more often is a layer, and no model."""
 _followed: WeakSet[type[Any]] = WeakSet()
@@ -68,7 +68,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
 def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return script.during(_COLLECTIVE, original, *args, **kwargs)
+        return script.run_collective(original, *args, **kwargs)
 
     return call
 

@@ -306,7 +306,7 @@ def _leave_if_measured(*_: Any, **__: Any) -> None:
     if orders is not None and ended(orders.files):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        script.hard_exit(0)
 
 
 _MAX_FOLDER = 107 - len("/listener-xxxxxxxx")

@@ -19,9 +19,7 @@ from typing import Any
 
 from stash.measure.agent import private, script
 from stash.measure.agent.wraps.wait_marks import DeviceMarks, HostMarks
-from stash.measure.protocol.stamped import StepStage
 
-_COLLECTIVE = int(StepStage.COLLECTIVE)
 _WAITED = 20e-6
 """Seconds; who waits longer got what it waited for at the end of that, and not before."""
 _UNSURE = 0.1
@@ -356,7 +354,7 @@ def waiting(flight: Flight | None, call: Callable[[], Any]) -> Any:
 
 def stamped(key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
     """Run a collective or a wait for one, in the stage of a step that is for them."""
-    return script.during(_COLLECTIVE, ledger.outer, key, size, call, flight)
+    return script.run_collective(ledger.outer, key, size, call, flight)
 
 
 def wrap_param_group(module: ModuleType) -> None:
