@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
+from stash.advice.loader_remedies import for_loader
 from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
@@ -33,6 +34,9 @@ from stash.predict.sufficiency import Suffices
 SMALL_FILE = 256e3
 BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
+_LONG_OPTIMIZER = 0.2
+"""Of a step, from which the optimizer is worth a sentence."""
+_MANY_PARAMETERS = 50
 _WORTH_A_MESH = 0.05
 """The share of a step that another mesh must save to be suggested."""
 CACHED = Alteration(cache=1.0)
@@ -40,14 +44,15 @@ CACHED = Alteration(cache=1.0)
 
 
 def for_prep(case: Case) -> list[Remedy]:
-    found = _workers(case)
+    loader, found = case.loader, [*for_loader(case), *_workers(case)]
+    where = f" ({loader.samples_at})" if loader is not None and loader.samples_at else ""
     found.append(
         Remedy(
-            "Make samples cheaper to prepare: decode and resize them once and store that, or augment on the device",
+            f"Make samples cheaper to prepare{where}: decode and resize them once and store that, or augment on the "
+            "device",
             case.saves(less={"prep": case.seconds("prep")}),
         )
     )
-    loader = case.loader
     if loader is not None and loader.workers and not loader.persistent_workers and case.breakdown.startup_seconds:
         found.append(
             Remedy(
@@ -276,6 +281,7 @@ def for_compute(case: Case) -> list[Remedy]:
                 "torch.float16, with a GradScaler), if not done yet"
             )
         )
+    found += _optimizer(case)
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
     busy = _busy_share(case)
@@ -291,11 +297,41 @@ def for_compute(case: Case) -> list[Remedy]:
     return found
 
 
+def _optimizer(case: Case) -> list[Remedy]:
+    """One that takes long beside the passes: it walks over its parameters one by one."""
+    blocks = [block for block in case.profile.blocks if block.rung == case.breakdown.rungs[0] and block.stage_seconds]
+    whole = sum(block.seconds for block in blocks)
+    share = sum(block.stage_seconds.get("optimizer", 0.0) for block in blocks) / whole if whole else 0.0
+    if share < _LONG_OPTIMIZER or len(case.profile.workload.gradients) < _MANY_PARAMETERS:
+        return []
+    place = None if case.breakdown.run is None else case.breakdown.run.place("optimizer")
+    where = "" if place is None else f" ({place.where})"
+    text = (
+        f"Let the optimizer update all parameters at once{where}, with fused=True or foreach=True: it takes "
+        f"{share:.0%} of a step, for {len(case.profile.workload.gradients):,} parameters one by one"
+    )
+    return [Remedy(text, name="fused", knob="fused", first=True)]
+
+
+def _flush(case: Case) -> list[Remedy]:
+    """Of a model whose values become too small, which slows arithmetic on CPUs: it is not in what was measured."""
+    count = case.profile.workload.vanished_values
+    if not count:
+        return []
+    text = (
+        f"Call `torch.set_flush_denormal(True)` first of all: {count:,} values of the model became denormal while "
+        "Stash measured, which flushes them to 0; on them steps take longer than these"
+    )
+    return [Remedy(text, name="flush-denormal", first=True)]
+
+
 def _compute_on_cpus(case: Case) -> list[Remedy]:
     """Settings of the job: which cores are faster is another question."""
     work, cores = case.profile.workload, case.cores_per_rank
     known = f" ({cores:g} cores per rank here)" if cores is not None else ""
     found = [
+        *_flush(case),
+        *_optimizer(case),
         Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads"),
         Remedy("Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"),
     ]

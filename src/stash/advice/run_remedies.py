@@ -12,7 +12,7 @@ from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INTERPRETER, LOOP
 from stash.core.units import format_seconds
 
 SELDOM = 10
@@ -167,9 +167,19 @@ def for_own_collectives(case: Case, stall: str) -> list[Remedy]:
     return [Remedy(text, seconds * (1 - 1 / SELDOM), name="own-collectives", first=True)]
 
 
+def for_interpreter(case: Case) -> list[Remedy]:
+    row, place = _row(case, INTERPRETER), _place(case, INTERPRETER)
+    if row is None:
+        return []
+    what = "what the other thread computes" if place is None else f"what {written_place(place)} computes"
+    text = f"Move {what} to a process of its own (`multiprocessing`), which has an interpreter of its own"
+    return [Remedy(text, row.seconds, name="own-process", of_run=True)]
+
+
 RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
     LOOP: for_loop,
     COLLECTOR: for_collector,
+    INTERPRETER: for_interpreter,
     EPOCH_START: for_epoch_start,
     EVALUATION: for_evaluation,
     CHECKPOINT: for_checkpoint,

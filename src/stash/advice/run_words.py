@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from stash.advice.case import Case
 from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INTERPRETER, LOOP
 from stash.core.units import counted, format_seconds
 
 SUBJECTS = {
     LOOP: ("The script's own code between steps", "takes"),
     COLLECTOR: ("Python's garbage collector", "takes"),
+    INTERPRETER: ("Waiting for Python's interpreter, which another thread of the script has,", "takes"),
     EPOCH_START: ("Epoch starts", "take"),
     EVALUATION: ("Evaluation", "takes"),
     CHECKPOINT: ("Checkpoints", "take"),

@@ -14,7 +14,16 @@ from statistics import median
 
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
-from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, LOOP, START_UP
+from stash.core.ledger_rows import (
+    CHECKPOINT,
+    COLLECTIVE,
+    COLLECTOR,
+    EPOCH_START,
+    EVALUATION,
+    INTERPRETER,
+    LOOP,
+    START_UP,
+)
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.records.rank_ledger import LedgerPlace, RankLedger
@@ -23,7 +32,9 @@ from stash.core.units import format_seconds
 COMPUTE, CONTENTION = "compute", "contention"
 NOW_AND_THEN = (EPOCH_START, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
-RUN_ROWS = (LOOP, COLLECTOR, *NOW_AND_THEN)
+IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
+"""Rows that the lowest rung contains, and that are no computing of the job's."""
+RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
@@ -117,7 +128,7 @@ class RunAccount(Record):
     @property
     def own_seconds(self) -> float:
         """Of a step, what compute contains and the account tells apart."""
-        return sum(row.seconds for row in self.rows if row.name in (LOOP, COLLECTOR))
+        return sum(row.seconds for row in self.rows if row.name in IN_COMPUTE)
 
     @property
     def own_collectives(self) -> tuple[SlowLine, ...]:
@@ -148,7 +159,7 @@ def account_for_run(
     ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
     if not ledgers:
         return None
-    own = (_row_of_steps(ledgers, name) for name in (LOOP, COLLECTOR))
+    own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)
     between = tuple(_doubted(row, lost_share) for row in own if row is not None)
     stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
@@ -186,7 +197,7 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     if seconds <= 0:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
-    count = steps if name == LOOP else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    count = steps if name != COLLECTOR else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
     found = _occurrences(ledgers, name).values()
     each = Interval(value=sum(found) / len(found)) if found else None
     doubt = _DOUBT * seconds / math.sqrt(count)

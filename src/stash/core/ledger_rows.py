@@ -7,6 +7,8 @@ BACKWARD, OPTIMIZER, LOOP = "backward", "optimizer", "loop"
 EVALUATION, CHECKPOINT, COLLECTOR, OTHER = "evaluation", "checkpoint", "collector", "other"
 COLLECTIVE = "collective"
 """A collective that the script calls between steps or in a forward pass, which stalls contain."""
-IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, COLLECTIVE)
+INTERPRETER = "interpreter"
+"""Python's, for which the training thread waits while another thread of the script's has it."""
+IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, COLLECTIVE, INTERPRETER)
 """Rows of which every step has a part; the others come now and then."""
 ROWS = (START_UP, EPOCH_START, *IN_STEPS, EVALUATION, CHECKPOINT, COLLECTOR, OTHER)

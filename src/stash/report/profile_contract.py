@@ -142,6 +142,7 @@ ROWS = {
 BETWEEN = {
     "loop": "the script's own code on the training thread between steps; a step's compute contains it",
     "collector": "Python's garbage collector; a step's compute contains it",
+    "interpreter": "waiting for Python's interpreter, which another thread has; a step's compute contains it",
     "epoch start": "from asking a loader for an iterator to its first batch, once an epoch: "
     "workers, sampler, pickling",
     "evaluation": "forward passes that no step uses",

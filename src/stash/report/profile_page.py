@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
+from stash.analysis.run_account import IN_COMPUTE
 from stash.analysis.shared_cores import STEAL
 from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
-from stash.core.ledger_rows import COLLECTOR, LOOP
 from stash.core.records.profile import Profile
 from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
 from stash.report import model_facts
@@ -130,7 +130,7 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
         share = max(missing.share_at_most or 0.0 for missing in short)
         names = listed([missing.name for missing in short])
         found.append(f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute")
-    own = [row for row in (() if breakdown.run is None else breakdown.run.rows) if row.name in (LOOP, COLLECTOR)]
+    own = [row for row in (() if breakdown.run is None else breakdown.run.rows) if row.name in IN_COMPUTE]
     inside = [row for row in own if row.seconds >= WORTH_SAYING * breakdown.step_seconds]
     if inside:
         names = listed([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])

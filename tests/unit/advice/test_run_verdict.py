@@ -13,7 +13,7 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.verdict import Advice
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
-from stash.core.records.profile import Block, Loader, Operator, Profile
+from stash.core.records.profile import Block, Gradient, Loader, Operator, Profile
 from stash.core.records.rank_ledger import LedgerPlace
 
 STEP = flat(6, solo=0.020, warm=0.0202)
@@ -329,3 +329,27 @@ def test_collectives_that_the_script_calls_are_the_reason_of_the_exchange_and_se
     assert "saves about 21.6 ms" in found.next_steps[0]
     few = advice(ledger(0, places=(at("collective", 43, "dist.barrier()", 16 * 0.001),)), times=times, ranks=2)
     assert "barrier" not in f"{few.text} {few.next_steps}"
+
+
+def test_a_thread_that_holds_the_interpreter_leads_and_goes_into_a_process_of_its_own():
+    places = (at("interpreter", 19, "while True:", 16 * 0.015),)
+    found = advice(ledger(a_step={"interpreter": 0.015}, places=places))
+    assert (found.kind, found.stall) == ("run", "interpreter")
+    assert found.text.startswith(
+        "Waiting for Python's interpreter, which another thread of the script has, takes 15.0 ms"
+    )
+    assert found.next_steps[0].startswith("Move what train.py:19 `while True:` computes to a process of its own")
+
+
+def test_values_that_became_denormal_are_to_be_flushed():
+    found = advice(ledger(), work={"vanished_values": 1200})
+    assert found.next_steps[0].startswith("Call `torch.set_flush_denormal(True)` first of all: 1,200 values")
+
+
+def test_an_optimizer_that_walks_over_many_parameters_is_to_take_them_at_once():
+    gradients = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
+    stages = {"solo": {"stage_seconds": {"optimizer": 10 * 0.006}}}
+    many = advice(ledger(), block_extra=stages, work={"gradients": gradients})
+    assert "fused=True or foreach=True: it takes 30% of a step, for 60 parameters" in many.next_steps[0]
+    few = advice(ledger(), block_extra=stages, work={"gradients": gradients[:9]})
+    assert "foreach" not in " ".join(few.next_steps)

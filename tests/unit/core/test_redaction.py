@@ -30,7 +30,7 @@ KEPT = {
     "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "float32_products", "gradients",
     "operator", "orders", "passes", "shapes", "filesystem",
     "git_commit", "instance", "instance_source", "kernel", "kind", "link", "machine", "model", "name",
-    "pattern", "row", "inside",
+    "pattern", "row", "inside", "start_method",
     "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
     "stash_version", "target", "topology", "virtualization",
 }  # fmt: skip

@@ -30,6 +30,13 @@ class Loader(Record):
     """Batches read per optimizer step; above 1 with gradient accumulation."""
     startup_seconds: Number | None = None
     """From asking for an iterator until its first batch arrived: starting the workers."""
+    in_order: bool | None = None
+    """Whether batches are handed out in the order of their samples; ``None`` where PyTorch knows nothing else."""
+    start_method: PlainName | None = None
+    """Of its workers: ``fork``, ``forkserver`` or ``spawn``."""
+    tensors_per_batch: Number | None = None
+    samples_at: PlainName | None = None
+    """Where the script prepares a sample, ``train.py:25``; ``None`` where a library does."""
     on_device: bool | None = None
     """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
 
@@ -131,6 +138,9 @@ class Workload(Record):
     """Of the whole model, whatever a rank holds of it; ``None`` where what is divided does not tell."""
     float32_products: PlainName | None = None
     """PyTorch's precision of float32 matrix products: ``highest`` is float32, ``high`` and ``medium`` allow TF32."""
+    vanished_values: Whole | None = None
+    """Values of parameters and buffers on a CPU that became smaller than a float32 holds normally while Stash, which
+    flushes such values to zero, measured; ``None`` where none did, or the script flushes them itself."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it
@@ -283,6 +293,10 @@ class Rate(Record):
     """Of parts of equally many batches, one after the other: how much the rate varies."""
 
 
+FIRST_TOOK = 2**16 * 1e-9
+"""Seconds below which batches count for the first number of ``WorkerTimes.took``."""
+
+
 class WorkerTimes(Record):
     """What each process that makes a rank's batches took for them in one data block, while training."""
 
@@ -294,6 +308,11 @@ class WorkerTimes(Record):
     """That each made; workers that made none are left out."""
     seconds: tuple[Number, ...]
     """That each took for them: reading, decoding, augmenting, collating."""
+    took: tuple[Whole, ...] = ()
+    """Batches of all of them by what one took: below ``FIRST_TOOK`` seconds, then each twice as long; empty where
+    that was not counted."""
+    threads: Number | None = None
+    """That one operation in such a process may use, by the library that uses most (PyTorch, OpenCV)."""
 
 
 class Memory(Record):

@@ -17,7 +17,8 @@ class LedgerRow(Record):
     from asking a loader for an iterator until its first batch; waiting for ``input`` later on; from the batch to the
     end of the ``forward`` pass and its loss; ``backward``, its exchange included; from there to the end of the
     ``optimizer``'s step; the script's own ``loop`` beside these; ``evaluation``, which no step uses; a
-    ``checkpoint``; Python's garbage ``collector``; ``other``: Stash's own preparations."""
+    ``checkpoint``; Python's garbage ``collector``; a ``collective`` that the script calls by itself; waiting for
+    Python's ``interpreter``, which another thread has; ``other``: Stash's own preparations."""
     seconds: Number
     """Since the process was started."""
     timed_seconds: Number = 0.0

@@ -68,6 +68,7 @@ class JobFacts(Message, kind="workload"):
     float32_products: str | None = None
     groups: list[dict[str, Any]] = field(default_factory=list)
     embeddings: list[dict[str, Any]] = field(default_factory=list)
+    vanished_values: int | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""
@@ -235,6 +236,8 @@ class WorkersTimed(Message, kind="workers"):
     round: int
     batches: tuple[int, ...]
     seconds: tuple[float, ...]
+    took: tuple[int, ...] = ()
+    threads: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ import threading
 import time
 from pathlib import Path
 
-from stash.core.ledger_rows import COLLECTIVE, EPOCH_START, FORWARD, LOOP
+import torch
+
+from stash.core.ledger_rows import COLLECTIVE, EPOCH_START, FORWARD, LOOP, OPTIMIZER
 from stash.measure.agent.runner.stack_looks import Places
 
 SCRIPT = """
@@ -86,6 +88,22 @@ def train(look):
         (COLLECTIVE, 5): 4.0,
         (COLLECTIVE, 7): 0.5,
     }
+
+
+def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: Path) -> None:
+    script = "def train(optimizer):\n    optimizer.zero_grad()\n"
+    (tmp_path / "train.py").write_text(script)
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+
+    class Parameter(torch.nn.Parameter):
+        @property
+        def grad(self) -> None:
+            places.add(LOOP, sys._getframe(1), 3.0)
+
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1))  # type: ignore[operator]
+    assert places.of_optimizer == 3.0
+    assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
 
 
 def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from stash.core import pagecache
-from stash.measure.agent.data.tally import COLD, IDLE, Tally, makes_for_another, tally
+from stash.measure.agent.data.tally import COLD, IDLE, Tally, makes_for_another, tally, took
 from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import BytesRead, bytes_read
 from stash.measure.protocol.folder import HELD
@@ -87,7 +87,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
     _audit_opened_files()
     before = _here.bytes_read if since - _here.read_at < _HOLDS else bytes_read()
     looks = _first_of_block(mode, generation, maker) or mode == COLD
-    counts = _here.counts = Counter(looked=1) if looks else None
+    counts = _here.counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
     spent = time.process_time_ns()
     began = time.perf_counter_ns()
     try:
@@ -108,6 +108,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         adding = time.perf_counter_ns()
         own = found["own_ns"]
         found["making_ns"], found["cpu_ns"] = ended - began - own, spent - own
+        found[took(ended - began - own)] = 1
         found["own_ns"] = own + began - since + _here.adding_ns + adding - ended
         shared.add(slot, found)
         _here.adding_ns = time.perf_counter_ns() - adding
@@ -120,6 +121,12 @@ def _first_of_block(mode: int, generation: int, maker: object) -> bool:
     first = maker not in _Seen.makers
     _Seen.makers.add(maker)
     return first
+
+
+def _threads_of_libraries() -> int:
+    """Threads that one operation in this process may use, of the library that uses most."""
+    count_of_opencv: Callable[[], int] = getattr(sys.modules.get("cv2"), "getNumThreads", int)
+    return int(max(sys.modules["torch"].get_num_threads(), count_of_opencv()))
 
 
 @cache

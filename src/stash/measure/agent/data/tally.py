@@ -20,9 +20,11 @@ IDLE, WARM, COLD = 0, 1, 2
 _NAME_BYTES = 32
 VARIABLE = "STASH_TALLY"
 """The environment variable by which workers find the tally of their training process."""
+TOOK = tuple(f"took_{power}" for power in range(22))
+"""Batches by what making one took: below 2^16 ns (66 us), then each twice as long as the one before."""
 FIELDS = (
     "batches", "making_ns", "cpu_ns", "own_ns", "called", "storage", "not_reported",
-    "looked", "files", "bytes", "heads", "pages", "resident", "foreign", "held",
+    "looked", "threads", "files", "bytes", "heads", "pages", "resident", "foreign", "held", *TOOK,
 )  # fmt: skip
 _SLOTS = 128
 """The first is the training process's, the others are the workers'."""
@@ -99,6 +101,11 @@ class Tally:
         """The counters of each process that made batches since the mode was last set, the training process first."""
         slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
         return [counts for counts in slots if counts["batches"]]
+
+
+def took(nanoseconds: int) -> str:
+    """The field of ``TOOK`` for a batch that took so long."""
+    return TOOK[min(len(TOOK) - 1, max(0, nanoseconds >> 16).bit_length())]
 
 
 class _Own:

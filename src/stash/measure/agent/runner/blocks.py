@@ -13,7 +13,7 @@ from dataclasses import replace
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
-from stash.measure.agent.data.tally import COLD, IDLE, WARM, Tally, own_tally
+from stash.measure.agent.data.tally import COLD, IDLE, TOOK, WARM, Tally, own_tally
 from stash.measure.agent.runner import alone
 from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan, slowest
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
@@ -200,7 +200,10 @@ def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
     if not makers:
         return None
     made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
-    return WorkersTimed(block.rung, block.rank, block.round, made, seconds)
+    totals = tally.totals()
+    took = tuple(totals[name] for name in TOOK)
+    threads = totals["threads"] / totals["looked"] if totals["looked"] else None
+    return WorkersTimed(block.rung, block.rank, block.round, made, seconds, took, threads)
 
 
 def _agreement_seconds(rank: OwnRank) -> float:

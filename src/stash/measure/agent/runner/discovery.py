@@ -17,6 +17,7 @@ from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey
 from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
 from stash.measure.agent.wraps.scope import scope, storage_of
@@ -241,6 +242,7 @@ def standing_facts(rank: OwnRank) -> JobFacts:
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),
+        vanished_values=None if rank.tiny_values is None else rank.tiny_values.lost() or None,
     )
 
 
@@ -284,6 +286,8 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     together = exchange.end()
     _note_unseen_input(rank, inputs.end(), inputs.placed)
     whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
+    if rank.device.type == "cpu" and not rank.flushes_itself:
+        rank.tiny_values = TinyValues([*inputs.parameters.values(), *inputs.buffers.values()])
     if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
         rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):

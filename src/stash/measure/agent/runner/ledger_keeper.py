@@ -9,7 +9,19 @@ from collections.abc import Iterator
 from threading import get_ident
 from typing import Any, ClassVar
 
-from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, FORWARD, LOOP
+from stash.core.ledger_rows import (
+    BACKWARD,
+    CHECKPOINT,
+    COLLECTIVE,
+    COLLECTOR,
+    EPOCH_START,
+    EVALUATION,
+    FORWARD,
+    INTERPRETER,
+    LOOP,
+    OPTIMIZER,
+)
+from stash.measure.agent.runner.interpreter_wait import InterpreterClock
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.script import NoLedger, ThreadEvent
@@ -37,6 +49,7 @@ class LedgerKeeper(NoLedger):
         self._timed: dict[str, float] = {}
         self._timed_from: float | None = None
         self._steps_before = 0
+        self._interpreter: InterpreterClock | None = None
         self._interrupted = ""
         self._saved = 0.0
 
@@ -108,11 +121,17 @@ class LedgerKeeper(NoLedger):
         self._timed_from = now = self._stamps.now()
         self._timed = self._ledger.settle(now)
         self._steps_before = self._ledger.steps
+        self._interpreter = InterpreterClock()
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
 
-    def end(self, rank: int, epoch_steps: int | None, device_between: float | None) -> LedgerKept:
-        """The whole; ``device_between``: seconds of the timed steps that devices had nothing to do between them."""
+    def end(
+        self, rank: int, epoch_steps: int | None, device_between: float | None, is_alone: bool = False
+    ) -> LedgerKept:
+        """The whole; ``device_between``: seconds of the timed steps that devices had nothing to do between them.
+
+        ``is_alone``: the training thread waits neither for devices nor for other ranks.
+        """
         now = self._stamps.now()
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, self._timed)}
@@ -120,6 +139,10 @@ class LedgerKeeper(NoLedger):
             _shift(rows, FORWARD, LOOP, self._places.before_the_model())
         elif LOOP in rows:
             _shift(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
+        _shift(rows, LOOP, OPTIMIZER, self._places.of_optimizer)
+        places = self._places.rows()
+        if is_alone:
+            places += self._take_interpreter(rows)
         return LedgerKept(
             rank=rank,
             seconds=now - self._ledger.began,
@@ -128,9 +151,21 @@ class LedgerKeeper(NoLedger):
             timed_seconds=0.0 if self._timed_from is None else now - self._timed_from,
             epoch_steps=epoch_steps,
             rows=list(rows.values()),
-            places=self._places.rows(),
+            places=places,
             unplaced=self._places.why_none,
         )
+
+    def _take_interpreter(self, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
+        computing = {row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows}
+        whole = sum(computing.values())
+        wait = None if self._interpreter is None else self._interpreter.waited(whole)
+        if wait is None:
+            return []
+        rows[INTERPRETER] = {"row": INTERPRETER, "seconds": 0.0, "timed_seconds": 0.0}
+        for row, seconds in computing.items():
+            _shift(rows, row, INTERPRETER, wait.seconds * seconds / whole)
+        return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
 
     def _hook(self) -> None:
         """From the first event on collections and flushes are noticed; what another keeper left behind goes."""

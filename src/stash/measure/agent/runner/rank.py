@@ -16,6 +16,7 @@ from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.script import NoLedger
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
@@ -64,6 +65,10 @@ class OwnRank:
         """Of each bare step, when it ended, and the training thread's delay by then."""
         self.drifted = False
         """Replicas have trained apart, or on replayed batches: their weights are no model."""
+        self.flushes_itself = False
+        """The script has tiny values flushed to zero, as Stash does."""
+        self.tiny_values: TinyValues | None = None
+        """Of the model, since its first forward pass that was looked at."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []

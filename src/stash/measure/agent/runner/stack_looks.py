@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from stash.core.ledger_rows import COLLECTIVE, FORWARD, LOOP
+from stash.core.ledger_rows import COLLECTIVE, FORWARD, LOOP, OPTIMIZER
 from stash.measure.agent import private
 
 _PERIOD = 0.01
@@ -29,8 +29,10 @@ _LONGEST = 0.25
 _MOST_PLACES = 4
 """Of a row."""
 _FEWEST_SECONDS = 0.02
+_MOST_LETTERS = 120
 _OWN = Path(__file__).parents[2]
 _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 
 
@@ -67,6 +69,8 @@ class Places:
         self._model_lines: dict[_Call, int] = {}
         """Of functions that call a model, the first line that does; the outermost of models within each other."""
         self._is_looking = False
+        self.of_optimizer = 0.0
+        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
@@ -84,6 +88,7 @@ class Places:
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows."""
         self._looks = {key: looks for key, looks in self._looks.items() if key[0] in keep}
+        self.of_optimizer = 0.0
 
     def _look_on(self) -> None:
         last = time.perf_counter()
@@ -110,7 +115,7 @@ class Places:
         is_below = False
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
-            if _is_own(path):
+            if is_own(path):
                 place = place or ScriptLine(path, frame.f_lineno)
                 call = _Call(path, code.co_firstlineno)
                 calls[call] = frame.f_lineno
@@ -120,6 +125,9 @@ class Places:
                     model, is_below = (call, frame.f_lineno), False
             elif path.endswith(_MODULES):
                 is_below = True
+            elif row == LOOP and place is None and path.endswith(_OPTIMIZERS):
+                row = OPTIMIZER
+                self.of_optimizer += seconds
             if place is None and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
@@ -156,17 +164,22 @@ class Places:
                 by_row[row].append((line, looks))
         for row, places in sorted(by_row.items()):
             for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
-                found.append(
-                    {
-                        "row": row,
-                        "file": _from_here(line.file),
-                        "line": line.line,
-                        "text": linecache.getline(line.file, line.line).strip()[:120],
-                        "inside": max(looks.inside, key=lambda name: looks.inside[name]),
-                        "seconds": looks.seconds,
-                    }
-                )
+                inside = max(looks.inside, key=lambda name: looks.inside[name])
+                found.append({"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds})
         return found
+
+
+def place_of(line: ScriptLine) -> dict[str, Any]:
+    """Fields of ``LedgerPlace`` that a line has."""
+    text = linecache.getline(line.file, line.line).strip()[:_MOST_LETTERS]
+    return {"file": path_from_here(line.file), "line": line.line, "text": text}
+
+
+def own_line(frame: FrameType | None) -> ScriptLine | None:
+    """The innermost of the script's own lines; ``None`` of what it did not write."""
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else ScriptLine(frame.f_code.co_filename, frame.f_lineno)
 
 
 @cache
@@ -175,12 +188,13 @@ def _is_of_stash(path: str) -> bool:
 
 
 @cache
-def _is_own(path: str) -> bool:
+def is_own(path: str) -> bool:
     """Whether a file is the script's, or of its project; what has no file is not."""
     installed = path.startswith(_INSTALLED) or "site-packages" in path or "dist-packages" in path
     return not (installed or path.startswith("<") or _is_of_stash(path))
 
 
-def _from_here(path: str) -> str:
+def path_from_here(path: str) -> str:
+    """A path as somebody in the job's folder would type it."""
     here = os.path.join(os.getcwd(), "")
     return path.removeprefix(here)

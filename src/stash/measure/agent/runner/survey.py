@@ -7,6 +7,7 @@ it cannot learn has a reason in ``unrecorded``, under the name of the fact.
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import time
 import weakref
@@ -20,6 +21,7 @@ from stash.measure.agent.data.batches import samples
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
+from stash.measure.agent.runner.stack_looks import is_own, path_from_here
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
@@ -30,6 +32,8 @@ _SHARE = 0.05
 """Of the budget, for each of: counting operators, and steps in which gradients are looked at again."""
 _MIN_SECONDS = 1.0
 """Seconds that each of these may take whatever the budget is."""
+_LAYERS = 5
+"""Of data sets around each other that are looked into."""
 MAX_LOOKS = 5
 """Steps in which gradients are looked at: as many as tell a spread from an outlier."""
 Learned = dict[str, Any]
@@ -107,6 +111,8 @@ class InputClock:
     def __init__(self, device: Any = None) -> None:
         self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         """Of every module that was called."""
+        self.buffers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """The same."""
         self.placed: bool | None = None
         """Whether the model got its inputs on the device; ``None`` if that was not seen."""
         self._device = device
@@ -130,6 +136,7 @@ class InputClock:
         """What is given by name is not seen here: then it is the first module within that takes a tensor."""
         own = {id(parameter): parameter for parameter in module.parameters(recurse=False)}
         self.parameters.update(own)
+        self.buffers.update({id(buffer): buffer for buffer in module.buffers(recurse=False)})
         if self.placed is None and (own or next(module.parameters(), None) is not None):
             devices = {each.device for each in inputs if hasattr(each, "device")}
             if self._first is None or devices:
@@ -297,6 +304,8 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
         facts["startup_seconds"] = feed.startup
         facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
+        counts = [sum(1 for _ in batches.tensors(kept)) for kept in feed.ring.kept]
+        facts["tensors_per_batch"] = fmean(counts) if counts else None
         real = getattr(feed, "loader", None)
         if real is not None:
             facts |= {
@@ -305,6 +314,9 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
                 "persistent_workers": real.persistent_workers,
                 "pin_memory": real.pin_memory,
                 "samples": _length(real.dataset),
+                "in_order": getattr(real, "in_order", None),
+                "start_method": _start_method(real),
+                "samples_at": line_of_samples(real.dataset),
             }
         described.append(facts)
     batch = _total([_samples_per_step(feed) for feed in feeds])
@@ -316,6 +328,27 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
         "sample_bytes": size / batch if batch else None,
         "replayed_batches": max(len(feed.ring) for feed in feeds),
     }
+
+
+def _start_method(loader: Any) -> str | None:
+    if not loader.num_workers:
+        return None
+    method = (loader.multiprocessing_context or multiprocessing).get_start_method()
+    return None if method is None else str(method)
+
+
+def line_of_samples(dataset: Any) -> str | None:
+    """Where the script's own data set makes a sample; of one around another the inner one's."""
+    for _ in range(_LAYERS):
+        method = getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
+        code = getattr(method, "__code__", None)
+        if code is not None and is_own(code.co_filename):
+            return f"{path_from_here(code.co_filename)}:{code.co_firstlineno}"
+        inner = getattr(dataset, "dataset", None)
+        if inner is None:
+            return None
+        dataset = inner
+    return None
 
 
 def _token_facts(feeds: list[Feed]) -> dict[str, Any]:

@@ -196,7 +196,8 @@ def untouched(
     began = rank.clock.now()
     block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began)
     between = block.stage_seconds.get("between", 0.0) if rank.clock.runs_ahead else None
-    return Payload.of(block), Payload.of(ledger.end(rank.place.rank, of_epoch, between))
+    is_alone = rank.place.world_size == 1 and not rank.clock.runs_ahead
+    return Payload.of(block), Payload.of(ledger.end(rank.place.rank, of_epoch, between, is_alone))
 
 
 def epoch_steps(feeds: Sequence[Feed]) -> int | None:

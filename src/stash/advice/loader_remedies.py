@@ -1,0 +1,116 @@
+"""What makes batches late beside too few workers: slow ones, their order, their tensors, threads, shares of ranks.
+
+Each remedy follows from something that was counted in the loader's own processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stash.advice.case import Case, Remedy
+from stash.analysis.batch_times import BatchTimes, batch_times
+from stash.core.records.profile import Loader
+from stash.core.units import format_seconds
+
+MANY_TENSORS = 32
+"""In a batch, from which handing them over one by one is worth a sentence."""
+_RARE = 0.25
+"""Of all batches: if more are slow, slow is what they are."""
+_DEFAULT_PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class SlowBatches:
+    """Rare batches that take many times as long as others."""
+
+    times: BatchTimes
+    saved_share: float | None
+    """Of what steps wait, if batches were handed out as they are ready; ``None`` where that is so, or unknown."""
+
+    @property
+    def text(self) -> str:
+        """``"one batch in 10 takes 123 ms, 60 times the median"``"""
+        ratio = self.times.slow_seconds / self.times.median
+        return (
+            f"one batch in {1 / self.times.slow:.0f} takes about {format_seconds(self.times.slow_seconds)}, "
+            f"{ratio:.0f} times the median"
+        )
+
+
+def slow_batches(case: Case) -> SlowBatches | None:
+    """``None`` where batches take about equally long, or where slow ones do not take most of the time."""
+    times, loader = batch_times(case.profile), case.loader
+    if times is None or loader is None or not 0 < times.slow < _RARE:
+        return None
+    others = times.median * (1 - times.slow)
+    if times.slow * times.slow_seconds < others:
+        return None
+    return SlowBatches(times, _saved_share(times, loader, case.breakdown.seconds("compute")))
+
+
+def _saved_share(times: BatchTimes, loader: Loader, train_seconds: float) -> float | None:
+    if not loader.in_order or (loader.workers or 0) < 2:
+        return None
+    ahead = loader.prefetch_factor or _DEFAULT_PREFETCH
+    now, then = (times.waited(loader.workers or 1, ahead, train_seconds, in_order) for in_order in (True, False))
+    return 1 - then / now if now else None
+
+
+def for_loader(case: Case) -> list[Remedy]:
+    """Of the loader that the job trains from."""
+    loader = case.loader
+    if loader is None:
+        return []
+    return [*_order(case), *_threads(case, loader), *_tensors(case, loader), *_shares(case, loader)]
+
+
+def _order(case: Case) -> list[Remedy]:
+    slow = slow_batches(case)
+    if slow is None:
+        return []
+    cheaper = Remedy(f"Make the slow samples cheaper, or leave them out: {slow.text}", name="slow-samples")
+    if slow.saved_share is None or slow.saved_share <= 0:
+        return [cheaper]
+    text = f"Hand batches out as they are ready, with in_order=False of the DataLoader: {slow.text}"
+    saves = slow.saved_share * case.seconds("prep")
+    order = Remedy(text, saves, cost="samples come in another order", name="in-order", first=True)
+    return [order, cheaper]
+
+
+def _threads(case: Case, loader: Loader) -> list[Remedy]:
+    """Libraries in workers that use as many threads as they like."""
+    counts = [row.threads for row in case.profile.workers if row.threads]
+    cores = case.cores_per_rank
+    if not counts or not loader.workers or cores is None:
+        return []
+    threads = max(counts)
+    if threads < 2 or threads * loader.workers <= cores:
+        return []
+    text = (
+        "Let each worker use one thread, `torch.set_num_threads(1)` and `cv2.setNumThreads(0)` in worker_init_fn: "
+        f"{loader.workers} workers with {threads:.0f} threads each share {cores:g} cores with training"
+    )
+    return [Remedy(text, name="worker-threads", first=True)]
+
+
+def _tensors(case: Case, loader: Loader) -> list[Remedy]:
+    count = loader.tensors_per_batch
+    if not loader.workers or count is None or count < MANY_TENSORS:
+        return []
+    text = (
+        f"Pack each field of a batch into one tensor in collate_fn: a batch has {count:.0f} tensors, and each is "
+        "handed over from its worker by a descriptor of its own"
+    )
+    enough = case.supply is not None and (case.supply.workers or 0) <= loader.workers
+    return [Remedy(text, name="fewer-tensors", first=enough)]
+
+
+def _shares(case: Case, loader: Loader) -> list[Remedy]:
+    ranks = len(case.profile.ranks)
+    if loader.kind != "iterable" or ranks < 2:
+        return []
+    text = (
+        f"Let the stream take each rank's share before it prepares samples (`torch.distributed.get_rank()`): {ranks} "
+        "ranks that prepare everything and skip the others' samples afterwards do the work of all"
+    )
+    return [Remedy(text, name="rank-shares", first=True)]

@@ -1,0 +1,66 @@
+"""What the training thread waits for Python's interpreter while another thread of the script's holds it.
+
+A thread that computes in Python gives the interpreter up some milliseconds after it was asked to, and a step asks
+hundreds of times. Seen from outside: the training thread was neither on a core nor ready for one while it computed,
+and another Python thread was on a core. Waits for devices and other ranks look the same, so only jobs without are
+judged; which those are is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stash.measure.agent import private
+from stash.measure.agent.runner.stack_looks import own_line, place_of
+from stash.measure.linux.run_queue import RunQueue
+
+_LEAST = 0.05
+"""Of the time that the training thread computed."""
+_OWN = "stash"
+
+
+class InterpreterWait(NamedTuple):
+    """Seconds, and the fields of the ``LedgerPlace`` of the thread that held the interpreter."""
+
+    seconds: float
+    place: dict[str, Any]
+
+
+class InterpreterClock:
+    """Begins as it is made, on the training thread."""
+
+    def __init__(self) -> None:
+        self._queue = RunQueue()
+        self._ran, self._delayed = time.thread_time(), self._queue.delay()
+        self._others = _ran_of_threads()
+
+    def waited(self, computing_seconds: float) -> InterpreterWait | None:
+        """Of that much since it began, which the thread computed and waited for nothing known; None of little."""
+        if not self._queue.known:
+            return None
+        off_core = computing_seconds - (time.thread_time() - self._ran) - (self._queue.delay() - self._delayed)
+        now = _ran_of_threads()
+        busiest = max(now, key=lambda each: now[each] - self._others.get(each, 0.0), default=None)
+        if busiest is None or off_core < _LEAST * computing_seconds:
+            return None
+        if now[busiest] - self._others.get(busiest, 0.0) < off_core / 2:  # it has a core only now and then, too
+            return None
+        line = own_line(private.stack_of(busiest.ident)) if busiest.ident is not None else None
+        place = {} if line is None else place_of(line)
+        return InterpreterWait(off_core, place)
+
+
+def _ran_of_threads() -> dict[threading.Thread, float]:
+    """Seconds on a core of each other Python thread, but for Stash's own."""
+    found = {}
+    for thread in threading.enumerate():
+        is_own = thread.name.startswith(_OWN) or thread is threading.current_thread()
+        with suppress(OSError, ValueError, IndexError):
+            words = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
+            if not is_own:
+                found[thread] = int(words[0]) * 1e-9
+    return found

@@ -1,0 +1,56 @@
+"""Values that become smaller than a float32 holds normally: arithmetic on them takes many times as long on CPUs.
+
+While Stash measures, such values are flushed to zero, since batches that are replayed make gradients vanish as the
+job's own do not; so what they would cost is not in its steps. That parameters or buffers of the model lose their
+values tells that they would have had such values.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+_FEWEST = 64
+"""Values of a tensor that is looked at."""
+_LEAST = 0.1
+"""Of a tensor's values, beyond which it loses its values and is no sparse one."""
+
+
+def flush() -> bool:
+    """Flush such values to zero from now on; whether the script did so itself."""
+    torch = sys.modules["torch"]
+    did = bool((torch.full((1,), 2e-39) * 1 == 0).all())
+    torch.set_flush_denormal(True)
+    return did
+
+
+class TinyValues:
+    """Of the tensors of a model on CPUs; made in one step, and asked in a later one."""
+
+    def __init__(self, tensors: Iterable[Any]) -> None:
+        floats = [each for each in tensors if _is_looked_at(each)]
+        self._before = [(weakref.ref(each), _count(each)) for each in floats]
+
+    def lost(self) -> int:
+        """How many values have become zero, or too small, since."""
+        found = 0
+        for reference, before in self._before:
+            tensor = reference()
+            if tensor is not None:
+                more = _count(tensor) - before
+                found += more if more > _LEAST * tensor.numel() else 0
+        return found
+
+
+def _is_looked_at(tensor: Any) -> bool:
+    kind = sys.modules["torch"].float32
+    plain = type(tensor).__name__ in ("Tensor", "Parameter", "Buffer")
+    return bool(plain and tensor.dtype is kind and tensor.device.type == "cpu" and tensor.numel() >= _FEWEST)
+
+
+def _count(tensor: Any) -> int:
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        return int((tensor.detach().abs() < torch.finfo(torch.float32).tiny).sum())

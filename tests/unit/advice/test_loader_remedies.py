@@ -1,0 +1,54 @@
+"""What a loader's own processes tell: each cause with its remedy, and none where the cause is not there."""
+
+from __future__ import annotations
+
+from breakdowns import flat
+from profile_builder import build
+
+from stash.advice.case import Case
+from stash.advice.remedies import for_prep
+from stash.analysis.attribution import attribute
+from stash.core.records.profile import Loader, WorkerTimes
+
+TIMES = flat(6, solo=0.005, warm=0.015)
+RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
+
+
+def remedies(loader: Loader, ranks: int = 1, **of_workers) -> dict[str, str]:
+    rows = (WorkerTimes(feed="warm", rank=0, round=0, batches=(20, 20), seconds=(1.0, 1.0), **of_workers),)
+    profile = build(TIMES, ranks=ranks, workload={"loaders": (loader,)}, workers=rows)
+    return {remedy.name: remedy.text for remedy in for_prep(Case(attribute(profile), profile))}
+
+
+def test_rare_slow_batches_are_handed_out_as_they_are_ready_where_pytorch_can():
+    ordered = Loader(kind="map", workers=2, in_order=True)
+    found = remedies(ordered, took=RARE)
+    assert found["in-order"].startswith("Hand batches out as they are ready, with in_order=False")
+    assert "one batch in 10 takes about 47.5 ms, 128 times the median" in found["in-order"]
+    for loader in (ordered.model_copy(update={"in_order": False}), ordered.model_copy(update={"in_order": None})):
+        assert "in-order" not in remedies(loader, took=RARE)
+        assert "slow-samples" in remedies(loader, took=RARE)
+    assert not {"in-order", "slow-samples"} & set(remedies(ordered, took=(0, 0, 0, 40)))
+
+
+def test_workers_that_compute_with_more_threads_than_there_are_cores_get_one_each():
+    found = remedies(Loader(kind="map", workers=2), threads=16.0)
+    assert "2 workers with 16 threads each share" in found["worker-threads"]
+    assert "worker-threads" not in remedies(Loader(kind="map", workers=2), threads=1.0)
+
+
+def test_many_tensors_are_packed_and_few_are_not():
+    found = remedies(Loader(kind="map", workers=2, tensors_per_batch=113.0))
+    assert "a batch has 113 tensors" in found["fewer-tensors"]
+    assert "fewer-tensors" not in remedies(Loader(kind="map", workers=2, tensors_per_batch=3.0))
+    assert "fewer-tensors" not in remedies(Loader(kind="map", workers=0, tensors_per_batch=113.0))
+
+
+def test_a_stream_of_several_ranks_is_shared_out_before_samples_are_prepared():
+    assert "2 ranks that prepare everything" in remedies(Loader(kind="iterable", workers=2), ranks=2)["rank-shares"]
+    assert "rank-shares" not in remedies(Loader(kind="iterable", workers=2), ranks=1)
+    assert "rank-shares" not in remedies(Loader(kind="map", workers=2), ranks=2)
+
+
+def test_samples_are_made_cheaper_where_the_script_makes_them():
+    assert "(train.py:25)" in remedies(Loader(kind="map", workers=2, samples_at="train.py:25"))[""]
