@@ -32,6 +32,10 @@ from stash.predict.sufficiency import Suffices
 # Prep and fetch
 
 SMALL_FILE = 256e3
+_AHEAD = 2.0
+"""Times the bytes of a sample that are fetched for it, from which reading ahead is no help."""
+_UNEQUAL = 0.1
+"""Of their mean, by which sizes of batches vary where ranks wait for the longest."""
 BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
 _LONG_OPTIMIZER = 0.2
@@ -144,6 +148,18 @@ def for_fetch(case: Case) -> list[Remedy]:
         found.append(
             Remedy(f"Pack the small files ({format_bytes(average)} on average) into shards read in sequence")
         )
+    if work.sample_disk_bytes and work.sample_bytes and average >= SMALL_FILE:
+        times = work.sample_disk_bytes / work.sample_bytes
+        if times >= _AHEAD:
+            found.append(
+                Remedy(
+                    f"Read the file in order once before training, into the page cache, or `mmap.madvise(MADV_RANDOM)`: "
+                    f"samples lie at random places, and {format_bytes(work.sample_disk_bytes)} are read for each of "
+                    f"{format_bytes(work.sample_bytes)}",
+                    name="random-reads",
+                    first=True,
+                )
+            )
     if loader is not None and loader.workers is not None and not work.sample_disk_bytes:
         found.append(Remedy(f"Use more than num_workers={loader.workers}, so that more reads are under way at once"))
     return found or [_asking(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")]
@@ -386,7 +402,7 @@ def for_transfer(case: Case) -> list[Remedy]:
 
 
 def for_contention(case: Case) -> list[Remedy]:
-    slow, found = case.breakdown.slow_rank, _balanced_experts(case)
+    slow, found = case.breakdown.slow_rank, [*_balanced_experts(case), *_unequal_batches(case)]
     if slow is not None:
         place = next(rank for rank in case.profile.ranks if rank.rank == slow.rank)
         found.append(
@@ -416,6 +432,20 @@ def for_contention(case: Case) -> list[Remedy]:
     else:
         found.append(Remedy("Check that devices do not share a PCIe switch or a power limit: `nvidia-smi topo -m`"))
     return found
+
+
+def _unequal_batches(case: Case) -> list[Remedy]:
+    """Ranks that get more to do than others, now one and now another."""
+    loader = case.loader
+    if case.breakdown.slow_rank is not None or loader is None or (loader.batch_spread or 0.0) < _UNEQUAL:
+        return []
+    text = (
+        f"Give all ranks batches of like lengths in a step (sorted or bucketed by length): sizes of batches vary by "
+        f"{loader.batch_spread:.0%}, and each step waits for whoever has the longest; no rank is slow by itself"
+    )
+    return [
+        Remedy(text, case.saves(less={"contention": case.seconds("contention")}), name="unequal-lengths", first=True)
+    ]
 
 
 def _balanced_experts(case: Case) -> list[Remedy]:

@@ -6,7 +6,7 @@ from breakdowns import flat
 from profile_builder import build
 
 from stash.advice.case import Case
-from stash.advice.remedies import for_prep
+from stash.advice.remedies import for_contention, for_fetch, for_prep
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Loader, WorkerTimes
 
@@ -52,3 +52,24 @@ def test_a_stream_of_several_ranks_is_shared_out_before_samples_are_prepared():
 
 def test_samples_are_made_cheaper_where_the_script_makes_them():
     assert "(train.py:25)" in remedies(Loader(kind="map", workers=2, samples_at="train.py:25"))[""]
+
+
+def test_batches_of_unequal_sizes_are_evened_out_where_no_rank_is_slow_by_itself():
+    def found(spread: float | None) -> set[str]:
+        loader = Loader(kind="map", workers=0, batch_spread=spread)
+        profile = build(flat(6, solo=0.02, crowd=0.03, node=0.031), ranks=2, workload={"loaders": (loader,)})
+        return {remedy.name for remedy in for_contention(Case(attribute(profile), profile))}
+
+    assert "unequal-lengths" in found(0.4)
+    assert "unequal-lengths" not in found(0.02) | found(None)
+
+
+def test_a_large_file_whose_samples_lie_at_random_places_is_read_in_order_first():
+    def found(disk_bytes: float, file_bytes: int = 8 * 10**8) -> set[str]:
+        cold = {"cold": {"files": 1, "file_bytes": file_bytes}}
+        work = {"sample_bytes": 8192.0, "sample_disk_bytes": disk_bytes}
+        profile = build(flat(6, solo=0.02, warm=0.02, cold=0.06), workload=work, block_extra=cold)
+        return {remedy.name for remedy in for_fetch(Case(attribute(profile), profile))}
+
+    assert "random-reads" in found(131072.0)
+    assert "random-reads" not in found(8192.0) | found(131072.0, file_bytes=10**5)

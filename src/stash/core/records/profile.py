@@ -35,6 +35,8 @@ class Loader(Record):
     start_method: PlainName | None = None
     """Of its workers: ``fork``, ``forkserver`` or ``spawn``."""
     tensors_per_batch: Number | None = None
+    batch_spread: Number | None = None
+    """Of the bytes of its batches, the standard deviation as a part of the mean."""
     samples_at: PlainName | None = None
     """Where the script prepares a sample, ``train.py:25``; ``None`` where a library does."""
     on_device: bool | None = None

@@ -12,7 +12,7 @@ import sys
 import time
 import weakref
 from collections.abc import Generator, Mapping
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from stash.measure.agent import private
@@ -306,6 +306,8 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
         facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
         counts = [sum(1 for _ in batches.tensors(kept)) for kept in feed.ring.kept]
         facts["tensors_per_batch"] = fmean(counts) if counts else None
+        sizes = [batches.size(kept) for kept in feed.ring.kept]
+        facts["batch_spread"] = pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and fmean(sizes) else None
         real = getattr(feed, "loader", None)
         if real is not None:
             facts |= {
