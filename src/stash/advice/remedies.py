@@ -153,7 +153,7 @@ def for_fetch(case: Case) -> list[Remedy]:
         if times >= _AHEAD:
             found.append(
                 Remedy(
-                    f"Read the file in order once before training, into the page cache, or `mmap.madvise(MADV_RANDOM)`: "
+                    "Read the file in order once before training, into the page cache, or `mmap.madvise(MADV_RANDOM)`: "
                     f"samples lie at random places, and {format_bytes(work.sample_disk_bytes)} are read for each of "
                     f"{format_bytes(work.sample_bytes)}",
                     name="random-reads",
