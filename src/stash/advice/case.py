@@ -165,9 +165,8 @@ def reason(case: Case, name: str) -> str | None:
         most = max(waits, key=lambda wait: wait.exchange, default=None)
         share = "" if most is None or most.hidden is None else f", {most.hidden:.0%} hidden"
         return None if most is None else f"most is {most.kind} of the group {most.name}{share}"
-    own = () if case.breakdown.run is None else case.breakdown.run.own_collectives
-    if name in EXCHANGE_STALLS and sum(place.seconds for place in own) > case.seconds(name) / 2:
-        return f"most of it are collectives that the script calls by itself, the slowest at {own[0].where}"
+    if case.breakdown.run is not None and case.breakdown.run.is_mostly_own_collectives(name):
+        return "most of it are collectives that the script calls by itself, the slowest there"
     if name in EXCHANGE_STALLS and exchange.bytes:
         text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds

@@ -110,7 +110,7 @@ def _shares(case: Case, loader: Loader) -> list[Remedy]:
     if loader.kind != "iterable" or ranks < 2:
         return []
     text = (
-        f"Let the stream take each rank's share before it prepares samples (`torch.distributed.get_rank()`): {ranks} "
-        "ranks that prepare everything and skip the others' samples afterwards do the work of all"
+        "Let the stream give each rank a share of its own before samples are prepared "
+        f"(`torch.distributed.get_rank()`): {ranks} ranks that prepare everything and skip the others' samples afterwards do the work of all"
     )
     return [Remedy(text, name="rank-shares", first=True)]

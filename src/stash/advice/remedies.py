@@ -153,8 +153,9 @@ def for_fetch(case: Case) -> list[Remedy]:
         if times >= _AHEAD:
             found.append(
                 Remedy(
-                    "Read the file in order once before training, into the page cache, or `mmap.madvise(MADV_RANDOM)`: "
-                    f"samples lie at random places, and {format_bytes(work.sample_disk_bytes)} are read for each of "
+                    "Read the file in order once before training, into the page cache, or "
+                    "`mmap.madvise(MADV_RANDOM)`: samples lie at random places, and "
+                    f"{format_bytes(work.sample_disk_bytes)} are read for each of "
                     f"{format_bytes(work.sample_bytes)}",
                     name="random-reads",
                     first=True,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from stash.advice.case import Case, Remedy, reason
 from stash.advice.claims import Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
-from stash.advice.run_words import row_sentence
+from stash.advice.run_words import row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
@@ -283,7 +283,9 @@ def _stalls_text(case: Case, claims: Claims) -> str:
         text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
         if compute:
             text = f"{compute} The largest stall is {stall.name}, {written.quantity(stall.name)}"
-        text += f" ({written.share(stall.name)}): {why}." if why else f" ({written.share(stall.name)})."
+        place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
+        text += f" ({written.share(stall.name)})" + ("" if place is None else f" at {written_place(place)}")
+        text += f": {why}." if why else "."
         hidden = hidden_behind(case.breakdown, stall.name)
         if hidden:
             visible = case.breakdown.stall(hidden.appears)

@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import rung
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, rung
 from stash.core.ledger_rows import (
+    BACKWARD,
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
     EPOCH_START,
     EVALUATION,
+    INPUT,
     INTERPRETER,
     LOOP,
     START_UP,
@@ -137,6 +139,18 @@ class RunAccount(Record):
 
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
+
+    def is_mostly_own_collectives(self, name: str) -> bool:
+        """Whether most of a stall is the script's own calls."""
+        row = self.row(name) if name in EXCHANGE_STALLS else None
+        return row is not None and 2 * sum(place.seconds for place in self.own_collectives) > row.seconds
+
+    def place_of_stall(self, name: str) -> SlowLine | None:
+        """The line at which steps wait for a stall of theirs; ``None`` where it is spread over them."""
+        if self.is_mostly_own_collectives(name):
+            return self.own_collectives[0]
+        row = INPUT if name in DATA_STALLS else BACKWARD if name in EXCHANGE_STALLS else ""
+        return self.place(row)
 
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""

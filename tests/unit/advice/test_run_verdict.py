@@ -133,6 +133,14 @@ def test_a_stall_leads_and_epoch_starts_are_named_beside_it():
     assert found.next_steps[1].startswith("Against epoch start: keep the loader's workers")
 
 
+def test_a_stall_is_named_with_the_line_that_waits_for_it():
+    places = (at("input", 38, "for x, y in loader:", 16 * 0.05), at("backward", 41, "loss.backward()", 16 * 0.01))
+    found = advice(ledger(places=places), times=flat(6, solo=0.020, warm=0.100))
+    assert "ms step (80.0%) at train.py:38 `for x, y in loader:`" in found.text
+    times = flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502)
+    assert "at train.py:41 `loss.backward()`" in advice(ledger(0, places=places), times=times, ranks=2).text
+
+
 def test_two_rows_between_steps_that_may_both_be_the_largest_tie():
     starts, evaluations = {0: 1.0, 20: 1.0, 40: 1.3, 60: 1.15}, {20: 1.1, 40: 1.1, 60: 1.1}
     found = advice(ledger(epoch_steps=20, now_and_then={"epoch start": starts, "evaluation": evaluations}))
@@ -324,7 +332,7 @@ def test_collectives_that_the_script_calls_are_the_reason_of_the_exchange_and_se
     times = flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502)
     found = advice(ledger(0, places=places), ledger(1), times=times, ranks=2)
     assert (found.kind, found.stall) == ("stall", "interconnect")
-    assert "most of it are collectives that the script calls by itself, the slowest at train.py:43" in found.text
+    assert "(59.8%) at train.py:43 `dist.barrier()`: most of it are collectives that the script calls" in found.text
     assert found.next_steps[0].startswith("Send what train.py:43 `dist.barrier()` exchanges every 10 steps")
     assert "saves about 21.6 ms" in found.next_steps[0]
     few = advice(ledger(0, places=(at("collective", 43, "dist.barrier()", 16 * 0.001),)), times=times, ranks=2)
