@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -54,4 +55,17 @@ def test_a_thread_that_computes_in_python_is_waited_for_and_its_line_is_known(
 
 def test_a_thread_that_sleeps_holds_nothing(beside: Callable[[Callable[[], object]], None]) -> None:
     beside(_over.wait)
+    assert give_up_often() is None
+
+
+def test_a_thread_in_a_library_that_lets_others_have_the_interpreter_holds_nothing(
+    beside: Callable[[Callable[[], None]], None],
+) -> None:
+    data = bytes(10**8)
+
+    def digest() -> None:
+        while not _over.is_set():
+            hashlib.sha256(data).digest()
+
+    beside(digest)
     assert give_up_often() is None

@@ -2,24 +2,29 @@
 
 A thread that computes in Python gives the interpreter up some milliseconds after it was asked to, and a step asks
 hundreds of times. Seen from outside: the training thread was neither on a core nor ready for one while it computed,
-and another Python thread was on a core. Waits for devices and other ranks look the same, so only jobs without are
-judged; which those are is not known here.
+and another thread was on a core, in Python's own code. Waits for devices and other ranks look the same, so only jobs
+without are judged; which those are is not known here.
 """
 
 from __future__ import annotations
 
+import dis
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import own_line, place_of
 from stash.measure.linux.run_queue import RunQueue
 
-_LEAST = 0.05
+_LEAST = 0.1
 """Of the time that the training thread computed."""
+_LOOKS, _PAUSE = 20, 0.002
+_IN_PYTHON = ("JUMP", "POP_JUMP", "RESUME", "FOR_ITER")
+"""Instructions at which a thread gives the interpreter up that computes in Python; one in a library is at a call."""
 _OWN = "stash"
 
 
@@ -49,9 +54,23 @@ class InterpreterClock:
             return None
         if now[busiest] - self._others.get(busiest, 0.0) < off_core / 2:  # it has a core only now and then, too
             return None
-        line = own_line(private.stack_of(busiest.ident)) if busiest.ident is not None else None
-        place = {} if line is None else place_of(line)
-        return InterpreterWait(off_core, place)
+        frame = _frame_in_python(busiest)
+        if frame is None:
+            return None
+        line = own_line(frame)
+        return InterpreterWait(off_core, {} if line is None else place_of(line))
+
+
+def _frame_in_python(thread: threading.Thread) -> FrameType | None:
+    """Where the thread computes in Python; ``None`` if it is in a library whenever it is looked at."""
+    for _ in range(_LOOKS):
+        frame = private.stack_of(thread.ident or 0)
+        if frame is None:
+            return None
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(_IN_PYTHON):
+            return frame
+        time.sleep(_PAUSE)
+    return None
 
 
 def _ran_of_threads() -> dict[threading.Thread, float]:
