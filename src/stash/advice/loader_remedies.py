@@ -111,6 +111,7 @@ def _shares(case: Case, loader: Loader) -> list[Remedy]:
         return []
     text = (
         "Let the stream give each rank a share of its own before samples are prepared "
-        f"(`torch.distributed.get_rank()`): {ranks} ranks that prepare everything and skip the others' samples afterwards do the work of all"
+        f"(`torch.distributed.get_rank()`): {ranks} ranks that prepare everything and skip the others' samples "
+        "afterwards do the work of all"
     )
     return [Remedy(text, name="rank-shares", first=True)]

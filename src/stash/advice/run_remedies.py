@@ -17,6 +17,8 @@ from stash.core.units import format_seconds
 
 SELDOM = 10
 """Steps of which one does what all did."""
+_FEW_STEPS = 2
+"""Of an epoch: no loop over a loader ends so soon, but one that asks for a single batch."""
 COLLECTED = 100
 """Steps after which garbage is collected where it is no longer done by itself."""
 _COPIED = 1e9
@@ -52,6 +54,9 @@ def for_epoch_start(case: Case) -> list[Remedy]:
     batch = case.supply.made_seconds / loader.batches_per_step if case.supply and loader else 0.0
     saves = _but(row, batch)  # the first batch has still to be prepared
     found = []
+    if row.every is not None and row.every < _FEW_STEPS:
+        once = f"Keep one iterator{_at(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
+        found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
         found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))

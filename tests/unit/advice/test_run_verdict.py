@@ -238,6 +238,12 @@ def test_keeping_workers_saves_what_the_first_batch_does_not_need():
     assert "fork instead of spawn" in found["pickle"].text
 
 
+def test_an_iterator_for_each_step_is_made_once():
+    found = remedies("epoch start", ledger(now_and_then={"epoch start": dict.fromkeys(range(20), 0.03)}))
+    assert found["one-iterator"].text.startswith("Keep one iterator, `batches = iter(loader)` once")
+    assert "one-iterator" not in remedies("epoch start", ledger(epoch_steps=20, now_and_then=STARTS))
+
+
 def test_a_sampler_is_drawn_with_vectorised_code_at_its_line():
     place = at("epoch start", 31, "return sorted(self.weights)", each=1.07)
     found = remedies(
