@@ -36,16 +36,15 @@ class House:
         return [found for name, tree in self.trees.items() for found in self._imports_of(tree, name)]
 
     def _imports_of(self, tree: ast.Module, name: str) -> Iterator[Import]:
-        for node in ast.walk(tree):
+        statements = (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
+        for node in statements:
             for target in {found for path in self._paths(node, name) if (found := self._module(path)) is not None}:
                 if target != name:
                     yield Import(name, target)
 
-    def _paths(self, node: ast.AST, name: str) -> list[str]:
+    def _paths(self, node: ast.Import | ast.ImportFrom, name: str) -> list[str]:
         if isinstance(node, ast.Import):
             return [alias.name for alias in node.names]
-        if not isinstance(node, ast.ImportFrom):
-            return []
         above = [self.package, *name.split(".")][: -node.level or None] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
         return [f"{base}.{alias.name}" for alias in node.names]
