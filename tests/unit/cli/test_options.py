@@ -218,16 +218,6 @@ def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatc
     assert cluster(RankOptions(), ranks=False).nproc == 1
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_help_fits_the_screen_and_shows_flags_as_flags(columns: int) -> None:
-    for words in _commands(get_command(app)):
-        shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, [*words, "--help"])
-        assert shown.exit_code == 0, words
-        assert "<bool>" not in shown.output
-        assert "BOOLEAN" not in shown.output
-        assert max(map(len, shown.output.splitlines())) <= columns, words
-
-
 def test_every_command_is_made_of_this_kind() -> None:
     """Whose help shows flags as flags."""
     for words in _commands(get_command(app)):

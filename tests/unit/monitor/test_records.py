@@ -12,7 +12,6 @@ from stash.core.errors import ArtefactError, UserError
 from stash.monitor.page import document, page, summary
 from stash.monitor.records import (
     Alert,
-    EarlierTotals,
     Header,
     LateRank,
     MachinePrice,
@@ -179,7 +178,6 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
 
 def test_of_no_window_there_is_no_sum() -> None:
     assert overall([]) is None
-    assert isinstance(EarlierTotals(windows=0, steps=0, seconds=0, stalls={}), EarlierTotals)
 
 
 @pytest.mark.parametrize("option", ["--redact", "--explain", "--as-seen"])

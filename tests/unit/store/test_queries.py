@@ -47,11 +47,6 @@ def test_every_table_answers(store: Store) -> None:
     assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
 
 
-def test_the_query_of_the_manual(store: Store) -> None:
-    rows = asked(store, "select workload, instance, network_pct from profiles order by step_seconds")
-    assert rows == [("train.py", None, None)] * 3
-
-
 def test_the_tables_are_named(of_one: Store) -> None:
     assert asked(of_one, "show tables") == [(table,) for table in sorted(TABLES)]
 
