@@ -26,7 +26,6 @@ PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
 """``prior`` is an on-demand price of an earlier date; it stays as history. ``reserved`` is one of capacity that
 the user has reserved, and there is only so much of it."""
 KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior", "reserved")
-"""In the order of their numbers in snapshots: new ones come last."""
 
 CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""

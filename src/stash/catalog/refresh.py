@@ -131,7 +131,7 @@ def refresh(transport: Transport = https, now: datetime | None = None) -> Report
     path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
     old, lost = _old(path)
     before = layers.merge(old, None)
-    parts, failures = _downloaded(transport, before, old, now.date().isoformat())
+    parts, failures = _downloaded(transport, before, old)
     if not parts:
         raise StashError(_nothing(failures, old))
     # The new parts, and the old ones that could not be renewed.
@@ -154,9 +154,7 @@ Failures = list[tuple[bool, str]]
 """Whether the network was at fault, and a sentence."""
 
 
-def _downloaded(
-    transport: Transport, before: Catalog, old: Snapshot | None, today: str
-) -> tuple[dict[str, Part], Failures]:
+def _downloaded(transport: Transport, before: Catalog, old: Snapshot | None) -> tuple[dict[str, Part], Failures]:
     parts: dict[str, Part] = {}
     failures: Failures = []
     silent: set[str] = set()
@@ -165,7 +163,7 @@ def _downloaded(
         if host in silent:
             continue
         try:
-            parts[source.name] = _part(source, transport, before, old.part(source.name) if old else None, today)
+            parts[source.name] = _part(source, transport, before, old.part(source.name) if old else None)
         except HTTPError as error:
             failures.append((False, f"{source.name}: the server answers {error.code} for {error.url}"))
         except OSError as error:
@@ -185,7 +183,7 @@ def _nothing(failures: Failures, old: Snapshot | None) -> str:
     )
 
 
-def _part(source: Source, transport: Transport, before: Catalog, old: Part | None, today: str) -> Part:
+def _part(source: Source, transport: Transport, before: Catalog, old: Part | None) -> Part:
     url, published = _located(source, transport)
     body = transport(url)
     if len(body) > _MAX_BYTES:
@@ -203,7 +201,7 @@ def _part(source: Source, transport: Transport, before: Catalog, old: Part | Non
     priced = {name for name, _, _ in prices}
     instances: tuple[Instance, ...] = tuple(item for name, item in listed.instances.items() if name in priced)
     rows = [Price(source.cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
-    return Part(source.name, url, published, today, listed.left_out, instances, tuple(rows))
+    return Part(source.name, instances, tuple(rows))
 
 
 def _located(source: Source, transport: Transport) -> tuple[str, str]:
