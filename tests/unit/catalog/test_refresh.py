@@ -16,7 +16,6 @@ from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zipped
 
 from stash.catalog import facts, layers, refresh, snapshot
 from stash.catalog.offers import OfferFilter
-from stash.catalog.refresh import SOURCES
 from stash.core.errors import StashError, UserError
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -241,16 +240,6 @@ def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
     assert len(asked) == 1
 
 
-def test_whoever_is_reading_the_snapshot_keeps_the_whole_old_one(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
-    with facts.snapshot_file().open("rb") as reader:
-        before = facts.snapshot_file().read_bytes()
-        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace(",10.1,", ",9.5,")))
-        refresh.refresh(web, now=NOW)
-        assert reader.read() == before
-    assert facts.snapshot_file().read_bytes() != before
-
-
 def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -295,9 +284,3 @@ def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
     assert first is not None
     snapshot.write(first, home / "again.json")
     assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()
-
-
-def test_every_source_is_asked_over_https_only() -> None:
-    urls = [url for source in SOURCES for url in (source.url, source.version_url)]
-    assert len(urls) > len(SOURCES)
-    assert [url for url in urls if not url.startswith("https://")] == []

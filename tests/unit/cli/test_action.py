@@ -268,10 +268,15 @@ def test_no_content_closes_what_it_stands_in(runner: Runner, mark: str) -> None:
     (runner.folder / "theirs.stash.json").write_text(json.dumps(document))
     assert runner.run(profile="theirs.stash.json", baseline=SLOW) == 0
     assert runner.run(profile="theirs.stash.json") == 0
-    # AND a file whose name is in an error
-    bad = f"no {mark} @org/everyone <img src=//attacker.invalid>.stash.json"
-    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
     rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
     assert re.findall(r"<(?:img|a|script)\b[^>]*>", rendered) == []
     outside = re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)
     assert "@org" not in outside
+
+
+def test_no_name_in_an_error_closes_what_it_stands_in(runner: Runner) -> None:
+    bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
+    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
+    rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
+    assert "<img" not in rendered
+    assert "@org" not in re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)

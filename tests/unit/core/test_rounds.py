@@ -60,11 +60,6 @@ def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
     assert not only.within_noise
 
 
-def test_the_same_rounds_give_the_same_interval_twice():
-    matrix = np.random.default_rng(3).normal(1, 0.1, (9, 4))
-    assert estimate(matrix) == estimate(matrix)
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_an_empty_matrix_is_refused(shape):
     with pytest.raises(ValueError, match="rounds x rungs"):
