@@ -41,11 +41,6 @@ def test_imports_work_once_prepared(use: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_importing_compat_imports_no_torch() -> None:
-    run = python("import stash.core.imports, sys; assert 'torch' not in sys.modules")
-    assert run.returncode == 0, run.stderr
-
-
 def test_a_torchvision_that_already_works_is_left_alone() -> None:
     declare = (
         "import torch; lib = torch.library.Library('torchvision', 'DEF'); "
