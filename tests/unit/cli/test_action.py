@@ -255,16 +255,16 @@ def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
     assert f"the input limits has {option}" in runner.printed
 
 
-@pytest.mark.parametrize("mark", ["~~~~~~~~~", "```", "</details>"])
-def test_no_content_closes_what_it_stands_in(runner: Runner, mark: str) -> None:
+def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
     # GIVEN a profile, of a pull request, whose every text would end a fence, mention people and load a picture
-    acts = (
+    tilde, tick, details = (
         f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
+        for mark in ("~~~~~~~~~", "```", "</details>")
     )
     document = json.loads(Path(FAST).read_text())
-    document["software"].update(torch=acts.replace("\n", " ")[:200], python=acts.replace("\n", " ")[:200])
-    document["hosts"][0].update(hostname=acts.replace("\n", " ")[:200])
-    document["skipped"][0]["why"] = acts.replace("\n", " ")
+    document["software"].update(torch=tick.replace("\n", " ")[:200], python=tilde.replace("\n", " ")[:200])
+    document["hosts"][0].update(hostname=details.replace("\n", " ")[:200])
+    document["skipped"][0]["why"] = f"{tick} {details} {tilde}".replace("\n", " ")
     (runner.folder / "theirs.stash.json").write_text(json.dumps(document))
     assert runner.run(profile="theirs.stash.json", baseline=SLOW) == 0
     assert runner.run(profile="theirs.stash.json") == 0

@@ -88,13 +88,6 @@ def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> No
     assert "other against train: not compared, as it is another job than train" in text
 
 
-def test_a_report_of_a_probe_says_its_findings(monkeypatch: Patch) -> None:
-    assert run(monkeypatch, "report", "vm.host.json") == 0
-    text = Path("vm.html").read_text()
-    assert "2 of 6 pairs of GPUs copy much slower" in text
-    assert "<h3>All-reduce, by message size</h3>" in text
-
-
 def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Capture) -> None:
     host = probe_builder.p3_8xlarge().model_copy(update={"hostname": "node0"})
     save(probe_builder.probe(host), "node0.host.json")

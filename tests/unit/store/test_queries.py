@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,14 +192,3 @@ def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
 def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
     assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
-
-
-def test_without_duckdb_a_sentence_names_the_package_and_lists_still_work(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(UserError, match="this needs duckdb, which is not installed: type `pip install duckdb`"):
-        asked(store, "from profiles")
-    store.put(to_bytes(at(9)), "run.stash.json")
-    assert len(list(store.heads(store.contents().stored))) == 5
-    assert store.load(store.contents().stored[0]) is not None
