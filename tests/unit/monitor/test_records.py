@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Pat
     for line in lines:
         writer.write(line)
     with path.open("a") as file:
-        file.write('{"kind":"window","beg')  # kill -9
+        file.write('{"kind":"totals","windows":1}\n{"kind":"window","beg')  # as it was once; kill -9
     record = load(path)
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
@@ -75,11 +75,6 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
     assert newest_parts(path)
     assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(12)]
     assert record.header.part > 1
-    assert record.totals is not None
-    assert record.totals.windows + len(record.windows) == 12
-    assert record.totals.steps == 100 * record.totals.windows
-    assert record.totals.stalls["compute"] == pytest.approx(0.06 * record.totals.steps)
-    assert "transfer" not in record.totals.stalls  # unknown is no sum of zero
     assert [each.number for each in record.alerts] == [7]
 
 
