@@ -36,8 +36,9 @@ class House:
         return [found for name, tree in self.trees.items() for found in self._imports_of(tree, name)]
 
     def _imports_of(self, tree: ast.Module, name: str) -> Iterator[Import]:
-        statements = (node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
-        for node in statements:
+        for node in statements(tree):
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
             for target in {found for path in self._paths(node, name) if (found := self._module(path)) is not None}:
                 if target != name:
                     yield Import(name, target)
@@ -61,6 +62,14 @@ class House:
             if f"{name}.__init__" in self.trees:
                 return f"{name}.__init__"
         return "__init__"
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below, without what they are made of: far fewer nodes than ``ast.walk`` has."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child
+            yield from statements(child)
 
 
 def read(folder: Path) -> House:
@@ -95,7 +104,7 @@ def meanings(house: House) -> dict[str, list[str]]:
     """Public class names and type aliases that mean different things in different modules, and where."""
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for name, tree in house.trees.items():
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.ClassDef):
                 homes[node.name][name] = f"class of {name}"
         for node in tree.body:

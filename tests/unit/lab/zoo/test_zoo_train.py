@@ -76,7 +76,7 @@ def test_a_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     folder = tmp_path / "cat"
     folder.mkdir()
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 not really")
-    arguments = ["--workload", "shufflenet_v2_x0_5", "--batch", "1", "--data", str(tmp_path)]
+    arguments = ["--workload", "shufflenet_v2_x0_5", "--batch", "1", "--data", str(tmp_path), "--workers", "0"]
     assert train.main(arguments) == 2
     error = capsys.readouterr().err
     assert f"error: the image {folder / 'broken.jpg'} cannot be decoded" in error
