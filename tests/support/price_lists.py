@@ -7,7 +7,7 @@ import zipfile
 from email.message import Message
 from urllib.error import HTTPError
 
-from stash.catalog.refresh import SOURCES
+from stash.catalog.refresh import GPUHUNT
 
 # Heads and lines as gpuhunt (src/gpuhunt/_internal/storage.py, v3) publishes them.
 HUNT_HEAD = (
@@ -46,17 +46,15 @@ class Web:
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes | Exception] = {}
-        self.asked: list[str] = []
         self.publish("gpuhunt aws", zipped(HUNT_AWS))
         self.publish("gpuhunt gcp", zipped(HUNT_GCP, "gcp.csv"))
 
     def publish(self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n") -> None:
-        source = next(source for source in SOURCES if source.name == name)
-        self.pages[source.url.format(version=version.decode().strip())] = body
-        self.pages[source.version_url] = version
+        folder = f"{GPUHUNT}/{name.removeprefix('gpuhunt ')}"
+        self.pages[f"{folder}/{version.decode().strip()}/catalog.zip"] = body
+        self.pages[f"{folder}/version"] = version
 
     def __call__(self, url: str) -> bytes:
-        self.asked.append(url)
         page = self.pages.get(url) or HTTPError(url, 404, "Not Found", Message(), None)
         if isinstance(page, Exception):
             raise page

@@ -10,7 +10,7 @@ import calendar
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,6 @@ PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
 """``prior`` is an on-demand price of an earlier date; it stays as history. ``reserved`` is one of capacity that
 the user has reserved, and there is only so much of it."""
 KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior", "reserved")
-"""In the order of their numbers in snapshots: new ones come last."""
 
 CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""
@@ -265,21 +264,20 @@ def _period(as_of: str) -> tuple[date, date]:
 # ``STASH_HOME`` wins over ``XDG_CACHE_HOME`` and ``XDG_CONFIG_HOME``, which win over ``~/.cache`` and ``~/.config``.
 
 
-def snapshot_file(environment: Mapping[str, str] | None = None) -> Path:
+def snapshot_file() -> Path:
     """The snapshot that ``stash catalog refresh`` writes; it need not exist."""
-    return _folder(environment, "XDG_CACHE_HOME", ".cache") / "catalog.json"
+    return _folder("XDG_CACHE_HOME", ".cache") / "catalog.json"
 
 
-def own_file(environment: Mapping[str, str] | None = None) -> Path:
+def own_file() -> Path:
     """The user's own instances; it need not exist."""
-    return _folder(environment, "XDG_CONFIG_HOME", ".config") / "instances.yaml"
+    return _folder("XDG_CONFIG_HOME", ".config") / "instances.yaml"
 
 
-def _folder(environment: Mapping[str, str] | None, variable: str, default: str) -> Path:
-    given = os.environ if environment is None else environment
-    if given.get("STASH_HOME"):
-        return Path(given["STASH_HOME"]).expanduser()
-    return Path(given.get(variable) or Path.home() / default).expanduser() / "stash"
+def _folder(variable: str, default: str) -> Path:
+    if own := os.environ.get("STASH_HOME"):
+        return Path(own).expanduser()
+    return Path(os.environ.get(variable) or Path.home() / default).expanduser() / "stash"
 
 
 # Price lists count a slice of a GPU as none, as a fraction of one, or as a whole one; its memory gives it away.

@@ -22,15 +22,14 @@ _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 
 
-def load(instances: Path | None = None, snapshot_path: Path | None = None) -> Catalog:
+def load(instances: Path | None = None) -> Catalog:
     """The merged catalog.
 
-    ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists);
-    ``snapshot_path`` replaces the snapshot's usual place. Raises UserError when either is damaged, or when
-    ``instances`` was named and is not there.
+    ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists). Raises
+    UserError when it or the snapshot is damaged, or when it was named and is not there.
     """
     chosen = own.read(instances) if instances is not None else own.read_if_there(facts.own_file())
-    return merge(snapshot.read(snapshot_path or facts.snapshot_file()), chosen)
+    return merge(snapshot.read(facts.snapshot_file()), chosen)
 
 
 def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:

@@ -32,9 +32,10 @@ from stash.core.errors import StashError, one_line
 Transport = Callable[[str], bytes]
 """Fetches a URL; raises OSError when it cannot be reached."""
 
-_GPUHUNT = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
-_CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
-_GPUHUNT_NAMES = {"lambda": "lambdalabs"}
+_HOST = "dstack-gpu-pricing.s3.eu-west-1.amazonaws.com"
+GPUHUNT = f"https://{_HOST}/v3"
+_LISTS = {"aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambdalabs", "runpod": "runpod"}
+"""Each cloud, and how gpuhunt calls it, which dates its lists and prices whole machines."""
 _MAX_BYTES = 100 * 2**20
 """Bytes of a list, packed or not."""
 _MAX_SILENCE, _MAX_SECONDS = 20.0, 300.0
@@ -43,27 +44,6 @@ _MAX_VERSION = 100
 """Bytes of the text that names a list's version."""
 _MIN_SHARE, _FEW = 0.5, 20
 _JUMP, _JUMPED_SHARE = 5.0, 0.5
-
-
-@dataclass(frozen=True)
-class Source:
-    """One published list: of which cloud, and where."""
-
-    cloud: str
-    url: str
-    """With ``{version}`` in it: each list is numbered."""
-    version_url: str
-
-    @property
-    def name(self) -> str:
-        return f"gpuhunt {self.cloud}"
-
-
-SOURCES = tuple(
-    Source(cloud, f"{_GPUHUNT}/{name}/{{version}}/catalog.zip", f"{_GPUHUNT}/{name}/version")
-    for cloud, name in ((cloud, _GPUHUNT_NAMES.get(cloud, cloud)) for cloud in _CLOUDS)
-)
-"""gpuhunt's, which dates its lists and prices whole machines."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +111,11 @@ def refresh(transport: Transport = https, now: datetime | None = None) -> Report
     path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
     old, lost = _old(path)
     before = layers.merge(old, None)
-    parts, failures = _downloaded(transport, before, old, now.date().isoformat())
+    parts, failures = _downloaded(transport, before, old)
     if not parts:
         raise StashError(_nothing(failures, old))
     # The new parts, and the old ones that could not be renewed.
-    every = [parts.get(source.name) or (old and old.part(source.name)) for source in SOURCES]
+    every = [parts.get(name) or (old and old.part(name)) for name in map(_name, _LISTS)]
     renewed = Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))
     offers = len(layers.merge(renewed, None).prices)
     snapshot.write(renewed, path)
@@ -154,25 +134,24 @@ Failures = list[tuple[bool, str]]
 """Whether the network was at fault, and a sentence."""
 
 
-def _downloaded(
-    transport: Transport, before: Catalog, old: Snapshot | None, today: str
-) -> tuple[dict[str, Part], Failures]:
+def _name(cloud: str) -> str:
+    return f"gpuhunt {cloud}"
+
+
+def _downloaded(transport: Transport, before: Catalog, old: Snapshot | None) -> tuple[dict[str, Part], Failures]:
     parts: dict[str, Part] = {}
     failures: Failures = []
-    silent: set[str] = set()
-    for source in SOURCES:
-        host = urlsplit(source.url).netloc
-        if host in silent:
-            continue
+    for cloud in _LISTS:
+        name = _name(cloud)
         try:
-            parts[source.name] = _part(source, transport, before, old.part(source.name) if old else None, today)
+            parts[name] = _part(cloud, transport, before, old.part(name) if old else None)
         except HTTPError as error:
-            failures.append((False, f"{source.name}: the server answers {error.code} for {error.url}"))
+            failures.append((False, f"{name}: the server answers {error.code} for {error.url}"))
         except OSError as error:
-            silent.add(host)
-            failures.append((True, f"{host} cannot be reached ({getattr(error, 'reason', None) or error})"))
+            failures.append((True, f"{_HOST} cannot be reached ({getattr(error, 'reason', None) or error})"))
+            break  # all lists are there
         except DamagedError as error:
-            failures.append((False, f"{source.name}: {error}; not used"))
+            failures.append((False, f"{name}: {error}; not used"))
     return parts, failures
 
 
@@ -185,35 +164,36 @@ def _nothing(failures: Failures, old: Snapshot | None) -> str:
     )
 
 
-def _part(source: Source, transport: Transport, before: Catalog, old: Part | None, today: str) -> Part:
-    url, published = _located(source, transport)
-    body = transport(url)
+def _part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
+    name, folder = _name(cloud), f"{GPUHUNT}/{_LISTS[cloud]}"
+    version, published = _version(transport(f"{folder}/version"))
+    body = transport(f"{folder}/{version}/catalog.zip")
     if len(body) > _MAX_BYTES:
         raise DamagedError(f"it is larger than {_MAX_BYTES // 2**20} MB")
-    text = _text(body, f"{_GPUHUNT_NAMES.get(source.cloud, source.cloud)}.csv")
-    known = {item.name: item for item in before.instances if item.cloud == source.cloud}
+    text = _text(body, f"{_LISTS[cloud]}.csv")
+    known = {item.name: item for item in before.instances if item.cloud == cloud}
     try:
-        listed = gpuhunt(source.cloud, text, f"{source.name}, published {published}", published, known)
+        listed = gpuhunt(cloud, text, f"{name}, published {published}", published, known)
     except DamagedError:
         raise
     except (csv.Error, ValueError, LookupError, TypeError) as error:
         raise DamagedError(f"it cannot be read ({one_line(error)})") from error
     prices = listed.prices()
-    _check_believable(prices, source.cloud, before, old)
-    priced = {name for name, _, _ in prices}
-    instances: tuple[Instance, ...] = tuple(item for name, item in listed.instances.items() if name in priced)
-    rows = [Price(source.cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
-    return Part(source.name, url, published, today, listed.left_out, instances, tuple(rows))
+    _check_believable(prices, cloud, before, old)
+    priced = {key[0] for key in prices}
+    instances: tuple[Instance, ...] = tuple(item for key, item in listed.instances.items() if key in priced)
+    rows = [Price(cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
+    return Part(name, instances, tuple(rows))
 
 
-def _located(source: Source, transport: Transport) -> tuple[str, str]:
-    """Where the newest list is and its ISO date, of its version (20261119-12)."""
-    version = transport(source.version_url)[:_MAX_VERSION].decode(errors="replace").strip()
+def _version(body: bytes) -> tuple[str, str]:
+    """The newest list's version (20261119-12) and its ISO date."""
+    version = body[:_MAX_VERSION].decode(errors="replace").strip()
     match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
     published = "-".join(match.groups()) if match is not None else ""
     if not is_date(published):
         raise DamagedError(f"its version {version[:30]!r} is not a date and a number")
-    return source.url.format(version=version), published
+    return version, published
 
 
 def _text(body: bytes, member: str) -> str:

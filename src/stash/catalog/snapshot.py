@@ -1,23 +1,21 @@
 """The user's snapshot of published prices: one JSON file, replaced as a whole.
 
-It holds a part for each published file. Texts are numbered in the
-file, since few of them stand in very many offers. Knows nothing of where parts come from or how they merge.
+It holds a part for each published file: its instances, and a row for each price. Knows nothing of where parts come
+from or how they merge.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from stash.catalog.facts import KINDS, Instance, Price, is_date
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.files import parse_json, read_up_to, write_whole
 
-T = TypeVar("T")
-SCHEMA = 1
+SCHEMA = 2
 _LARGEST = 2**29
 """Bytes that are read; today's price lists make 10 MB."""
 _MAX_DOLLARS = 1e9
@@ -29,13 +27,6 @@ class Part:
 
     name: str
     """``gpuhunt aws`` …"""
-    url: str
-    published: str | None
-    """ISO date the publisher gives, if any."""
-    retrieved: str
-    """ISO date of the download."""
-    left_out: int
-    """Rows of the published file that made no sense."""
     instances: tuple[Instance, ...]
     prices: tuple[Price, ...]
 
@@ -72,7 +63,14 @@ def read(path: Path) -> Snapshot | None:
 
 def write(snapshot: Snapshot, path: Path) -> None:
     """Put ``snapshot`` at ``path``: the file there is replaced at once, or left as it was. Raises StashError."""
-    parts = [_part_out(part) for part in snapshot.parts]
+    parts = [
+        {
+            "name": part.name,
+            "instances": [each.model_dump(exclude_none=True, exclude_defaults=True) for each in part.instances],
+            "prices": [price[:-1] for price in part.prices],
+        }
+        for part in snapshot.parts
+    ]
     document = {"schema": SCHEMA, "created": snapshot.created, "parts": parts}
     text = json.dumps(document, separators=(",", ":")).encode()
     _from_document(parse_json(text))  # what cannot be read back is not written
@@ -85,74 +83,26 @@ def write(snapshot: Snapshot, path: Path) -> None:
         ) from error
 
 
-def _part_out(part: Part) -> dict[str, Any]:
-    prices = part.prices
-    index = {(instance.cloud, instance.name): number for number, instance in enumerate(part.instances)}
-    regions, region = _numbered([price.region for price in prices])
-    dates, as_of = _numbered([price.as_of for price in prices])
-    origins, origin = _numbered([(price.source, price.notes) for price in prices])
-    offers = {
-        "instance": [index[price.cloud, price.instance] for price in prices],
-        "kind": [KINDS.index(price.kind) for price in prices],
-        "region": region,
-        "price": [price.dollars_per_hour for price in prices],
-        "as_of": as_of,
-        "origin": origin,
-    }
-    return {
-        **{name: getattr(part, name) for name in ("name", "url", "published", "retrieved", "left_out")},
-        "instances": [instance.model_dump(exclude_none=True, exclude_defaults=True) for instance in part.instances],
-        "regions": regions,
-        "dates": dates,
-        "origins": origins,
-        "offers": offers,
-    }
-
-
-def _numbered(values: Sequence[T | None]) -> tuple[list[T], list[int]]:
-    """Each value once, and which of them every one is; -1 for ``None``."""
-    once = [value for value in dict.fromkeys(values) if value is not None]
-    numbers: dict[T | None, int] = {value: number for number, value in enumerate(once)}
-    return once, [numbers.get(value, -1) for value in values]
-
-
 def _from_document(document: Any) -> Snapshot:
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']}, this Stash reads {SCHEMA}")
-    return Snapshot(str(document["created"]), tuple(_part_in(part) for part in document["parts"]))
+    return Snapshot(str(document["created"]), tuple(_read_part(part) for part in document["parts"]))
 
 
-def _part_in(part: dict[str, Any]) -> Part:
-    """Raises ValueError unless every number stands for something, every price is a price and every date a date."""
+def _read_part(part: dict[str, Any]) -> Part:
+    """Raises ValueError or TypeError unless each price is one, of an instance that is there, and each date a date."""
     instances = tuple(Instance.model_validate({**item, "layer": "snapshot"}) for item in part["instances"])
-    offers, dates = part["offers"], [str(each) for each in part["dates"]]
-    dollars = [float(each) for each in offers["price"]]
-    if not all(0 < each < _MAX_DOLLARS for each in dollars):
+    prices = tuple(Price(*row) for row in part["prices"])
+    if not {price[:2] for price in prices} <= {(each.cloud, each.name) for each in instances}:
+        raise ValueError("a price is of no instance")
+    if not {price.kind for price in prices} <= set(KINDS):
+        raise ValueError("a price is of no kind")
+    if not all(0 < price.dollars_per_hour < _MAX_DOLLARS for price in prices):
         raise ValueError("a price is not a positive number")
-    strange = next((text for text in dates if not is_date(text)), None)
+    strange = next((date for date in {price.as_of for price in prices} - {None} if not is_date(str(date))), None)
     if strange is not None:
-        raise ValueError(f"{strange[:30]!r} is not a date")
-
-    def taken(name: str, values: Sequence[T]) -> list[T]:
-        """The value that each number stands for; -1 is the last of ``values``."""
-        if len(offers[name]) != len(dollars):
-            raise ValueError("its columns differ in length")
-        lowest = -1 if values and values[-1] is None else 0
-        if not all(isinstance(each, int) and lowest <= each < len(values) for each in offers[name]):
-            raise ValueError("an index points nowhere")
-        return [values[each] for each in offers[name]]
-
-    prices = tuple(
-        Price(instance.cloud, instance.name, region, kind, price, as_of, str(source), str(notes))
-        for instance, region, kind, price, as_of, (source, notes) in zip(
-            taken("instance", instances),
-            taken("region", [*map(str, part["regions"]), None]),
-            taken("kind", KINDS),
-            dollars,
-            taken("as_of", [*dates, None]),
-            taken("origin", part["origins"]),
-            strict=True,
-        )
-    )
-    about = (str(part["name"]), str(part["url"]), part["published"], str(part["retrieved"]), int(part["left_out"]))
-    return Part(*about, instances, prices)
+        raise ValueError(f"{str(strange)[:30]!r} is not a date")
+    texts = {text for price in prices for text in (price.region, price.source, price.notes)} - {None}
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a text is none")
+    return Part(str(part["name"]), instances, prices)

@@ -271,7 +271,11 @@ def migrated(
     return document
 
 
-def _suggestions(source: Path, kind: DocumentKind, most: int = 5) -> str:
+_MOST = 5
+"""Files that are named instead of one that is not there."""
+
+
+def _suggestions(source: Path, kind: DocumentKind) -> str:
     try:
         found = [path for path in source.parent.glob(f"*{kind.suffix}") if path.is_file()]
         found.sort(key=lambda path: path.stat().st_mtime, reverse=True)
@@ -279,5 +283,5 @@ def _suggestions(source: Path, kind: DocumentKind, most: int = 5) -> str:
         found = []
     if not found:
         return f"; `{kind.command}` writes one"
-    more = "" if len(found) <= most else f" and {len(found) - most} more"
-    return f"; {kind.plural} there, newest first: {', '.join(str(path) for path in found[:most])}{more}"
+    more = "" if len(found) <= _MOST else f" and {len(found) - _MOST} more"
+    return f"; {kind.plural} there, newest first: {', '.join(map(str, found[:_MOST]))}{more}"

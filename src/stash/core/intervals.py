@@ -51,9 +51,9 @@ class Interval(Record):
         """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""
         return self.high is not None and self.high < fact * (1 - tolerance)
 
-    def above(self, fact: float, tolerance: float = 0.0) -> bool:
-        """Whether the whole interval lies above ``fact`` plus its ``tolerance``; never if it is unknown."""
-        return self.low is not None and self.low > fact * (1 + tolerance)
+    def above(self, fact: float) -> bool:
+        """Whether the whole interval lies above ``fact``; never if it is unknown."""
+        return self.low is not None and self.low > fact
 
     def slower_than(self, other: Interval, factor: float) -> bool:
         """Whether this value is ``factor`` times below the ``other`` and the two intervals do not touch."""
@@ -150,17 +150,17 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=count)
 
 
-def unevenness(rates: Mapping[K, Interval], factor: float = UNEVEN) -> tuple[K, tuple[K, ...]] | None:
-    """The fastest, and those slower than it by ``factor`` beyond their intervals, slowest first; ``None`` if even.
+def unevenness(rates: Mapping[K, Interval]) -> tuple[K, tuple[K, ...]] | None:
+    """The fastest, and those slower than it by ``UNEVEN`` beyond their intervals, slowest first; ``None`` if even.
 
-    Rates without an interval are left out. With many members the fastest is so partly by luck; ``factor`` is far
+    Rates without an interval are left out. With many members the fastest is so partly by luck; ``UNEVEN`` is far
     beyond what that explains.
     """
     known = {name: rate for name, rate in rates.items() if rate.low is not None}
     if len(known) < 2:
         return None
     fastest = max(known, key=lambda name: known[name].value)
-    slow = [name for name in known if known[name].slower_than(known[fastest], factor)]
+    slow = [name for name in known if known[name].slower_than(known[fastest], UNEVEN)]
     return (fastest, tuple(sorted(slow, key=lambda name: known[name].value))) if slow else None
 
 

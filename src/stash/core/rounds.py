@@ -160,11 +160,11 @@ def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:
     return next((count for count in range(2, 1000 * rounds) if student(count) <= goal), None)
 
 
-def drift(values: Matrix, significance: float = 0.01) -> float | None:
+def drift(values: Matrix) -> float | None:
     """Relative change of ``values`` from the first round to the last, if there is a trend; else ``None``.
 
-    A trend is a Spearman rank correlation with the round number whose two-sided p is below
-    ``significance``; its size is Theil and Sen's: the median slope of all pairs. Needs 6 rounds.
+    A trend is a Spearman rank correlation with the round number whose two-sided p is at most 0.01;
+    its size is Theil and Sen's: the median slope of all pairs. Needs 6 rounds.
     """
     count = len(values)
     if count < 6:
@@ -173,7 +173,7 @@ def drift(values: Matrix, significance: float = 0.01) -> float | None:
     ranks = np.argsort(np.argsort(values)).astype(np.float64)
     rho = float(np.corrcoef(order, ranks)[0, 1])
     t = abs(rho) * math.sqrt((count - 2) / max(1e-12, 1 - rho * rho))
-    if 2 * float(stdtr(count - 2, -t)) > significance:
+    if 2 * float(stdtr(count - 2, -t)) > 0.01:
         return None
     i, j = np.triu_indices(count, 1)
     slope = float(np.median((values[j] - values[i]) / (j - i)))
@@ -194,11 +194,11 @@ def warming_up(values: Matrix) -> bool:
     return falls and float(np.ptp(rest)) < (float(start[0]) - typical) / 2
 
 
-def two_modes(values: Matrix, relative: float = 0.05) -> tuple[float, float] | None:
+def two_modes(values: Matrix) -> tuple[float, float] | None:
     """The centres of two separate clusters of ``values``, or ``None`` if they form one.
 
     The values are split at their widest gap. Two modes they are if each side holds at least a quarter of
-    them (and 2), the gap exceeds 1.5 times the wider side's range, and ``relative`` of the median.
+    them (and 2), the gap exceeds 1.5 times the wider side's range, and 5 % of the median.
     Needs 8 values.
     """
     count = len(values)
@@ -209,7 +209,7 @@ def two_modes(values: Matrix, relative: float = 0.05) -> tuple[float, float] | N
     cut = int(np.argmax(gaps)) + 1
     lower, upper = ordered[:cut], ordered[cut:]
     wider = max(float(np.ptp(lower)), float(np.ptp(upper)))
-    apart = float(gaps[cut - 1]) > max(1.5 * wider, relative * float(np.median(ordered)))
+    apart = float(gaps[cut - 1]) > max(1.5 * wider, 0.05 * float(np.median(ordered)))
     if not apart or 4 * min(cut, count - cut) < count:
         return None
     return float(lower.mean()), float(upper.mean())

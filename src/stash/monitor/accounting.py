@@ -216,8 +216,8 @@ class Straggler:
     """A step."""
 
 
-def stragglers(found: StepAccount, least: float = 0.05) -> list[Straggler]:
-    """Ranks whose excess in a stage is at least that part of the step, the worst first; hidden ones too.
+def stragglers(found: StepAccount) -> list[Straggler]:
+    """Ranks whose excess in a stage is at least 5 % of the step, the worst first; hidden ones too.
 
     A rank's excess is its mean less the median of the others: what another one hides behind the frontier counts.
     """
@@ -228,6 +228,6 @@ def stragglers(found: StepAccount, least: float = 0.05) -> list[Straggler]:
         own = {rank: stages[stage] for rank, stages in found.ranks.items()}
         for rank, seconds in own.items():
             excess = seconds - float(np.median([each for other, each in own.items() if other != rank]))
-            if excess >= least * found.step_seconds > 0:
+            if excess >= 0.05 * found.step_seconds > 0:
                 late.append(Straggler(rank, stage, excess))
     return sorted(late, key=lambda each: -each.seconds)

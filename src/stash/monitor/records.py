@@ -1,7 +1,7 @@
 """The record of a watched run: a header, then windows, alerts and events, a line of JSON each; and reading it back.
 
 Each line is written whole, so a record is valid whenever its writer was killed. A file that grows beyond its limit
-is moved aside, and the next one begins with the header and what went before in sum. Seconds and UTC; ``null`` is
+is moved aside, and the next one begins with the header and the alerts that are open. Seconds and UTC; ``null`` is
 unknown. Fields may be added without a new version; the history is in ``docs/format.md``.
 """
 
@@ -157,21 +157,10 @@ class RunEvent(Record):
     text: Sentence = ""
 
 
-class EarlierTotals(Record):
-    """What came before this file of a record that was continued."""
-
-    kind: Literal["totals"] = "totals"
-    windows: Count
-    steps: Count
-    seconds: Number
-    stalls: dict[PlainName, Number]
-    """Seconds of all steps together."""
-
-
-RecordLine = Header | Window | Alert | RunEvent | EarlierTotals
-_KINDS: dict[str, type[RecordLine]] = {
-    "watch": Header, "window": Window, "alert": Alert, "event": RunEvent, "totals": EarlierTotals,
-}  # fmt: skip
+RecordLine = Header | Window | Alert | RunEvent
+_KINDS: dict[str, type[RecordLine]] = {"watch": Header, "window": Window, "alert": Alert, "event": RunEvent}
+_SUMS = '{"kind":"totals"'
+"""How a line begins that was written once: sums of what another file has, which nothing reads."""
 
 
 @dataclass
@@ -183,7 +172,6 @@ class RunRecord:
     alerts: list[Alert] = field(default_factory=list)
     """As they stand: of those that ended the line that says so."""
     events: list[RunEvent] = field(default_factory=list)
-    totals: EarlierTotals | None = None
 
     def take(self, line: RecordLine) -> None:
         """Add a line."""
@@ -193,8 +181,6 @@ class RunRecord:
             self.windows.append(line)
         elif isinstance(line, RunEvent):
             self.events.append(line)
-        elif isinstance(line, EarlierTotals):
-            self.totals = line
         else:
             self.alerts = [each for each in self.alerts if each.number != line.number] + [line]
             self.alerts.sort(key=lambda each: each.number)
@@ -242,7 +228,8 @@ def _load(path: Path) -> RunRecord:
             "another file long before"
         )
     finished = content[: content.rfind(b"\n") + 1].decode(errors="replace")
-    lines = [parsed(text, f"{path}, line {number}") for number, text in enumerate(finished.splitlines(), 1)]
+    texts = [each for each in enumerate(finished.splitlines(), 1) if not each[1].startswith(_SUMS)]
+    lines = [parsed(text, f"{path}, line {number}") for number, text in texts]
     if not lines or not isinstance(lines[0], Header):
         raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
     if lines[0].watch_schema > SCHEMA:
@@ -274,9 +261,6 @@ class RecordWriter:
         self.path, self._header, self._rotated = path, header, rotated
         self.failed: str | None = None
         """Why the last line was not written."""
-        self._windows = self._steps = 0
-        self._seconds = 0.0
-        self._stalls: dict[str, float] = {}
         self._open: dict[int, Alert] = {}
         try:
             self._file = os.open(path, _NEW_FILE, 0o600)
@@ -296,9 +280,7 @@ class RecordWriter:
             self._header = line.model_copy(update={"part": self._header.part})
             text = _encoded(self._header)
         self._append(text)
-        if isinstance(line, Window):
-            self._count(line)
-        elif isinstance(line, Alert):
+        if isinstance(line, Alert):
             self._open[line.number] = line
             if line.ended:
                 del self._open[line.number]
@@ -314,15 +296,6 @@ class RecordWriter:
         except OSError as error:
             self.failed = error.strerror or str(error)
 
-    def _count(self, window: Window) -> None:
-        taken = window.last_step - window.first_step + 1
-        self._windows += 1
-        self._steps += taken
-        self._seconds += window.seconds
-        for name, seconds in window.stalls.items():
-            if seconds is not None:
-                self._stalls[name] = self._stalls.get(name, 0.0) + seconds * taken
-
     def _rotate(self) -> None:
         """Move the file aside and go on in another, which begins with what is needed to read it alone."""
         number, stem = self._header.part, self.path.name.removesuffix(SUFFIX)
@@ -337,8 +310,7 @@ class RecordWriter:
         os.close(self._file)
         self._file, self._size = new, 0
         self._header = self._header.model_copy(update={"part": number + 1})
-        before = EarlierTotals(windows=self._windows, steps=self._steps, seconds=self._seconds, stalls=self._stalls)
-        for line in (self._header, before, *self._open.values()):
+        for line in (self._header, *self._open.values()):
             self._append(_encoded(line))
 
     def close(self, keep: bool = True) -> None:

@@ -40,7 +40,7 @@ def runs_folder() -> Iterator[Case]:
         yield Case("disks", f"a job removes the folder {name}", ("hostile.py", what), LONG,
                    expected=Expected((1,), ("the folder of the run, .*, was removed while hostile.py ran",), rounds=1,
                                      leaves=("stash-*",)),
-                   pace="quick" if what == "remove-run" else "slow")  # fmt: skip
+                   pace="fast" if what == "remove-run" else "slow")  # fmt: skip
     yield Case("disks", "a job empties the temporary folder", ("hostile.py", "remove-temporary"), LONG,
                expected=Expected((1,), ("was removed while hostile.py ran",), rounds=1))  # fmt: skip
 

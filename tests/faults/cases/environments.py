@@ -73,7 +73,7 @@ def sources() -> Iterator[Case]:
                    variables=variables, prepare=copied("é/entraîne.py"), check=says_command("…"),
                    expected=Expected(rounds=1))  # fmt: skip
     yield Case("environments", "an argument with a byte that is no UTF-8", ("slow.py", "--", BAD_BYTE),
-               check=says_command("…"), expected=Expected(rounds=1), pace="quick")  # fmt: skip
+               check=says_command("…"), expected=Expected(rounds=1), pace="fast")  # fmt: skip
     yield Case("environments", "an argument with a byte that is no UTF-8, printed in ASCII",
                ("slow.py", "--", BAD_BYTE, "ñ"), variables={"PYTHONIOENCODING": "ascii"},
                check=says_command("…"), expected=Expected(rounds=1))  # fmt: skip

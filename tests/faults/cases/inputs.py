@@ -138,14 +138,14 @@ DATA: tuple[tuple[str, str, Content, str], ...] = (
 )  # fmt: skip
 SNAPSHOTS: tuple[tuple[str, str, Content, str], ...] = (
     ("a snapshot nested deep", "catalog.json", lambda: DEEP, "snapshot .* is damaged"),
-    ("an infinite price", "catalog.json", lambda: _snapshot("price", float("inf")), "not a positive number"),
-    ("an offer of no instance", "catalog.json", lambda: _snapshot("instance", 10**6), "points nowhere"),
+    ("an infinite price", "catalog.json", lambda: _snapshot(4, float("inf")), "not a positive number"),
+    ("an offer of no instance", "catalog.json", lambda: _snapshot(1, "none"), "is of no instance"),
 )
 
 
-def _snapshot(column: str, value: Any) -> str:
+def _snapshot(column: int, value: Any) -> str:
     whole = _whole("catalog-snapshot/catalog.json")
-    whole["parts"][0]["offers"][column][0] = value
+    whole["parts"][0]["prices"][0][column] = value
     return json.dumps(whole)
 
 

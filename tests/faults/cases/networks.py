@@ -81,7 +81,7 @@ def not_run(outcome: Outcome, room: Room) -> str | None:
     return "what the stranger sent was run" if (room.outside / "proof").exists() else None
 
 
-FOREVER = ("--budget", "300", "--noise", "0.05")
+FOREVER = ("--budget", "40", "--noise", "0.05")
 RANKS = ("--nproc-per-node", "2", "--budget", "20", "--noise", "0.05")
 ON_ONE_MACHINE = [
     *(

@@ -1,4 +1,4 @@
-"""Fifty mutations of every format; `make faults` plays ten thousand."""
+"""Twenty-five mutations of every format; `make faults` plays ten thousand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults.fuzz.limits import problem_with
 from tests.faults.fuzz.mutations import mutated
 from tests.faults.fuzz.play import content, play
 
-MUTATIONS = 50
+MUTATIONS = 25
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)

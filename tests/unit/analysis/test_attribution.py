@@ -75,10 +75,6 @@ def test_launches_not_their_rounds_are_what_repeats_where_rungs_have_their_own()
     assert attribute(own_launches(sets=3)).rounds == 9
 
 
-def test_without_a_batch_size_the_rate_is_unknown():
-    assert attribute(build(CALM, batch=None)).samples_per_second is None
-
-
 @given(
     st.integers(1, 12),
     st.lists(st.sampled_from(["resident", "solo", "crowd", "node", "cluster", "warm", "cold"]), min_size=1),

@@ -30,13 +30,6 @@ def with_time(name: str, **time: float | None) -> tuple[Stall, ...]:
     )
 
 
-def test_a_stall_is_its_time_with_an_interval():
-    stall = Stall(name="prep", time=Interval(value=0.03, low=-0.01, high=0.07, repetitions=3), share=0.2)
-    assert (stall.seconds, stall.low, stall.high, stall.within_noise) == (0.03, -0.01, 0.07, True)
-    assert not stall.significant
-    assert GOOD.stall("prep").time.repetitions == 3
-
-
 def test_a_breakdown_that_agrees_with_itself_is_made():
     assert changed() == GOOD
     assert changed(step_seconds=GOOD.step_seconds * (1 + 1e-15)).rounds == 3  # to rounding
@@ -79,16 +72,6 @@ def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():
     assert WRITTEN.time("interconnect") == "42.3 ms"
     assert WRITTEN.time("interconnect", "network") == "42.3 ms"
     assert WRITTEN.part(0.042245, " a step") == f"42.3 ms a step ({WRITTEN.share('interconnect')})"
-
-
-def test_any_other_part_has_three_digits():
-    assert WRITTEN.part(0.0317) == "31.7 ms (14%)"
-
-
-def test_a_quantity_has_its_spread_if_that_is_known():
-    time = Interval(value=0.1, low=0.09, high=0.11, repetitions=5)
-    assert figures((Stall(name="compute", time=time, share=1.0),)).quantity("compute") == "100.0 ± 10.0 ms"
-    assert WRITTEN.quantity("prep") == "14.7 ms"
 
 
 def test_paces_and_slow_ranks_are_written_for_everybody():

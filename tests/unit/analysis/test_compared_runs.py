@@ -119,12 +119,6 @@ def test_a_stall_that_contains_another_on_one_side_only_is_not_compared() -> Non
     assert found.only_before == ("contention",)
 
 
-def test_the_same_the_other_way_round_is_faster() -> None:
-    found = sides(build(scaled(1.0, cold=1.3)), build(CALM))
-    assert found.step.verdict == FASTER
-    assert words(found)["samples/s"] == FASTER
-
-
 def test_a_difference_that_another_launch_may_make_is_not_shown() -> None:
     assert sides(build(CALM), build(scaled(1.005))).step.verdict == NOT_SHOWN
 

@@ -97,11 +97,12 @@ def test_what_has_grown_is_named_and_what_shrank_is_not() -> None:
 
 
 def test_a_check_fails_where_the_file_is_exceeded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = {"nodes": 10, "options": 4}
     monkeypatch.setattr(house, "measure_ratchet", lambda sources: now)
-    monkeypatch.setattr(house, "RATCHET", tmp_path / "house.json")
+    monkeypatch.setattr(house, "ROOT", tree)
+    monkeypatch.setattr(house, "RATCHET", tree / "house.json")
     house.RATCHET.write_text(json.dumps({"nodes": 9, "options": 4}))
     assert house.main(["--check"]) == 1
     assert "make it smaller, or run `make house`" in capsys.readouterr().err

@@ -33,22 +33,6 @@ def test_the_command_of_the_documentation_finds_what_it_should() -> None:
     assert names("--gpus", "16") == ["p2.16xlarge", "a2-megagpu-16g"]
 
 
-def test_the_json_has_base_units_dates_sources_and_null_for_unknown() -> None:
-    result = CliRunner().invoke(app, ["--gpu", "V100", "--cloud", "lambda", "--json"], catch_exceptions=False)
-    document = json.loads(result.stdout)
-    offer = document["offers"][0]
-    assert offer["network_bytes_per_second"] is None
-    assert offer["memory_bytes"] == 448 * 2**30
-    assert offer["price_as_of"] == "2026"
-    assert "skypilot" in offer["price_source"]
-    assert offer["facts_source"]
-    assert offer["dollars_per_gpu_hour"] == pytest.approx(offer["dollars_per_hour"] / offer["gpu_count"])
-    assert offer["price_age_days"] is None  # of a year, the day is not known
-    assert offer["price_is_old"] in (True, False)
-    assert document["left_out"] == {}
-    assert document["schema"] == 1
-
-
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--spot"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],

@@ -8,11 +8,12 @@ import pytest
 
 from stash.catalog import facts
 
-pytestmark = pytest.mark.usefixtures("home")
 
-
-def test_places_follow_the_environment(tmp_path: Path) -> None:
-    assert facts.snapshot_file({"STASH_HOME": "/s", "XDG_CACHE_HOME": "/c"}) == Path("/s/catalog.json")
-    assert facts.snapshot_file({"XDG_CACHE_HOME": "/c"}) == Path("/c/stash/catalog.json")
-    assert facts.own_file({"XDG_CONFIG_HOME": "/c"}) == Path("/c/stash/instances.yaml")
-    assert facts.own_file({}) == Path.home() / ".config/stash/instances.yaml"
+def test_places_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STASH_HOME", "/s")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/c")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert facts.snapshot_file() == Path("/s/catalog.json")
+    monkeypatch.delenv("STASH_HOME")
+    assert facts.snapshot_file() == Path("/c/stash/catalog.json")
+    assert facts.own_file() == Path.home() / ".config/stash/instances.yaml"

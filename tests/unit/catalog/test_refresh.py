@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -17,7 +16,6 @@ from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zipped
 
 from stash.catalog import facts, layers, refresh, snapshot
 from stash.catalog.offers import OfferFilter
-from stash.catalog.refresh import SOURCES
 from stash.core.errors import StashError, UserError
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -242,16 +240,6 @@ def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
     assert len(asked) == 1
 
 
-def test_whoever_is_reading_the_snapshot_keeps_the_whole_old_one(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
-    with facts.snapshot_file().open("rb") as reader:
-        before = facts.snapshot_file().read_bytes()
-        web.publish("gpuhunt aws", zipped(HUNT_AWS.replace(",10.1,", ",9.5,")))
-        refresh.refresh(web, now=NOW)
-        assert reader.read() == before
-    assert facts.snapshot_file().read_bytes() != before
-
-
 def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -267,11 +255,14 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
         lambda text: text[: len(text) // 2],
         lambda text: "",
         lambda text: "[]",
-        lambda text: text.replace('"schema":1', '"schema":99'),
-        lambda text: text.replace('"price":[', '"price":[-1,'),
-        lambda text: text.replace('"instance":[0', '"instance":[7000'),
-        lambda text: text.replace('"price":[10.1', '"price":[NaN'),
-        lambda text: text.replace('"kind":[0', '"kind":[-1'),
+        lambda text: text.replace('"schema":2', '"schema":99'),
+        lambda text: text.replace('"prices":[[', '"prices":[[-1],['),
+        lambda text: text.replace('"prices":[["aws"', '"prices":[["gcp"'),
+        lambda text: text.replace('"on-demand",10.1', '"on-demand",NaN'),
+        lambda text: text.replace('"on-demand",10.1', '"on-demand",-1'),
+        lambda text: text.replace('"on-demand",10.1', '"free",10.1'),
+        lambda text: text.replace('10.1,"2026-11-19"', '10.1,"last week"'),
+        lambda text: text.replace('10.1,"2026-11-19","gpuhunt aws, published 2026-11-19"', '10.1,"2026-11-19",7'),
     ],
 )
 def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:
@@ -293,10 +284,3 @@ def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
     assert first is not None
     snapshot.write(first, home / "again.json")
     assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()
-    assert json.loads((home / "again.json").read_text())["parts"][0]["url"].startswith("https://dstack-gpu-pricing")
-
-
-def test_every_source_is_asked_over_https_only() -> None:
-    urls = [url for source in SOURCES for url in (source.url, source.version_url)]
-    assert len(urls) > len(SOURCES)
-    assert [url for url in urls if not url.startswith("https://")] == []

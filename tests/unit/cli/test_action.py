@@ -138,15 +138,6 @@ def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner: 
     assert "<failure" in (runner.folder / "stash.xml").read_text()
 
 
-def test_the_next_run_writes_its_comment_again_beside_those_of_others(runner: Runner) -> None:
-    (runner.folder / "comments.json").write_text(json.dumps(["looks good to me"]))
-    assert runner.run(profile=SLOW, baseline=FAST) == 1
-    assert runner.run(profile=FAST, baseline=SLOW) == 0
-    other, ours = runner.comments
-    assert other == "looks good to me"
-    assert "## Stash check: passes" in ours
-
-
 class Comments(BaseHTTPRequestHandler):
     """GitHub's interface to the comments of one pull request."""
 
@@ -240,17 +231,10 @@ def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner
 
 def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
     (runner.folder / "pattern.stash.json").write_text("{}")
-    for hostile in (
-        "$(touch hacked)",
-        "`touch hacked`",
-        "; touch hacked",
-        "| touch hacked",
-        "> hacked",
-        "& touch hacked",
-    ):
-        assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
-        assert runner.run(profile=FAST, limits=f"--max network=90% {hostile}") in (0, 2)
-        assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}") == 2
+    hostile = "$(touch hacked) `touch hacked` ; touch hacked | touch hacked > hacked & touch hacked"
+    assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
+    assert runner.run(profile=FAST, limits=f"--max network=90% {hostile}") in (0, 2)
+    assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}") == 2
     assert not (runner.folder / "hacked").exists()
     assert runner.run(profile="*.stash.json") == 2
     assert "there is no file *.stash.json" in runner.printed
@@ -271,23 +255,28 @@ def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
     assert f"the input limits has {option}" in runner.printed
 
 
-@pytest.mark.parametrize("mark", ["~~~", "~~~~~~~~~", "```", "</details>"])
-def test_no_content_closes_what_it_stands_in(runner: Runner, mark: str) -> None:
+def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
     # GIVEN a profile, of a pull request, whose every text would end a fence, mention people and load a picture
-    acts = (
+    tilde, tick, details = (
         f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
+        for mark in ("~~~~~~~~~", "```", "</details>")
     )
     document = json.loads(Path(FAST).read_text())
-    document["software"].update(torch=acts.replace("\n", " ")[:200], python=acts.replace("\n", " ")[:200])
-    document["hosts"][0].update(hostname=acts.replace("\n", " ")[:200])
-    document["skipped"][0]["why"] = acts.replace("\n", " ")
+    document["software"].update(torch=tick.replace("\n", " ")[:200], python=tilde.replace("\n", " ")[:200])
+    document["hosts"][0].update(hostname=details.replace("\n", " ")[:200])
+    document["skipped"][0]["why"] = f"{tick} {details} {tilde}".replace("\n", " ")
     (runner.folder / "theirs.stash.json").write_text(json.dumps(document))
     assert runner.run(profile="theirs.stash.json", baseline=SLOW) == 0
     assert runner.run(profile="theirs.stash.json") == 0
-    # AND a file whose name is in an error
-    bad = f"no {mark} @org/everyone <img src=//attacker.invalid>.stash.json"
-    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
     rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
     assert re.findall(r"<(?:img|a|script)\b[^>]*>", rendered) == []
     outside = re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)
     assert "@org" not in outside
+
+
+def test_no_name_in_an_error_closes_what_it_stands_in(runner: Runner) -> None:
+    bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
+    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
+    rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
+    assert "<img" not in rendered
+    assert "@org" not in re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)

@@ -15,7 +15,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import click
@@ -121,10 +123,34 @@ CHANGING = (
 """What differs from run to run, and what stands for it."""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with laid_out(tmp_path_factory.mktemp("golden")) as place:
+LACKING = ("torch", "torchvision", "PIL", "cloudpickle", "transformers", "ray")
+"""What a plain install lacks: nothing that reads needs it."""
+
+
+class PlainInstall:
+    """A finder that finds none of those packages."""
+
+    def __init__(self, finder: Any) -> None:
+        self.finder = finder
+
+    def find_spec(self, name: str, *more: Any) -> ModuleSpec | None:
+        lacking = name.partition(".")[0] in LACKING or not hasattr(self.finder, "find_spec")
+        return None if lacking else self.finder.find_spec(name, *more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The artefacts, and Stash loaded again without those packages."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in (*LACKING, "stash")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [PlainInstall(finder) for finder in sys.meta_path])
+    with laid_out(tmp_path) as place:
         yield place
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stash"]:
+        del sys.modules[name]
 
 
 @contextlib.contextmanager
@@ -197,7 +223,7 @@ def transcripts(place: Path) -> dict[str, str]:
 
 
 def test_commands_print_what_they_printed(folder: Path) -> None:
-    """Every command of the table, and all options: the differences are listed together."""
+    """Every command of the table, and all options, without torch: the differences are listed together."""
     now, wrong = transcripts(folder), []
     for name, text in now.items():
         kept = GOLDEN / f"{name}.txt"

@@ -21,7 +21,7 @@ from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions, cluster
 from stash.plan.plan_options import PlanOptions
-from stash.ui.commands import App, OneCommand
+from stash.ui.commands import App
 from stash.ui.options import Option, Options, argument, declarations, flag, option
 
 RUN = str(Path(__file__).parents[2] / "golden" / "one-node.stash.json")
@@ -182,13 +182,6 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
                 assert f"`{' '.join(words)}`" in table[name][1], (words, name)
 
 
-def test_help_shows_few_commands() -> None:
-    shown = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["--help"]).output
-    named = re.findall(r"^  ([a-z-]+) ", shown, re.MULTILINE)
-    assert set(COMMANDS) <= set(named)
-    assert len(COMMANDS) <= 24
-
-
 def test_the_list_of_commands_says_what_their_help_says() -> None:
     root: Any = get_command(app)
     for name, listed in COMMANDS.items():
@@ -216,25 +209,6 @@ def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatc
     found = cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
     assert cluster(RankOptions(), ranks=False).nproc == 1
-
-
-@pytest.mark.parametrize("columns", [80, 120])
-def test_help_fits_the_screen_and_shows_flags_as_flags(columns: int) -> None:
-    for words in _commands(get_command(app)):
-        shown = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, [*words, "--help"])
-        assert shown.exit_code == 0, words
-        assert "<bool>" not in shown.output
-        assert "BOOLEAN" not in shown.output
-        assert max(map(len, shown.output.splitlines())) <= columns, words
-
-
-def test_every_command_is_made_of_this_kind() -> None:
-    """Whose help shows flags as flags."""
-    for words in _commands(get_command(app)):
-        found: Any = get_command(app)
-        for word in words:
-            found = found.commands[word]
-        assert isinstance(found, OneCommand) or hasattr(found, "commands"), words
 
 
 def _commands(command: Any, *before: str) -> Iterator[tuple[str, ...]]:

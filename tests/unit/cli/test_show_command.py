@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 
 import pytest
-from golden_numbers import copy_close_numbers
 from golden_profiles import GOLDEN
 from profile_builder import build
 
@@ -16,15 +13,6 @@ from stash.cli.main import main
 from stash.cli.show_command import ShowOptions, show
 from stash.core.artefact import save
 from stash.core.errors import StashError, UserError
-
-
-def test_show_prints_the_text_or_with_json_the_document(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    show(ShowOptions(file=str(GOLDEN / "one-node.stash.json")))
-    assert capsys.readouterr().out == (GOLDEN / "one-node.expected.txt").read_text(encoding="utf-8")
-    show(ShowOptions(file=str(GOLDEN / "one-node.stash.json"), json=True))
-    expected = (GOLDEN / "one-node.expected.json").read_text(encoding="utf-8")
-    assert copy_close_numbers(capsys.readouterr().out, expected) == expected
 
 
 def test_show_explains_its_words_after_the_report(capsys, monkeypatch):
@@ -44,13 +32,6 @@ def test_show_refuses_a_profile_without_a_complete_round(tmp_path):
     save(profile.model_copy(update={"blocks": profile.blocks[:1]}), tmp_path / "a.stash.json")
     with pytest.raises(StashError, match=r"a\.stash\.json has no complete round"):
         show(ShowOptions(file=str(tmp_path / "a.stash.json")))
-
-
-def test_reading_a_profile_needs_no_torch():
-    modules = "stash.cli.show_command, stash.core.artefact, stash.report.profile_contract, stash.report.profile_page"
-    code = f"import sys, {modules}; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(

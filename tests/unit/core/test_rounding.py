@@ -11,7 +11,6 @@ from stash.core.units import (
     SECONDS,
     format_bytes,
     format_rate,
-    format_seconds,
     round_to_sum,
     scale_for,
     significant_decimals,
@@ -37,12 +36,6 @@ from stash.core.units import (
 def test_what_three_digits_round_to_1000_belongs_to_the_next_unit(count, text):
     assert format_bytes(count) == text
     assert format_rate(count) == text + "/s"
-
-
-def test_durations_are_rounded_by_the_same_rule():
-    assert format_seconds(0.9996) == "1.00 s"
-    assert format_seconds(0.9994) == "999 ms"
-    assert format_seconds(999.6e-6) == "1.00 ms"
 
 
 @pytest.mark.parametrize(

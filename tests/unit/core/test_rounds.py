@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -60,11 +58,6 @@ def test_a_single_round_has_an_unknown_interval_not_a_narrow_one():
     assert not only.within_noise
 
 
-def test_the_same_rounds_give_the_same_interval_twice():
-    matrix = np.random.default_rng(3).normal(1, 0.1, (9, 4))
-    assert estimate(matrix) == estimate(matrix)
-
-
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_an_empty_matrix_is_refused(shape):
     with pytest.raises(ValueError, match="rounds x rungs"):
@@ -76,7 +69,7 @@ def test_a_matrix_with_a_hole_is_refused():
         estimate(np.array([[1.0, np.nan]]))
 
 
-def _coverage(draw, rounds: int, trials: int = 1500) -> float:
+def _coverage(draw, rounds: int, trials: int = 600) -> float:
     noise = draw((trials, rounds))
     hits = 0
     for row in noise:
@@ -222,12 +215,6 @@ def test_only_what_falls_at_the_beginning_and_then_stays_was_warming_up():
     assert not warming_up(np.linspace(1.5, 1.0, 9))  # falls all along
     assert not warming_up(np.linspace(1.0, 1.5, 9))
     assert not warming_up(np.array([1.5, 1.2, 1.0]))
-
-
-def test_the_module_loads_without_torch_and_without_scipy_stats():
-    code = "import sys, stash.core.rounds; print('torch' in sys.modules, 'scipy.stats' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
 
 
 def test_drift_is_the_relative_change_from_first_round_to_last():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from catalogs import box, small
 
@@ -95,21 +92,6 @@ def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
         catalog.instance("qqqqqqqqqqqqq")
 
 
-@pytest.mark.parametrize(
-    ("name", "gpu"),
-    [
-        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
-        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
-        ("Tesla T4", "T4"),
-        ("nvidia l4", "L4"),
-        ("NVIDIA A10G", "A10G"),
-        ("H200", "H200-SXM-141GB"),
-    ],
-)
-def test_a_gpu_is_found_by_the_name_its_driver_gives(name: str, gpu: str) -> None:
-    assert catalog.gpu(name).name == gpu
-
-
 def test_a_gpu_of_several_variants_must_be_named_exactly() -> None:
     with pytest.raises(UserError, match="several variants: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIe-80GB"):
         catalog.gpu("A100")
@@ -117,12 +99,6 @@ def test_a_gpu_of_several_variants_must_be_named_exactly() -> None:
         catalog.gpu("A100-SXM4-8GB")
     with pytest.raises(UserError, match="unknown GPU ''"):
         catalog.gpu("")
-
-
-def test_importing_the_catalog_loads_no_torch() -> None:
-    program = "import sys, stash.catalog, stash.catalog.command; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +114,8 @@ def test_importing_the_catalog_loads_no_torch() -> None:
         ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
         ("Tesla T4", "T4"),
         ("NVIDIA A10G", "A10G"),
+        ("nvidia l4", "L4"),
+        ("H200", "H200-SXM-141GB"),
     ],
 )
 def test_names_that_drivers_report_lead_to_the_gpu_table(driver, variant):

@@ -30,19 +30,6 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return commands.run(monkeypatch, "whatif", *words)
 
 
-def test_the_answer_stands_beside_the_measurement(monkeypatch: Patch, capsys: Capture):
-    assert run(monkeypatch, "cpu.stash.json", "--workers", "4") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0] == "  resnet18 | what if workers 4"
-    assert lines[2].startswith("  The step would take ")
-    row = next(line for line in lines if line.startswith("  prep"))
-    assert "30.0 +/- " in row
-    assert row.endswith("scaled")
-    assert any(line.startswith("  step") for line in lines)
-    assert any(line.startswith("  suffices") for line in lines)
-
-
 def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -67,21 +54,6 @@ def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch: Pat
     out = " ".join(capsys.readouterr().out.split())
     assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
-
-
-def test_a_sweep_is_a_curve_with_bands(monkeypatch: Patch, capsys: Capture):
-    assert run(monkeypatch, "gpu.stash.json", "--sweep", "nodes=1..8") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    points = [line for line in lines[3:] if " o" in line or "-o" in line]
-    assert len(points) == 8
-    assert [line.split()[0] for line in points] == [str(n) for n in range(1, 9)]
-
-
-def test_two_options_are_a_table(monkeypatch: Patch, capsys: Capture):
-    assert run(monkeypatch, "cpu.stash.json", "--sweep", "workers=1..3", "--sweep", "batch=8,16") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.split() == ["workers", "8", "16"] for line in lines)
 
 
 def test_a_sweep_of_times_writes_their_unit(monkeypatch: Patch, capsys: Capture):
@@ -179,8 +151,3 @@ def test_a_file_that_describes_no_cluster(
     (files / "bad.yaml").write_text("nodez: 4\n")
     assert run(monkeypatch, "cpu.stash.json", "--cluster", file, *more) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_probe_or_a_missing_file_is_refused(monkeypatch: Patch, capsys: Capture):
-    assert run(monkeypatch, "nothing.stash.json", "--nodes", "2") == 2
-    assert "there is no file" in capsys.readouterr().err

@@ -29,13 +29,6 @@ def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
     assert cli.words(own, 0, 2, 1, wiring.address)[4:6] == ["--nproc-per-node", "1"]
 
 
-def test_stash_probe_is_told_its_place_too() -> None:
-    made = cli.words(["stash", "probe", "/data"], 0, 2, 1, wiring.address)
-    assert made[2:] == [
-        "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "10.77.0.1:29500", "--nproc-per-node", "1", "/data",
-    ]  # fmt: skip
-
-
 def test_a_dry_run_prints_the_commands_and_runs_none() -> None:
     app = typer.Typer()
     app.add_typer(cli.testbed_app, name="testbed")

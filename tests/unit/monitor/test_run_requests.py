@@ -65,12 +65,7 @@ def test_steps_and_ranks() -> None:
     assert parsed_capture("5:0,3") == (5, (0, 3))
 
 
-def test_what_is_no_request_counts_for_nothing(tmp_path: Path) -> None:
-    record = tmp_path / "run.watch.jsonl"
-    for content in ("", "[]", '{"paused": true, "more": 1}'):
-        (tmp_path / "run.watch.request").write_text(content)
-        assert taken_request(record) is None
-        assert not (tmp_path / "run.watch.request").exists()
+def test_a_folder_that_is_gone_takes_no_request(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot ask there"):
         leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
 
@@ -136,7 +131,8 @@ def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path: Pa
     [
         "[" * 60_000, '{"steps": 1e400}', '{"steps": ' + "9" * 4000 + "}", '{"steps": -5}', "[1]",
         '{"steps": 3, "ranks": [99999999999999999999]}', '{"steps": 3, "ranks": 5}', '{"paused": "x"}',
-        '{"steps": 2, "folder": "a\\u0000b"}', '{"steps": 100000000000}', '{"x": 1}', "\0" * 100, '"steps"',
+        '{"steps": 2, "folder": "a\\u0000b"}', '{"steps": 100000000000}', '{"x": 1}', "\0" * 100, '"steps"', "",
+        '{"paused": true, "more": 1}',
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_removed_and_the_run_stays_watched(tmp_path: Path, content: str) -> None:

@@ -183,11 +183,6 @@ def test_the_policy_of_the_page_lets_only_its_own_script_and_style_run(pages: di
     assert not re.search(r"<[^>]+ (?:style|on\w+)=", text)
 
 
-def test_unknown_is_never_an_empty_chart(pages: dict[str, Page]) -> None:
-    text = render(pages["golden"])
-    assert "<b>Links</b>: unknown, because the machines were not probed: <code>stash probe</code>" in text
-
-
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_markdown_of_a_golden_profile_is_what_it_was(name: str) -> None:
     expected = (GOLDEN / f"{name}.expected.md").read_text(encoding="utf-8")

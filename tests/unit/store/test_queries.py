@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,6 @@ def test_every_table_answers(store: Store) -> None:
     store.put(to_bytes(at(9)), "run.stash.json")
     assert asked(store, "select count(*) from profiles") == [(4,)]
     assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
-
-
-def test_the_query_of_the_manual(store: Store) -> None:
-    rows = asked(store, "select workload, instance, network_pct from profiles order by step_seconds")
-    assert rows == [("train.py", None, None)] * 3
 
 
 def test_the_tables_are_named(of_one: Store) -> None:
@@ -198,14 +192,3 @@ def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
 def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
     assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
-
-
-def test_without_duckdb_a_sentence_names_the_package_and_lists_still_work(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(UserError, match="this needs duckdb, which is not installed: type `pip install duckdb`"):
-        asked(store, "from profiles")
-    store.put(to_bytes(at(9)), "run.stash.json")
-    assert len(list(store.heads(store.contents().stored))) == 5
-    assert store.load(store.contents().stored[0]) is not None

@@ -33,15 +33,6 @@ def store(tmp_path: Path, monkeypatch: Patch) -> Store:
     return made("runs")
 
 
-def test_a_list_has_a_line_for_each_the_newest_first(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "list", "runs") == 0
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["id", "made", "(UTC)"]
-    assert [line.split()[1] for line in lines] == ["2026-11-20", "2026-11-03", "2026-11-02", "2026-11-01"]
-    assert "5 findings" in lines[0]
-    assert lines[1].split()[3:] == ["train.py", "2", "?", "176", "ms", "90.9", "interconnect", "20%"]
-
-
 def test_a_list_says_how_many_more_there_are(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "list", "runs", "-n", "1") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "3 more; --limit 4 shows all"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page, Row
-from stash.ui.stall_lines import StallTable
 from stash.ui.terminal import each_text, listing, paragraph, plain_text, render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -166,11 +165,6 @@ def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes() -> None:
 def test_a_label_that_is_wider_than_the_screen_leaves_its_text_some_room() -> None:
     lines = paragraph("one two three four five six", 40, "x" * 90)
     assert [line.plain.strip() for line in lines][1:] == ["five six"]
-
-
-def test_a_table_of_one_stall_can_be_printed_while_measuring() -> None:
-    table = StallTable((Row("compute", "10 ms", fraction=1.0), Row("step", "10 ms")))
-    assert table.rows[-1].name == "step"
 
 
 @pytest.mark.parametrize("asked", [10, 500])

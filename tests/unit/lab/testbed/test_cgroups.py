@@ -20,7 +20,6 @@ from stash.lab.testbed.wiring import Cgroups, Controller, Device
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 V1 = Cgroups(Controller(1, "/cg/cpu"), Controller(1, "/cg/blkio"))
-V2 = Cgroups(Controller(2, "/cg", enabled=False), Controller(2, "/cg"))
 
 
 def test_limits_in_control_groups_of_version_1() -> None:
@@ -37,17 +36,6 @@ def test_limits_in_control_groups_of_version_1() -> None:
     ]
 
 
-def test_limits_in_control_groups_of_version_2_pass_the_missing_controller_on_and_take_it_back() -> None:
-    steps = wiring.set_up(topology(1, cpus=1, disk="100MB/s"), OWNER, V2, Device(8, 0))
-    writes = [(step.argv[-2:], step.undo and step.undo[-2:]) for step in steps if step.argv[0] == "sh"]
-    assert writes == [
-        (("+cpu", "/cg/cgroup.subtree_control"), ("/cg/cgroup.subtree_control", "/cg")),
-        (("20000 20000", "/cg/stash-tb-77-abc-d-0-n0/cpu.max"), None),
-        (("8:0 rbps=100000000", "/cg/stash-tb-77-abc-d-0-n0/io.max"), None),
-    ]
-    assert sum(step.argv[0] == "mkdir" for step in steps) == 1
-
-
 def test_controllers_are_found_in_the_mount_table() -> None:
     files = {"/u/cgroup.controllers": "cpu io memory", "/u/cgroup.subtree_control": "cpu"}
     both = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /u cgroup2 rw 0 0\n"
@@ -55,12 +43,6 @@ def test_controllers_are_found_in_the_mount_table() -> None:
         Controller(1, "/c/cpu,cpuacct"), Controller(2, "/u", False)
     )
     assert wiring.find("tmpfs /run tmpfs rw 0 0", files.__getitem__) == Cgroups()
-
-
-def test_a_limit_the_machine_cannot_set_is_refused() -> None:
-    for wish, words in (({"cpus": 1}, "CPU time"), ({"disk": "1MB/s"}, "block I/O")):
-        with pytest.raises(UserError, match=words):
-            wiring.set_up(topology(1, **wish), OWNER, Cgroups(), Device(8, 0))  # type: ignore[arg-type]
 
 
 def test_a_folder_on_no_block_device_is_refused() -> None:

@@ -30,11 +30,6 @@ def test_a_clash_of_names_is_explained() -> None:
     assert "stash-tb-x exists already" in sentence
 
 
-def test_a_missing_program_is_named_with_its_package() -> None:
-    with pytest.raises(UserError, match="no-such-program"):
-        Executor(Portal()).do([Step(("no-such-program",))])
-
-
 def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
     executor, ended, folder = Executor(Portal()), threading.Event(), str(tmp_path / "made")
     executor.do([Step(("mkdir", folder), ("rmdir", folder)),

@@ -72,12 +72,11 @@ def test_a_mistake_is_one_sentence(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_corrupt_image_is_named(workers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "cat"
     folder.mkdir()
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 not really")
-    arguments = ["--workload", "resnet18", "--batch", "1", "--data", str(tmp_path), "--workers", workers]
+    arguments = ["--workload", "shufflenet_v2_x0_5", "--batch", "1", "--data", str(tmp_path), "--workers", "0"]
     assert train.main(arguments) == 2
     error = capsys.readouterr().err
     assert f"error: the image {folder / 'broken.jpg'} cannot be decoded" in error
