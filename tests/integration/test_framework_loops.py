@@ -25,6 +25,7 @@ def under_accelerate(free_port: int) -> tuple[object, ...]:
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
+@pytest.mark.slow  # test_frameworks has what Stash tells its Trainer
 def test_hugging_face_trainer_under_accelerates_launcher(
     run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
 ) -> None:

@@ -6,10 +6,7 @@ A launch takes most of a test's time, so each script combines what scripts have 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -30,8 +27,6 @@ from profiled import (
 from runs import PATIENCE
 
 from stash.analysis.attribution import attribute
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
@@ -97,18 +92,6 @@ def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
         assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
         assert "(broadcast, broadcast_object_list)" in skipped(profile)["solo"]
     assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
-
-
-def test_a_script_resumes_from_its_own_checkpoint_after_a_profile(run_profile: RunProfile, tmp_path: Path) -> None:
-    # GIVEN a script that saves each epoch in a folder of its own, and one such folder
-    script = Path(shutil.copy(ROOT / "bench" / "cases" / "scripts" / "found" / "resume_folder.py", tmp_path))
-    one_epoch = (sys.executable, script.name, "1")
-    subprocess.run(one_epoch, cwd=tmp_path, check=True)
-    # WHEN epochs are profiled THEN nothing of their folders is left, and the script goes on where it was
-    measured(run_profile(script.name, folder=tmp_path, budget=3))
-    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["0"]
-    again = subprocess.run(one_epoch, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert "goes on from epoch 1" in again.stdout
 
 
 @pytest.mark.slow

@@ -161,9 +161,12 @@ def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> N
     reading, writing = os.pipe()
     os.write(writing, b"resnet\n")
     os.close(writing)
-    assert start(script, standard_input=Path(f"/proc/self/fd/{reading}")).end().code == 1
+    ended = start(script, standard_input=Path(f"/proc/self/fd/{reading}")).end()
     os.close(reading)
     assert answer.read_text() == "resnet"
+    # AND its exit code is told
+    assert (ended.code, ended.survivors) == (1, [])
+    assert "asks.py ended with exit code 3" in ended.error
 
 
 @pytest.mark.slow
