@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from profiled import RunProfile, measured
 
@@ -62,18 +59,6 @@ def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> No
     assert forecast(uneven, split="balanced") == pytest.approx(forecast(uneven, split="4,4"))
 
 
-def test_experts_that_are_sent_more_tokens_are_seen_and_what_even_loads_would_save(run_profile: RunProfile) -> None:
-    # GIVEN two experts that get 32 and 96 of 128 tokens, each of 0.5 ms, and twice that in the backward pass
-    profile = measured(run_profile("--budget", 12, "experts.py"))
-    breakdown = attribute(profile)
-    (load,) = expert_loads(profile)
-    assert (load.name, load.rank, load.rows) == ("world", 1, 2 * 64)  # of one exchange forward, and one back
-    assert load.ratio == pytest.approx(1.5)
-    # THEN rank 0 waits 3 * 64 * 0.5 ms of a step's 144, half of that on average, which even loads would save
-    assert breakdown.step_seconds == pytest.approx(0.144, rel=0.05)
-    assert load.saves == pytest.approx(0.048, abs=0.02 * breakdown.step_seconds)
-
-
 def test_tables_on_ranks_are_exchanged_and_looked_up(run_profile: RunProfile) -> None:
     profile = measured(run_profile("--nproc-per-node", 2, "--budget", 12, "sharded_tables.py", as_typed=True))
     assert "all_to_all_single" in {use.kind for use in profile.workload.groups}
@@ -92,26 +77,3 @@ def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> 
         "train": pytest.approx(0.022, abs=0.004),
     }  # it trains, too
     assert breakdown.step_seconds - sum(found.values()) == pytest.approx(0.01, abs=0.002)
-
-
-PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-PARAMETERS = 2 * 256 * 256 * 4.0
-"""Bytes of what ``zero.py`` trains; gradients are as large."""
-
-
-@pytest.mark.parametrize(
-    ("stage", "bytes_"),
-    [
-        (1, {"broadcast": PARAMETERS}),  # beside gradients, which DistributedDataParallel exchanges
-        (2, {"all_gather": PARAMETERS, "reduce_scatter": PARAMETERS}),
-        (3, {"all_gather": 2 * PARAMETERS, "reduce_scatter": PARAMETERS}),
-    ],
-)
-def test_what_the_stages_of_zero_exchange_is_counted_to_the_byte(
-    run_profile: RunProfile, stage: int, bytes_: dict[str, float]
-) -> None:
-    command = ("--", "torchrun", "--nproc-per-node", 2, "zero.py", "--stage", stage)
-    work = measured(run_profile("--budget", 5, *command, as_typed=True, PATH=PATH)).workload
-    assert {next(kind for kind in bytes_ if use.kind.startswith(kind)): use.bytes for use in work.groups} == bytes_
-    assert sum(work.bucket_bytes) == (PARAMETERS if stage == 1 else 0)
-    assert work.exchanged_bytes == sum(bytes_.values()) + sum(work.bucket_bytes)

@@ -220,11 +220,6 @@ def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Pat
 
 
 @pytest.mark.slow
-def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
-    assert ladder_of(run_profile("compiled.py", data)).workload.batch == 16
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
@@ -249,17 +244,6 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     # (on a machine so slow that an epoch is over while the first launch still warms up, that one was plain training)
     measured_from_the_first = min(block.launch for block in profile.blocks) == 0
     assert not (model.exists() and measured_from_the_first)
-
-
-@pytest.mark.slow
-def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN a loop of ten steps
-    outcome = run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 10)
-    # THEN one sentence tells the number of steps and what to do
-    assert outcome.code == 1
-    assert outcome.profile is None
-    assert outcome.error.startswith("error: the training loop of stops_early.py ended after 10 steps")
-    assert not outcome.survivors
 
 
 def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile: RunProfile, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from profiled import ZOO, RunProfile, blocks_of, measured, skipped
 
-from stash.analysis.attribution import attribute
-
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,23 +82,6 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     assert cold
     assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
     assert sum(block.storage_bytes or 0 for block in blocks_of(of_pairs, "warm")) == 0
-
-
-@pytest.mark.slow
-def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
-    # GIVEN steps that take as long as their batches, the longest of all first, and equal times to prepare them
-    profile = measured(run_profile("--nproc-per-node", 1, "length_grouped.py", folder=ZOO, budget=6))
-    # THEN replays train on each round's own batches: what is left of a step is what it waited for the loader
-    breakdown = attribute(profile)
-    prep = breakdown.stall("prep")
-    assert prep is not None
-    waited = breakdown.waits.warm
-    assert waited is not None
-    assert prep.low is not None
-    assert prep.high is not None
-    assert 0.5 * waited < prep.high, profile.blocks
-    assert prep.low < 1.5 * waited, profile.blocks
-    assert prep.high - prep.low < 2 * waited, profile.blocks
 
 
 @pytest.mark.slow

@@ -132,7 +132,9 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> 
     process.stop()
 
 
-@pytest.mark.parametrize("number", REQUESTS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow]) for each in REQUESTS]
+)
 def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(number: signal.Signals) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
