@@ -16,19 +16,6 @@ from stash.core.records.profile import Profile
 BIN = Path(sys.executable).parent
 
 
-@pytest.mark.slow
-def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job somebody starts with torchrun, with one rank (test_framework_loops has two, by another launcher)
-    words = (BIN / "torchrun", "--standalone", "--nproc-per-node", 1, "plain_ddp.py", data)
-    # WHEN the same words follow `--`
-    profile = measured(run_profile("--", *words))
-    # THEN the agent reached its rank, and what needs others is left out
-    assert profile.workload.command == (*map(str, words[:-1]), "…")  # the data lie elsewhere
-    assert profile.world_size == 1
-    assert profile.settings.rungs == ("solo", "warm", "cold")
-    assert skipped(profile)["node"] == "one device"
-
-
 @pytest.mark.slow  # the truth suite has nodes by day
 def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
     # GIVEN the same command on two nodes (here: twice on this machine)

@@ -149,15 +149,6 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     read_from_disk(profile)
 
 
-@pytest.mark.slow  # those of the stream above persist
-def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN two workers per rank
-    profile = ladder_of(run_profile("plain_ddp.py", data, "--workers", 2))
-    (loader,) = profile.workload.loaders
-    assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, False)
-    read_from_disk(profile)
-
-
 @pytest.mark.slow
 def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
     # GIVEN a hand-written loader in stash.loader(…), no optimizer at all, and two backward passes for each update

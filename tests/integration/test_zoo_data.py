@@ -35,17 +35,6 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
 
 
 @pytest.mark.slow
-def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
-    # GIVEN batches that hide their tensors, change themselves in place, and are emptied and scaled by the script
-    profile = measured(run_profile("--nproc-per-node", 2, "own_container.py", folder=ZOO))
-    # THEN each replay is a fresh copy, and graphs are counted, not nodes
-    assert profile.workload.batch == 16
-    assert profile.workload.sample_bytes is not None
-    assert all(block.samples == 16 * block.steps for block in profile.blocks)
-    assert all(set(block.step_samples) == {16} for block in profile.blocks)
-
-
-@pytest.mark.slow
 def test_accumulation_that_ramps_up(run_profile: RunProfile) -> None:
     # GIVEN steps of two batches at first, and of three or more from the tenth step on
     profile = measured(run_profile("ramping_accumulation.py", 10, folder=ZOO))
