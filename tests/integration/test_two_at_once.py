@@ -110,6 +110,7 @@ def test_no_other_command_works_in_a_folder_or_writes_its_file_and_other_folders
     assert left == {"ckpt.txt", "train.py", "other", "y.stash.json"}
 
 
+@pytest.mark.slow  # test_folder_lock has locks that are shared
 def test_a_run_that_is_watched_shares_its_folder_with_others_that_are_and_with_no_profile(folder: Path, stash: Stash):
     watched = stash(folder, "watch")
     wait_until_at_work(folder)
