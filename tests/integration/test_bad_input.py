@@ -13,21 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from profiled import SCRIPTS, RunProfile
 from runs import Outcome
 
 WriteScript = Callable[..., Path]
 
-ALONE = """
-import torch
-model = torch.nn.Linear(256, 10)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-def step():
-    optimizer.zero_grad()
-    model(torch.rand(16, 256)).sum().backward()
-    optimizer.step()
-"""
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
 from torch.nn.parallel import DistributedDataParallel
@@ -80,15 +70,6 @@ def test_syntax_error_names_the_line(typed: RunProfile, script: WriteScript) -> 
 
 def test_unknown_workload_names_the_nearest(typed: RunProfile) -> None:
     refused(typed("--workload", "resnet5"), 2, "resnet50")
-
-
-def test_missing_module(run_profile: RunProfile) -> None:
-    # GIVEN a module that does not exist
-    outcome = run_profile("-m", "no.such.module")
-    # THEN it is named, whoever found out
-    assert outcome.code in (1, 2)
-    assert "no.such.module" in outcome.error or "No module named" in outcome.error
-    assert not outcome.survivors
 
 
 def test_missing_program(typed: RunProfile) -> None:
@@ -180,47 +161,6 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert f'File "{path}", line' in outcome.stderr
     assert "raise KeyError('learning_rate')" in outcome.stderr
     assert "torch/distributed" not in outcome.stderr
-
-
-def test_exit_code_of_a_script_that_exits(run_profile: RunProfile, script: WriteScript) -> None:
-    path = script("print('no licence found'); sys.exit(3)", preamble="import sys\n")
-    outcome = run_profile(path)
-    refused(outcome, 1, "train.py ended with exit code 3")
-    assert "no licence found" in outcome.stderr
-
-
-def test_script_without_a_training_loop(run_profile: RunProfile, script: WriteScript) -> None:
-    outcome = run_profile(script("print('evaluation only')", preamble=ALONE))
-    refused(outcome, 1, "without a training step", "torch.optim")
-
-
-def test_corrupt_image_is_named(run_profile: RunProfile, script: WriteScript, tmp_path: Path) -> None:
-    # GIVEN a folder of pictures of which one is cut short
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    for number in range(64):
-        Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / f"{number:02d}.jpg")
-    broken = folder / "31.jpg"
-    broken.write_bytes(b"not a picture")
-    path = script(
-        f"""
-        from pathlib import Path
-        from PIL import Image
-        import numpy as np
-        class Pictures(torch.utils.data.Dataset):
-            files = sorted(Path({str(folder)!r}).glob("*.jpg"))
-            def __len__(self):
-                return len(self.files)
-            def __getitem__(self, index):
-                return torch.from_numpy(np.asarray(Image.open(self.files[index]).convert("RGB")).copy())
-        for batch in torch.utils.data.DataLoader(Pictures(), 8, num_workers=1):
-            step()
-    """,
-        preamble=ALONE,
-    )
-    outcome = run_profile(path)
-    # THEN the file is named
-    refused(outcome, 1, str(broken))
 
 
 def test_port_in_use(run_profile: RunProfile, data: Path) -> None:

@@ -36,13 +36,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(script, id=script.stem, marks=[pytest.mark.slow] * (script.stem != "single_device"))
-        for script in SCRIPTS
-    ],
-)
+@pytest.mark.slow  # test_docs_commands has one of them by day
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_is_profiled_as_its_first_line_says(
     run_profile: RunProfile, sets: Path, tmp_path: Path, script: Path
 ) -> None:

@@ -11,7 +11,6 @@ from profiled import FULL, RunProfile, ladder_of, measured, read_from_disk, skip
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.bubble import Bubble
-from stash.analysis.pipeline_schedule import idle_share
 from stash.core.records.parallel import MeshAxis
 from stash.core.records.profile import Profile
 
@@ -25,6 +24,7 @@ def under_accelerate(free_port: int) -> tuple[object, ...]:
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
+@pytest.mark.slow  # test_frameworks has what Stash tells its Trainer
 def test_hugging_face_trainer_under_accelerates_launcher(
     run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
 ) -> None:
@@ -39,31 +39,6 @@ def test_hugging_face_trainer_under_accelerates_launcher(
     assert profile.workload.gradients
     assert not list(folder.glob("**/*.safetensors"))
     assert "transformers" in profile.software
-    read_from_disk(profile)
-
-
-@pytest.mark.slow
-def test_accelerate_loop(run_profile: RunProfile, data: Path, free_port: int) -> None:
-    # GIVEN a loop under Accelerate that accumulates two batches and gathers the loss of each
-    micro = 2
-    job = ("accelerate_loop.py", data, "--accumulate", micro)
-    profile = ladder_of(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
-    # THEN a step is of both batches, and the gathering is counted
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(16 * micro, rel=0.3)  # it reads ahead, in short blocks
-    assert profile.workload.loaders[0].batches_per_step == micro
-    assert profile.workload.collectives_per_step["all_gather"] == pytest.approx(micro, rel=0.05)
-    read_from_disk(profile)
-
-
-@pytest.mark.slow
-def test_lightning_with_ddp(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN Lightning's DDP strategy with validation and checkpoints
-    profile = ladder_of(run_profile("lightning_fit.py", data, "--output", tmp_path / "out"))
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(16, rel=0.3)  # it reads ahead, in short blocks
-    assert len(profile.workload.loaders) == 1
-    assert not list(tmp_path.glob("**/*.ckpt"))
     read_from_disk(profile)
 
 
@@ -110,18 +85,6 @@ def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
 
 
 @pytest.mark.slow
-def test_sharded_model_whose_batch_is_divided_by_the_ranks_is_not_compared_with_itself_alone(
-    run_profile: RunProfile, data: Path
-) -> None:
-    # GIVEN a script that divides a global batch: alone it trains twice as many samples as a rank of the whole job
-    profile = measured(run_profile("--isolate", "--rungs", "solo,node", "sharded.py", data, "--global-batch", 32))
-    # THEN no stall is computed from steps that are not alike, and the report says why
-    assert {(each.ranks, each.batch) for each in profile.launches} == {(1, 32), (2, 16)}
-    assert profile.settings.rungs == ("node",)
-    assert skipped(profile)["solo"].startswith("alone the script trains 32 samples in a step, and 16 on each rank")
-
-
-@pytest.mark.slow
 def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
     # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
     profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
@@ -148,65 +111,12 @@ def pipelined(run_profile: RunProfile, *job: object) -> tuple[Profile, dict[str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
-def test_a_pipelines_bubble_is_what_its_schedule_must_leave_idle(run_profile: RunProfile, name: str) -> None:
-    # GIVEN two equal stages and four microbatches
-    profile, shares, bubble = pipelined(run_profile, "--schedule", name, "--microbatches", 4)
-    found = profile.workload.pipeline
-    assert found is not None
-    assert (found.name, found.stages, found.ranks, found.microbatches) == (name, 2, 2, 4)
-    assert profile.workload.whole_parameters is None
-    # THEN a fifth of the step is the bubble, within 2 points, by the schedule alone
-    assert idle_share(found) == pytest.approx(1 / 5)
-    assert shares["bubble"] == pytest.approx(1 / 5, abs=0.02)
-    assert bubble.slowest_stage is None
-
-
-@pytest.mark.slow
 def test_a_slow_stage_is_named_as_the_bubbles_cause(run_profile: RunProfile) -> None:
     # GIVEN a second stage that takes twice as long: of 270 ms ranks work 180 on average
     profile, shares, bubble = pipelined(run_profile, "--microbatches", 4, "--slow", 1)
     assert shares["bubble"] == pytest.approx(1 / 3, abs=0.02)
     assert (bubble.slowest_stage, bubble.slowest_ratio) == (1, pytest.approx(4 / 3, abs=0.05))
     assert "Move layers away from stage 1" in " ".join(verdict(attribute(profile), profile).next_steps)
-
-
-@pytest.mark.slow
-def test_large_messages_are_interconnect_and_no_bubble(run_profile: RunProfile) -> None:
-    # GIVEN activations of 16 MB: what they take is unknown, but not what stages do
-    profile, shares, bubble = pipelined(run_profile, "--microbatches", 4, "--width", 4_000_000, "--seconds", 0.05)
-    assert bubble.late > bubble.unequal
-    assert shares["interconnect"] > 0.05
-    # AND bytes are counted as sent and received: the first rank's activations, and the gradients it gets
-    assert {each.kind: each.bytes for each in profile.workload.groups} == {"send": 64e6, "recv": 64e6}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ScheduleInterleaved1F1B", "ScheduleInterleavedZeroBubble"])
-def test_schedules_of_several_stages_a_rank_have_a_bubble_too(run_profile: RunProfile, name: str) -> None:
-    profile, shares, bubble = pipelined(run_profile, "--schedule", name, "--microbatches", 4)
-    assert profile.workload.pipeline is not None
-    assert profile.workload.pipeline.stages == 4
-    assert len(bubble.stage_seconds) == 4
-    # a pass of each of four stages is half of what one of two would be: (p - 1) / (v m + p - 1) = 1 / 9 at most
-    assert 0 < shares["bubble"] < 1 / 9 + 0.02
-
-
-@pytest.mark.slow
-def test_each_group_of_a_mesh_has_its_own_waits(run_profile: RunProfile) -> None:
-    # GIVEN shards over one axis and tensor parallelism over the other, and a rank that is half as slow again
-    profile = measured(
-        run_profile("--budget", 12, "--", "torchrun", "--nproc-per-node", 4, "mesh.py", "--slow", 3, PATH=PATH)
-    )
-    assert {(each.name, each.ranks) for each in profile.workload.groups} == {("dp", 2), ("tp", 2)}
-    assert profile.settings.launches == 1
-    # THEN both axes are named, and most of what is waited is for the slow rank: 60 ms of its 180 on three of four
-    breakdown = attribute(profile)
-    assert breakdown.seen is not None
-    assert {each.name for each in breakdown.seen.waits} == {"dp", "tp"}
-    contention = breakdown.stall("contention")
-    assert contention is not None
-    assert contention.seconds > 0.02
 
 
 @pytest.mark.slow  # test_replica and test_discovery have such tensors, the stages above one replica of two ranks

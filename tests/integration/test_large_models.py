@@ -1,17 +1,12 @@
-"""Forecasts of pipelines held against the pipelines they are of, loads of experts, tables on ranks, named phases."""
+"""Forecasts of pipelines held against the pipelines they are of."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import pytest
 from profiled import RunProfile, measured
 
 from stash.analysis.attribution import attribute
-from stash.analysis.bubble import typical_step
 from stash.analysis.pipeline_changes import layers_of
-from stash.analysis.seen import expert_loads, phases
 from stash.core.records.profile import Profile
 from stash.predict.changes import changes
 from stash.predict.forecasting import base_of, what_if
@@ -39,19 +34,6 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     assert forecast(four, microbatches=8) == pytest.approx(took, rel=0.05)
 
 
-def test_the_step_that_a_report_draws_is_as_long_as_the_measured_one_and_idles_as_long(
-    run_profile: RunProfile,
-) -> None:
-    profile = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010, "--slow", 1)
-    breakdown = attribute(profile)
-    drawn, found = typical_step(profile, breakdown.rungs[0]), breakdown.seen.bubble
-    lost = 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value  # passes contain it
-    took = breakdown.step_seconds
-    assert drawn.seconds + found.late == pytest.approx(took + lost, rel=0.03)
-    worked = [sum(each.ends - each.begins for each in own) for own in drawn.ranks.values()]
-    assert drawn.seconds - sum(worked) / len(worked) == pytest.approx(found.seconds, abs=0.02 * took)
-
-
 def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> None:
     # GIVEN stages of six and two layers of 4 ms
     uneven = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.004, "--layers", "6,2")
@@ -60,58 +42,3 @@ def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> No
     even = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.004, "--layers", "4,4")
     assert forecast(uneven, split="balanced") == pytest.approx(attribute(even).step_seconds, rel=0.03)
     assert forecast(uneven, split="balanced") == pytest.approx(forecast(uneven, split="4,4"))
-
-
-def test_experts_that_are_sent_more_tokens_are_seen_and_what_even_loads_would_save(run_profile: RunProfile) -> None:
-    # GIVEN two experts that get 32 and 96 of 128 tokens, each of 0.5 ms, and twice that in the backward pass
-    profile = measured(run_profile("--budget", 12, "experts.py"))
-    breakdown = attribute(profile)
-    (load,) = expert_loads(profile)
-    assert (load.name, load.rank, load.rows) == ("world", 1, 2 * 64)  # of one exchange forward, and one back
-    assert load.ratio == pytest.approx(1.5)
-    # THEN rank 0 waits 3 * 64 * 0.5 ms of a step's 144, half of that on average, which even loads would save
-    assert breakdown.step_seconds == pytest.approx(0.144, rel=0.05)
-    assert load.saves == pytest.approx(0.048, abs=0.02 * breakdown.step_seconds)
-
-
-def test_tables_on_ranks_are_exchanged_and_looked_up(run_profile: RunProfile) -> None:
-    profile = measured(run_profile("--nproc-per-node", 2, "--budget", 12, "sharded_tables.py", as_typed=True))
-    assert "all_to_all_single" in {use.kind for use in profile.workload.groups}
-    # rank 0 looks up its own tables only, for the samples of both
-    assert 0 < len(profile.workload.embeddings) < 26
-    assert {table.lookups for table in profile.workload.embeddings} == {2 * 128}
-    assert all(load.ratio >= 1.0 for load in expert_loads(profile))
-
-
-def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> None:
-    profile = measured(run_profile("--budget", 6, "two_phases.py", as_typed=True))
-    breakdown = attribute(profile)
-    found = phases(profile, breakdown.rungs[-1])
-    assert found == {
-        "rollout": pytest.approx(0.03, abs=0.002),
-        "train": pytest.approx(0.022, abs=0.004),
-    }  # it trains, too
-    assert breakdown.step_seconds - sum(found.values()) == pytest.approx(0.01, abs=0.002)
-
-
-PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-PARAMETERS = 2 * 256 * 256 * 4.0
-"""Bytes of what ``zero.py`` trains; gradients are as large."""
-
-
-@pytest.mark.parametrize(
-    ("stage", "bytes_"),
-    [
-        (1, {"broadcast": PARAMETERS}),  # beside gradients, which DistributedDataParallel exchanges
-        (2, {"all_gather": PARAMETERS, "reduce_scatter": PARAMETERS}),
-        (3, {"all_gather": 2 * PARAMETERS, "reduce_scatter": PARAMETERS}),
-    ],
-)
-def test_what_the_stages_of_zero_exchange_is_counted_to_the_byte(
-    run_profile: RunProfile, stage: int, bytes_: dict[str, float]
-) -> None:
-    command = ("--", "torchrun", "--nproc-per-node", 2, "zero.py", "--stage", stage)
-    work = measured(run_profile("--budget", 5, *command, as_typed=True, PATH=PATH)).workload
-    assert {next(kind for kind in bytes_ if use.kind.startswith(kind)): use.bytes for use in work.groups} == bytes_
-    assert sum(work.bucket_bytes) == (PARAMETERS if stage == 1 else 0)
-    assert work.exchanged_bytes == sum(bytes_.values()) + sum(work.bucket_bytes)

@@ -16,19 +16,6 @@ from stash.core.records.profile import Profile
 BIN = Path(sys.executable).parent
 
 
-@pytest.mark.slow
-def test_torchrun_command_is_run_as_it_is(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job somebody starts with torchrun, with one rank (test_framework_loops has two, by another launcher)
-    words = (BIN / "torchrun", "--standalone", "--nproc-per-node", 1, "plain_ddp.py", data)
-    # WHEN the same words follow `--`
-    profile = measured(run_profile("--", *words))
-    # THEN the agent reached its rank, and what needs others is left out
-    assert profile.workload.command == (*map(str, words[:-1]), "…")  # the data lie elsewhere
-    assert profile.world_size == 1
-    assert profile.settings.rungs == ("solo", "warm", "cold")
-    assert skipped(profile)["node"] == "one device"
-
-
 @pytest.mark.slow  # the truth suite has nodes by day
 def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
     # GIVEN the same command on two nodes (here: twice on this machine)
@@ -56,19 +43,6 @@ def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path,
     assert not second.survivors
 
 
-@pytest.mark.slow
-def test_two_nodes_of_two_ranks_confine_exchange_to_a_node(
-    start: Start, data: Path, tmp_path: Path, free_port: int
-) -> None:
-    # GIVEN two nodes with two ranks each (four ranks on this machine's two cores)
-    profile = on_two_nodes(start, 2, free_port, tmp_path, "plain_ddp.py", data)
-    # THEN interconnect and network are told apart
-    assert profile.settings.rungs == ("solo", "crowd", "node", "cluster", "warm", "cold")
-    assert [rank.node for rank in profile.ranks] == [0, 0, 1, 1]
-    assert {rank.local_rank for rank in profile.ranks} == {0, 1}
-    assert {(c.scope, c.ranks) for c in profile.collectives} == {("node", 2), ("world", 4)}
-
-
 @pytest.mark.slow  # test_engines finds itself inside a launcher, test_framework_loops has ranks of another one
 def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
@@ -81,21 +55,6 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     assert profile.world_size == 2
     assert profile.nodes == 1
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
-
-
-@pytest.mark.slow  # a sharded model has launches of its own for every rung, too
-def test_isolate_gives_every_rung_its_own_launches(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a job that could be switched WHEN --isolate asks for separate launches
-    profile = measured(run_profile("--isolate", "--rungs", "solo,node", "plain_ddp.py", data))
-    # THEN the ladder is run by launches that never switch
-    assert profile.settings.isolated
-    assert "--isolate" in profile.settings.why
-    assert profile.settings.rungs == ("solo", "node")
-    solo, node = ({block.launch for block in blocks_of(profile, rung)} for rung in ("solo", "node"))
-    assert solo
-    assert node
-    assert not solo & node
-    assert len(step_matrix(profile).rounds) >= 1
 
 
 def test_dry_run_prints_a_command_that_does_the_same(typed: RunProfile, data: Path, tmp_path: Path) -> None:

@@ -91,9 +91,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
 
 
-def test_a_wish_that_makes_no_sense_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no data"):
-        probe(Cluster(1), budget=5, data=tmp_path / "none", instance=None)
+def test_a_wish_that_makes_no_sense_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match="no part of a probe is called 'disk'; choose from copies, reads"):
         probe(Cluster(1), budget=5, data=None, instance=None, what=frozenset({"disk"}))
 
@@ -101,9 +99,9 @@ def test_a_wish_that_makes_no_sense_is_the_users_mistake(tmp_path: Path) -> None
 def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 3.0)
+    monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 1.0)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 3 s; start the same"):
+    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 1 s; start the same"):
         probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, instance=None)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []

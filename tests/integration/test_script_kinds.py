@@ -6,10 +6,7 @@ A launch takes most of a test's time, so each script combines what scripts have 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -30,8 +27,6 @@ from profiled import (
 from runs import PATIENCE
 
 from stash.analysis.attribution import attribute
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
@@ -99,18 +94,6 @@ def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
     assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
 
 
-def test_a_script_resumes_from_its_own_checkpoint_after_a_profile(run_profile: RunProfile, tmp_path: Path) -> None:
-    # GIVEN a script that saves each epoch in a folder of its own, and one such folder
-    script = Path(shutil.copy(ROOT / "bench" / "cases" / "scripts" / "found" / "resume_folder.py", tmp_path))
-    one_epoch = (sys.executable, script.name, "1")
-    subprocess.run(one_epoch, cwd=tmp_path, check=True)
-    # WHEN epochs are profiled THEN nothing of their folders is left, and the script goes on where it was
-    measured(run_profile(script.name, folder=tmp_path, budget=3))
-    assert [path.name for path in (tmp_path / "ck").iterdir()] == ["0"]
-    again = subprocess.run(one_epoch, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert "goes on from epoch 1" in again.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("hook", ["fp16", "powersgd"])
 def test_accumulation_hooks_collectives_validation_and_checkpoints(
@@ -163,15 +146,6 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     assert (mapped.kind, mapped.workers) == ("map", 0)
     assert 28 <= profile.workload.batch <= 28 + 12  # an epoch of few steps ends after one more of the labelled
     assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
-    read_from_disk(profile)
-
-
-@pytest.mark.slow  # those of the stream above persist
-def test_worker_processes_start_every_data_block_with_empty_queues(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN two workers per rank
-    profile = ladder_of(run_profile("plain_ddp.py", data, "--workers", 2))
-    (loader,) = profile.workload.loaders
-    assert (loader.workers, loader.prefetch_factor, loader.persistent_workers) == (2, 2, False)
     read_from_disk(profile)
 
 
@@ -237,11 +211,6 @@ def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Pat
 
 
 @pytest.mark.slow
-def test_compiled_model(run_profile: RunProfile, data: Path) -> None:
-    assert ladder_of(run_profile("compiled.py", data)).workload.batch == 16
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
@@ -266,17 +235,6 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     # (on a machine so slow that an epoch is over while the first launch still warms up, that one was plain training)
     measured_from_the_first = min(block.launch for block in profile.blocks) == 0
     assert not (model.exists() and measured_from_the_first)
-
-
-@pytest.mark.slow
-def test_loop_too_short_for_a_round_says_so(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
-    # GIVEN a loop of ten steps
-    outcome = run_profile("stops_early.py", data, tmp_path / "final.pt", "--steps", 10)
-    # THEN one sentence tells the number of steps and what to do
-    assert outcome.code == 1
-    assert outcome.profile is None
-    assert outcome.error.startswith("error: the training loop of stops_early.py ended after 10 steps")
-    assert not outcome.survivors
 
 
 def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile: RunProfile, tmp_path: Path) -> None:

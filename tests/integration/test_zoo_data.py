@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from profiled import ZOO, RunProfile, blocks_of, measured, skipped
 
-from stash.analysis.attribution import attribute
-
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,17 +32,6 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     assert read > 2 * again
     # AND the data set is as large as its file, however much of it is read around every row
     assert profile.workload.dataset_bytes == pytest.approx(rows.stat().st_size, rel=0.05)
-
-
-@pytest.mark.slow
-def test_batches_of_a_class_of_their_own(run_profile: RunProfile) -> None:
-    # GIVEN batches that hide their tensors, change themselves in place, and are emptied and scaled by the script
-    profile = measured(run_profile("--nproc-per-node", 2, "own_container.py", folder=ZOO))
-    # THEN each replay is a fresh copy, and graphs are counted, not nodes
-    assert profile.workload.batch == 16
-    assert profile.workload.sample_bytes is not None
-    assert all(block.samples == 16 * block.steps for block in profile.blocks)
-    assert all(set(block.step_samples) == {16} for block in profile.blocks)
 
 
 @pytest.mark.slow
@@ -84,23 +71,6 @@ def test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not(
     assert cold
     assert all((block.storage_bytes or 0) >= 65536 * (block.samples or 0) for block in cold)
     assert sum(block.storage_bytes or 0 for block in blocks_of(of_pairs, "warm")) == 0
-
-
-@pytest.mark.slow
-def test_batches_that_differ_are_replayed_as_they_are_read(run_profile: RunProfile) -> None:
-    # GIVEN steps that take as long as their batches, the longest of all first, and equal times to prepare them
-    profile = measured(run_profile("--nproc-per-node", 1, "length_grouped.py", folder=ZOO, budget=6))
-    # THEN replays train on each round's own batches: what is left of a step is what it waited for the loader
-    breakdown = attribute(profile)
-    prep = breakdown.stall("prep")
-    assert prep is not None
-    waited = breakdown.waits.warm
-    assert waited is not None
-    assert prep.low is not None
-    assert prep.high is not None
-    assert 0.5 * waited < prep.high, profile.blocks
-    assert prep.low < 1.5 * waited, profile.blocks
-    assert prep.high - prep.low < 2 * waited, profile.blocks
 
 
 @pytest.mark.slow

@@ -58,14 +58,15 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
     assert not list(theirs.parent.rglob(".kept-by-stash-*"))
 
 
+@pytest.mark.slow  # evaluations over the training loader end as many short epochs
 @pytest.mark.parametrize(
     ("script", "epoch", "budget"),
     [
         ("epochs.py", 20, 2),
-        pytest.param("dropped_iterator.py", 10, 2, marks=pytest.mark.slow),
-        pytest.param("remade_loader.py", 20, 2, marks=pytest.mark.slow),
-        pytest.param("remade_loader.py", 20, 20, marks=pytest.mark.slow),  # first steps as typed pass an epoch's end
-        pytest.param("infinite_loader.py", 20, 2, marks=pytest.mark.slow),
+        ("dropped_iterator.py", 10, 2),
+        ("remade_loader.py", 20, 2),
+        ("remade_loader.py", 20, 20),  # first steps as typed pass an epoch's end
+        ("infinite_loader.py", 20, 2),
     ],
 )
 def test_one_launch_runs_the_ladder_through_many_short_epochs(

@@ -15,21 +15,6 @@ Factory = pytest.TempPathFactory
 PROFILE = (sys.executable, "-m", "stash", "profile")
 
 
-def test_a_script_that_trains_alone_where_no_rank_is_set_is_one_process(run_profile: RunProfile) -> None:
-    # GIVEN a script that takes RANK for a word to use CUDA, on a machine without WHEN it is profiled as it was typed
-    profile = measured(run_profile("--rungs", "solo", "sets_device.py", folder=ZOO, as_typed=True))
-    # THEN it runs as it does without Stash, at the first try, and the profile says how to have it on all devices
-    assert profile.world_size == 1
-    assert profile.settings.launches == 1
-    assert any(note.startswith("started as typed: one process") for note in profile.notes)
-
-
-def test_one_rank_that_asks_for_its_rank_gets_it(run_profile: RunProfile) -> None:
-    profile = measured(run_profile("--nproc-per-node", 1, "--rungs", "solo", "wants_rank.py", folder=ZOO))
-    assert profile.world_size == 1
-    assert any("started by torchrun, as 1 rank, since as a plain" in note for note in profile.notes)
-
-
 @pytest.mark.parametrize("way", ["spawn", "fork"])
 def test_of_independent_trainers_one_is_measured_and_none_goes_on(
     run_profile: RunProfile, tmp_path: Path, way: str

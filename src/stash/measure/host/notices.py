@@ -254,20 +254,18 @@ _JOIN_SECONDS = 0.2
 
 
 class NoticeWatch:
-    """A thread for each service; use it in ``with``, and iterate: notices as they come, until ``stop``.
+    """A thread for each service within a ``with``, in which ``next`` tells notices as they come.
 
-    Best effort: a service that does not answer is asked again at the same pace, for as long as training lasts, and is
-    named in ``silent``.
+    Best effort: a service that does not answer is asked again at the same pace, for as long as training lasts.
     """
 
     def __init__(self, services: Sequence[NoticeService], clock: NoticeClock = time.time) -> None:
         self._services, self._clock = services, clock
-        self._received: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()  # put in by signal handlers, too
+        self._received: queue.SimpleQueue[Notice] = queue.SimpleQueue()  # put in by signal handlers, too
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._trouble: dict[str, str] = {}
 
-    def start(self) -> None:
+    def __enter__(self) -> NoticeWatch:
         """Ask at once: some services need minutes for their first answer."""
         for service in self._services:
             thread = threading.Thread(
@@ -275,24 +273,13 @@ class NoticeWatch:
             )
             self._threads.append(thread)
             thread.start()
-
-    def stop(self) -> None:
-        """End it, also while questions are under way."""
-        self._stopped.set()
-        self._received.put(None)
-        for thread in self._threads:
-            thread.join(_JOIN_SECONDS)
-
-    def __enter__(self) -> NoticeWatch:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def __iter__(self) -> Iterator[Notice]:
-        while (notice := self._received.get()) is not None:
-            yield notice
+        """End it, also while questions are under way."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
 
     def next(self, seconds: float) -> Notice | None:
         """The next notice within so many seconds."""
@@ -305,20 +292,14 @@ class NoticeWatch:
         """Put in a notice from elsewhere; may be called from a signal handler."""
         self._received.put(notice)
 
-    @property
-    def silent(self) -> dict[str, str]:
-        """Services whose last question has no answer, and why."""
-        return dict(self._trouble)
-
     def _watch(self, service: NoticeService) -> None:
         known: PendingEvents = {}
         while not self._stopped.is_set():
             try:
                 pending = service.ask()
-            except (OSError, ValueError) as error:  # what was pending stays pending
-                self._trouble[service.name] = str(error) or type(error).__name__
+            except (OSError, ValueError):  # what was pending stays pending
+                pass
             else:
-                self._trouble.pop(service.name, None)
                 if not self._stopped.is_set():
                     for notice in news(known, pending, self._clock()):
                         self._received.put(notice)
@@ -328,7 +309,7 @@ class NoticeWatch:
 
 @contextmanager
 def sigterm_as_notice(
-    on_notice: Callable[[Notice], None], grace_seconds: float | None = None, clock: NoticeClock = time.time
+    on_notice: Callable[[Notice], None], grace_seconds: float, clock: NoticeClock = time.time
 ) -> Iterator[None]:
     """Within the block the first SIGTERM is a notice, as Slurm and Kubernetes give it; the next does what it did.
 
@@ -340,7 +321,7 @@ def sigterm_as_notice(
     def notice(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, before)
         now = clock()
-        on_notice(Notice("revoked", now, None if grace_seconds is None else now + grace_seconds, "SIGTERM"))
+        on_notice(Notice("revoked", now, now + grace_seconds, "SIGTERM"))
 
     signal.signal(signal.SIGTERM, notice)
     try:

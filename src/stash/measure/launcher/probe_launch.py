@@ -59,7 +59,7 @@ def probe(
     for a wish that makes no sense or nodes that do not meet, JobError if the workers fail before anything was
     measured.
     """
-    _check(budget, data, what)
+    _check(what)
     here, wait = Path.cwd(), _ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS
     scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     with TemporaryFolder() as folder:
@@ -86,17 +86,13 @@ def probe(
             shutil.rmtree(orders.scratch, ignore_errors=True)
 
 
-def _check(budget: float, data: Path | None, what: frozenset[str] | None) -> None:
+def _check(what: frozenset[str] | None) -> None:
     """Raise UserError for wishes that make no sense."""
-    if budget <= 0:
-        raise UserError(f"a budget of {budget:g} s measures nothing; --budget 45 is the default")
     unknown = sorted((what or frozenset()) - set(PARTS))
     if unknown:
         raise UserError(f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
     if what is not None and not what:
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
-    if data is not None and not data.exists():
-        raise UserError(f"there is no data {data}; name a folder that is there, or leave --data out")
 
 
 def _request(cluster: Cluster, path: Path, wait: float) -> Request:

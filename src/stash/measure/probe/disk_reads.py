@@ -60,13 +60,13 @@ def measure(folders: Folders, seconds: float) -> Reads:
             found.append(chosen)
         elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
             first, second = chosen.halves()
-            found.append(_sequential(chosen, first, each, direct=True))
-            found.append(_sequential(chosen, second, each, direct=False))
+            found.append(_cold("reads sequential direct", chosen, first, each, direct=True)[0])
+            found.append(_cold("reads sequential cold", chosen, second, each)[0])
             found.append(_warm(chosen, "sequential", second, each))
         else:  # one after the other and eight at a time from disk, and again from memory
             first, second = chosen.halves()
-            one, read = _cold_random(chosen, first, each, readers=1)
-            many, _ = _cold_random(chosen, second, each, readers=MANY)
+            one, read = _cold("reads random cold", chosen, first, each)
+            many, _ = _cold(f"reads random cold, {MANY} at once", chosen, second, each, readers=MANY)
             found += [one, many, _warm(chosen, "random", first[:read], each)]
         shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
     return found
@@ -94,48 +94,24 @@ def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasur
     )
 
 
-def _sequential(chosen: Chosen, wanted: Sequence[Piece], seconds: float, direct: bool) -> DiskRead | Unmeasured:
-    """Large files front to back, past the page cache (``direct``) or through the emptied one."""
-    link = "reads sequential direct" if direct else "reads sequential cold"
-    cached, warm = _emptied(wanted)
-    if warm and not direct:
-        return Unmeasured(link=link, why=warm)
+def _cold(
+    link: str, chosen: Chosen, wanted: Sequence[Piece], seconds: float, *, direct: bool = False, readers: int = 1
+) -> tuple[DiskRead | Unmeasured, int]:
+    """(the record, how many pieces were read) past the page cache (``direct``) or through the emptied one."""
+    disk_pieces.evict(wanted)
+    cached = disk_pieces.resident(wanted)
+    if not direct and cached is not None and cached > COLD_ENOUGH:
+        why = f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory"
+        return Unmeasured(link=link, why=why), len(wanted)
     try:
-        marks, _ = disk_pieces.read(wanted, seconds, direct=direct)
+        marks, read = disk_pieces.read(wanted, seconds, readers, direct)
     except OSError as error:
         why = f"a file could not be read: {error.strerror or error}"
         if direct:
             why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
-        return Unmeasured(link=link, why=why)
-    timing = _by_pieces(marks, wanted[0].bytes)
-    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct)
-
-
-def _cold_random(
-    chosen: Chosen, wanted: Sequence[Piece], seconds: float, readers: int
-) -> tuple[DiskRead | Unmeasured, int]:
-    """(the record, how many files were read)."""
-    link = "reads random cold" + (f", {readers} at once" if readers > 1 else "")
-    cached, warm = _emptied(wanted)
-    if warm:
-        return Unmeasured(link=link, why=warm), len(wanted)
-    try:
-        marks, read = disk_pieces.read(wanted, seconds, readers)
-    except OSError as error:
-        return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}"), 0
-    return _record(link, chosen, _timing(marks, cold=True), resident=cached, cold=True, readers=readers), read
-
-
-def _emptied(wanted: Sequence[Piece]) -> tuple[float | None, str]:
-    """The fraction that stays in the page cache after dropping it, and why what follows would not be cold."""
-    disk_pieces.evict(wanted)
-    cached = disk_pieces.resident(wanted)
-    if cached is None or cached <= COLD_ENOUGH:
-        return cached, ""
-    return (
-        cached,
-        f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory",
-    )
+        return Unmeasured(link=link, why=why), 0
+    timing = _by_pieces(marks, wanted[0].bytes) if "sequential" in link else _timing(marks, cold=True)
+    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct, readers=readers), read
 
 
 def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:

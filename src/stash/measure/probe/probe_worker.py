@@ -13,27 +13,24 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import psutil
 import torch
-from pydantic import BaseModel
 
 from stash.core.errors import StashError, one_line
 from stash.core.files import write_whole
-from stash.core.records.base import now
+from stash.core.records.base import Duration, Number, Record, now
 from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Probe, Stream, Unmeasured
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import copies, disk_reads, exchanges, streams
-from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders, read_orders, shares
+from stash.measure.probe.probe_orders import MEETING, ProbeOrders, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
-from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
 
-T = TypeVar("T")
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Record)
 
 
 _FILE_BYTES = 110_000
@@ -67,55 +64,37 @@ def main(path: str) -> int:
     return 0
 
 
-@crosses
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(Record):
     """What node 0 decides for all."""
 
-    budget: float
-    parts: tuple[str, ...]
+    budget: Duration
+    parts: tuple[Literal["copies", "reads", "streams", "exchanges"], ...]
 
 
-@crosses
-@dataclass(frozen=True)
-class Contribution:
-    """What another node found in one part: its ``Links`` as JSON, and its steal time so far."""
+class Contribution(Record):
+    """What another node found in one part, and its steal time so far."""
 
-    links: str
-    steal: float | None
+    links: Links
+    steal: Number | None
 
 
 def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
     """These orders with node 0's budget and parts; raises AbsentError if it says something else."""
     if team.rank == 0:
-        team.publish("orders", packed(Agreement(own.budget, own.parts)).decode())
-    found = _decoded(0, Agreement, team.wait_for("orders", _GRACE))
-    if not set(found.parts) <= set(PARTS):
-        raise _strange(0)
+        decided = {"budget": own.budget, "parts": own.parts}
+        team.publish("orders", Agreement.model_validate(decided).model_dump_json())
+    found = _validated(0, Agreement, team.wait_for("orders", _GRACE))
     return replace(own, budget=found.budget, parts=found.parts)
 
 
-def _decoded(node: int, kind: type[T], text: str) -> T:
-    """A record that a node published: the store they meet in is open to all. Raises AbsentError."""
-    try:
-        found = unpacked(text.encode())
-    except WireError:
-        raise _strange(node) from None
-    if not isinstance(found, kind):
-        raise _strange(node)
-    return found
-
-
 def _validated(node: int, model: type[M], text: str) -> M:
-    """The same for what ends up in the probe."""
+    """A record that a node published: the store they meet in is open to all. Raises AbsentError."""
     try:
         return model.model_validate_json(text)
     except ValueError:
-        raise _strange(node) from None
-
-
-def _strange(node: int) -> AbsentError:
-    return AbsentError(f"node {node} published what this version does not know; is the same Stash installed on all?")
+        raise AbsentError(
+            f"node {node} published what this version does not know; is the same Stash installed on all?"
+        ) from None
 
 
 def links(found: Found, elapsed: float) -> Links:
@@ -235,15 +214,15 @@ class Run:
         team, elapsed = self.team, time.monotonic() - self.began
         own, steal = links(found, elapsed), counters.since(self.before).steal
         if board is None:
-            team.publish(f"found/{part}/{team.node}", packed(Contribution(own.model_dump_json(), steal)).decode())
+            team.publish(f"found/{part}/{team.node}", Contribution(links=own, steal=steal).model_dump_json())
             return
         reports = [(own, steal)]
         for node in range(1, team.nodes):
             try:
                 if team.lost is not None:
                     raise AbsentError(team.lost)
-                other = _decoded(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
-                reports.append((_validated(node, Links, other.links), other.steal))
+                other = _validated(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
+                reports.append((other.links, other.steal))
             except AbsentError:
                 team.lost = f"node {node} stopped answering"
                 reports.append((links([Unmeasured(link=part, why=team.lost)], elapsed), None))

@@ -176,9 +176,7 @@ class RingReader:
 
     path: Path
     read: int = 0
-    """Rows that were read or given up so far."""
-    missed: int = 0
-    """Of those, the ones that were overwritten before they were read."""
+    """Rows that were read, or overwritten before they were, so far."""
     _memory: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -200,7 +198,6 @@ class RingReader:
         first = max(self.read, upto - ROWS)
         rows = _between(self._memory, first, upto)
         safe = max(first, self._count() + 1 - ROWS)  # while they were copied the rank may have gone on
-        self.missed += safe - self.read
         self.read = upto
         return [_step(row) for row in rows[safe - first :]]
 

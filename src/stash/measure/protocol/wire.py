@@ -10,17 +10,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 MAX_BYTES = 32 << 20
 """Of one message between ranks: the leader's news for those who keep a copy of its journal are the longest."""
-_RECORD, _FIELDS, _TUPLE, _DICT, _LINE = "record", "fields", "tuple", "dict", "line"
-_LONG = 100
-"""Characters of a text that follows the JSON as a line of its own: in JSON each quote in it would be escaped."""
+_RECORD, _FIELDS, _TUPLE, _DICT = "record", "fields", "tuple", "dict"
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -44,7 +41,7 @@ def made(cls: type[T], row: Mapping[str, Any]) -> T:
     Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
     """
     fields = _by_name(cast(Hashable, cls))
-    _reading.lines, values = (), dict(row)
+    values = dict(row)
     for name, value in row.items():
         field = fields.get(name)
         if field is None or type(value) in field.kinds:
@@ -120,8 +117,6 @@ def _reader(hint: Any) -> Reader:
         return lambda value: {key(name): item(each) for name, each in _typed(value, dict).items()}
     if hint is int:  # others than Python write 3.0, too, where 3 is meant
         return lambda value: int(value) if type(value) is float and value.is_integer() else _typed(value, int)
-    if hint is str:
-        return lambda value: _reading.lines[value[_LINE]] if type(value) is dict else _typed(value, str)
     kinds = _kinds(hint)
     return lambda value: value if type(value) in kinds else _typed(value, hint)
 
@@ -149,20 +144,9 @@ def _typed(value: Any, kind: type) -> Any:
 # record its annotations say what is what, and its fields go in their order, up to the last that has no default value.
 
 
-class _Lines(threading.local):
-    """The lines below the JSON that this thread is reading."""
-
-    lines: Sequence[str] = ()
-
-
-_reading = _Lines()
-
-
 def packed(value: Any) -> bytes:
     """Pack a message as bytes; raises TypeError or ValueError for what cannot be sent."""
-    lines: list[str] = []
-    head = json.dumps(_tagged(value, lines), allow_nan=False, separators=(",", ":"))
-    return "\n".join([head, *lines, ""]).encode()  # what follows the last line's end does not matter
+    return f"{json.dumps(_tagged(value), allow_nan=False, separators=(',', ':'))}\n".encode()
 
 
 def unpacked(data: bytes) -> Any:
@@ -170,8 +154,7 @@ def unpacked(data: bytes) -> Any:
     if len(data) > MAX_BYTES:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
-        head, _, below = data.decode().partition("\n")
-        _reading.lines = below.split("\n") if below else ()
+        head = data.decode().partition("\n")[0]  # what follows the line's end does not matter
         value, end = _JSON.raw_decode(head)  # decode() would look for blanks around it, which takes a third as long
         if end < len(head):
             raise ValueError(f"it goes on with {head[end : end + 20]!r}")
@@ -183,40 +166,35 @@ def unpacked(data: bytes) -> Any:
         ) from None
 
 
-def _tagged(value: Any, lines: list[str]) -> Any:
-    """What JSON has for it; long texts are added to ``lines`` instead."""
+def _tagged(value: Any) -> Any:
+    """What JSON has for it."""
     if value is None:
         return None
     if isinstance(value, list):
-        return [_tagged(each, lines) for each in value]
+        return [_tagged(each) for each in value]
     if isinstance(value, tuple):
-        return {_TUPLE: [_tagged(each, lines) for each in value]}
+        return {_TUPLE: [_tagged(each) for each in value]}
     if isinstance(value, dict):
-        return {_DICT: [[_tagged(key, lines), _tagged(each, lines)] for key, each in value.items()]}
+        return {_DICT: [[_tagged(key), _tagged(each)] for key, each in value.items()]}
     if _RECORDS.get(type(value).__name__) is type(value):
-        return {_RECORD: type(value).__name__, _FIELDS: _in_order(value, lines)}
-    return _plain(value, lines)
+        return {_RECORD: type(value).__name__, _FIELDS: _in_order(value)}
+    return _plain(value)
 
 
-def _plain(value: Any, lines: list[str]) -> Any:
+def _plain(value: Any) -> Any:
     """The same within a record."""
-    if isinstance(value, str):
-        if len(value) <= _LONG or "\n" in value:
-            return value
-        lines.append(value)
-        return {_LINE: len(lines) - 1}
-    if value is None or isinstance(value, (int, float)):
+    if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(each, lines) for each in value]
+        return [_plain(each) for each in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("within a record names are texts")
         return value
-    return _in_order(value, lines)
+    return _in_order(value)
 
 
-def _in_order(value: Any, lines: list[str]) -> list[Any]:
+def _in_order(value: Any) -> list[Any]:
     """A record's values up to the last one that is not the default: whoever reads it fills in the rest."""
     if _RECORDS.get(type(value).__name__) is not type(value):
         raise TypeError(f"{type(value).__name__} does not cross from rank to rank")
@@ -224,7 +202,7 @@ def _in_order(value: Any, lines: list[str]) -> list[Any]:
     values = [getattr(value, field.name) for field in fields]
     while values and values[-1] == fields[len(values) - 1].default:
         values.pop()
-    return [_plain(each, lines) for each in values]
+    return [_plain(each) for each in values]
 
 
 def _untagged(found: Any) -> Any:
@@ -235,8 +213,6 @@ def _untagged(found: Any) -> Any:
         return found
     if _RECORD in found:
         return _positional(_RECORDS[found[_RECORD]])(found[_FIELDS])
-    if _LINE in found:
-        return _reading.lines[found[_LINE]]
     if _TUPLE in found:
         return tuple(_untagged(_listed(found[_TUPLE])))
     return dict(map(_untagged, map(_listed, _listed(found[_DICT]))))

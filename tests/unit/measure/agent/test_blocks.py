@@ -8,14 +8,6 @@ from ranks_in_memory import SetClock
 from stash.measure.agent.runner.stamps import BlockClock
 
 
-def test_a_blocks_steps_are_what_lies_between_its_ticks():
-    block = BlockClock(10.0)
-    for now in (11.0, 13.0, 13.5):
-        block.step(now)
-    assert block.steps == [1.0, 2.0, 0.5]
-    assert block.interrupted == 0
-
-
 def test_what_stash_itself_took_in_a_step_is_not_training_time():
     block = BlockClock(0.0)
     block.step(1.5, own=0.5)

@@ -52,15 +52,6 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
         assert totals["own_ns"] > 0
 
 
-def test_in_a_cold_block_they_are_dropped_before_they_are_read(tally: Tally, tmp_path: Path) -> None:
-    read_all(tmp_path / "data")
-    tally.set_mode(COLD)
-    a_batch(tally, read_all, tmp_path / "data")
-    totals = tally.totals()
-    assert totals["resident"] == 0
-    assert totals["files"] == FILES
-
-
 def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: Path) -> None:
     tally.set_mode(WARM)
     a_batch(tally, int)

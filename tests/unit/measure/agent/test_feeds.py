@@ -92,40 +92,6 @@ def test_a_feed_reads_on_where_another_loaders_loop_is(workers: int):
     assert len(values(feed, 3)) == 3
 
 
-def test_replays_hand_out_what_was_kept():
-    feed = feed_of(DataLoader(Numbers(), batch_size=4))
-    kept = values(feed, 3)
-    feed.begin("replay", 3)
-    assert values(feed, 4) == [*kept, kept[0]]
-    assert feed.wait == 0.0
-
-
-def test_blocks_of_one_round_read_the_same_samples_and_those_of_the_next_round_others():
-    feed = feed_of(DataLoader(Numbers(), batch_size=2))
-    feed.begin_round()
-    feed.begin("cold", 2)
-    cold = values(feed, 2)
-    feed.begin("warm", 3)
-    warm = values(feed, 3)
-    assert warm[:2] == cold
-    feed.begin_round()
-    feed.begin("warm", 3)
-    assert not {tuple(batch) for batch in values(feed, 3)} & {tuple(batch) for batch in warm}
-
-
-def test_replays_are_of_the_rounds_own_batches_from_the_first_that_is_wanted():
-    feed = feed_of(DataLoader(Numbers(), batch_size=2))
-    values(feed, 1)
-    feed.begin_round()
-    feed.refill(range(1, 4), range(1, 3))
-    feed.begin("cold", 4)
-    read = values(feed, 4)
-    feed.begin("replay", 2)
-    assert values(feed, 3) == [read[1], read[2], read[1]]
-    feed.begin("replay", 2, first=-1)
-    assert values(feed, 2) == [read[2], read[1]]
-
-
 def test_what_cannot_be_started_over_goes_on_and_ends_without_an_error():
     feed = WatchedFeed(iter(torch.arange(5.0)))
     feed.begin_round()
@@ -136,21 +102,6 @@ def test_what_cannot_be_started_over_goes_on_and_ends_without_an_error():
     feed.refill(range(3), range(3))  # nothing is left: the last ones stay
     feed.begin("replay", 3)
     assert [float(feed.next()) for _ in range(3)] == [3, 4, 3]
-
-
-@pytest.mark.timeout(120)
-def test_with_workers_a_block_starts_with_an_empty_queue():
-    feed = feed_of(DataLoader(Numbers(), batch_size=2, num_workers=1, prefetch_factor=2))
-    try:
-        assert feed.depth == 2
-        first = values(feed, 1)
-        feed.drain()
-        assert private.outstanding(feed.source) == 0
-        feed.begin("cold", 2)
-        cold = values(feed, 2)
-        assert first[0] not in cold
-    finally:
-        private.shut_down(feed.source)
 
 
 @pytest.mark.timeout(120)

@@ -229,20 +229,6 @@ def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_no
     assert any(block.interrupted_seconds >= 100.0 for block in one.blocks())
 
 
-def test_a_loop_that_reads_a_batch_ahead_ends_before_its_last_step(tmp_path: Path) -> None:
-    one = job(orders(tmp_path))
-    feed = WatchedFeed(BATCHES)
-    while one.runner.listens:
-        modes = []
-        for _, mode in epoch(one, feed):
-            if modes:
-                one.step(seconds_of(modes[-1]))
-            modes.append(mode)
-        one.step(seconds_of(modes[-1]))  # after the loader has ended
-        one.clock.seconds += 100.0
-    assert {round(t, 6) for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
-
-
 def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path) -> None:
     one = job(orders(tmp_path, endless=True))
     feed = WatchedFeed(BATCHES)

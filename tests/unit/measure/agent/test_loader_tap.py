@@ -7,17 +7,6 @@ from collections import deque
 from stash.measure.agent.wraps.loader import Tap
 
 
-def test_a_tap_passes_a_samplers_indices_on_and_ends_with_it():
-    assert list(Tap([1, 2, 3], iter([1, 2, 3]))) == [1, 2, 3]
-
-
-def test_an_endless_tap_starts_its_sampler_over():
-    tap = Tap([1, 2], iter([1, 2]))
-    tap.endless = True
-    assert [next(tap) for _ in range(5)] == [1, 2, 1, 2, 1]
-    assert tap.drawn == 5
-
-
 def test_a_blocks_own_indices_go_first_and_then_nothing_comes():
     tap = Tap([1, 2, 3], iter([1, 2, 3]))
     tap.queue = deque([9, 8])

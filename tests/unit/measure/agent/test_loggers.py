@@ -13,7 +13,6 @@ from ranks_in_memory import orders, silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
-from stash.measure.protocol import orders as the_orders
 
 
 @pytest.fixture
@@ -58,13 +57,3 @@ def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytes
     module = SimpleNamespace(init=init)
     frameworks.wrap_wandb(module)
     assert module.init is init
-
-
-def test_the_orders_carry_the_wish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = orders(tmp_path, keep_logging=True).write()
-    monkeypatch.setenv(the_orders.VARIABLE, str(path))
-    the_orders.current.cache_clear()
-    found = the_orders.current()
-    the_orders.current.cache_clear()
-    assert found is not None
-    assert found.keep_logging

@@ -113,15 +113,6 @@ class Shared(WatchedFeed):
         return super().real()
 
 
-def test_batches_that_are_skipped_within_a_training_loop_are_its_own(tmp_path: Path) -> None:
-    one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
-    while one.runner.listens:
-        for number, (_, mode) in enumerate(epoch(one, feed)):
-            if number % 4 != 1:  # the first of an epoch is trained on
-                one.step(seconds_of(mode))
-    assert ended(one) == "rounds done"
-
-
 def test_a_loop_that_skips_its_first_batches_trains_all_the_same(tmp_path: Path) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
     while one.runner.listens:

@@ -59,15 +59,6 @@ def test_what_does_not_fit_is_told_and_read_all_the_same() -> None:
     assert len(ring) == 1  # there is always one
 
 
-def test_what_a_script_takes_out_of_its_batch_is_there_in_the_next() -> None:
-    ring = ring_of(containers.Graphs(2, x=torch.ones(3), y=torch.ones(2)))
-    for _ in range(3):
-        (batch,) = block(ring, 1)
-        del batch.x
-        batch.z = 1
-        assert set(batch._store) == {"y", "z"}
-
-
 @parametrised()
 def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on(batch: Any) -> None:
     ring = ring_of(batch)

@@ -14,7 +14,6 @@ import pytest
 from recorded_nvml import RecordedNvml
 from recorded_tree import MACHINES, known, machine, sources
 
-from stash.core.records.host import Host
 from stash.measure.host.describe import Sources, describe, ranges
 from stash.measure.host.gpus import count_gpus
 
@@ -69,13 +68,6 @@ def test_files_full_of_nonsense_are_unknown_and_no_error(tmp_path: Path, name: s
         file.write_bytes(content)
     host = describe(Path("/"), sources=source)
     assert (host.cpu, host.memory_bytes, host.limits, host.cloud) == (None, None, None, None)
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_a_described_machine_survives_its_json(tmp_path: Path, name: str) -> None:
-    host = known(tmp_path, name)
-    assert Host.model_validate_json(host.model_dump_json()) == host
-    assert host.links is None
 
 
 def test_this_machine_is_described_as_the_system_library_does() -> None:

@@ -93,15 +93,6 @@ def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path: Path) -> None:
     assert host.topology.startswith("0-1 node + 1 NVLink, 0-2 node + 1 NVLink, 0-3 node + 2 NVLink")
 
 
-def test_sixteen_k80_share_pci_express_and_have_no_nvlink(tmp_path: Path) -> None:
-    host = known(tmp_path, "aws-p2.16xlarge")
-    assert len(host.gpus) == 16
-    assert len(host.routes) == 120
-    assert {gpu.nvlinks for gpu in host.gpus} == {None}
-    assert {route.kind for route in host.routes} == {"host bridge", "system"}
-    assert (route(host, 0, 7).kind, route(host, 7, 8).kind) == ("host bridge", "system")
-
-
 def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(tmp_path: Path) -> None:
     host = known(tmp_path, "gcp-a2-highgpu-8g")
     assert {gpu.nvlinks for gpu in host.gpus} == {12}

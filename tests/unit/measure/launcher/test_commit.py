@@ -45,10 +45,6 @@ def script(folder: Path) -> Job:
     return Job("script", str(folder / "pack" / "train.py"))
 
 
-def test_the_commit_of_the_scripts_folder(repo: Path) -> None:
-    assert commit_of(script(repo)) == Commit(git(repo, "rev-parse", "HEAD"), dirty=False)
-
-
 def test_changed_files_are_said_and_new_ones_are_not(repo: Path) -> None:
     (repo / "notes.txt").write_text("")
     assert commit_of(script(repo)).dirty is False

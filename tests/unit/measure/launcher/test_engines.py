@@ -74,13 +74,9 @@ def test_what_a_launcher_left_behind_somewhere_else_makes_no_rank_of_this_proces
     assert placed(environment={**A_RANK, "RANK": "x"}) == Cluster(4, 1, engine="torchrun")
 
 
-def test_one_rank_inside_srun_is_a_plain_process():
-    one = {**SLURM, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
-    assert placed(devices=1, environment=one) == Cluster(1, 1, engine="local")
-
-
 def test_of_one_node_slurm_has_nothing_to_say():
     one = {**SLURM, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "1"}
+    assert placed(devices=1, environment=one) == Cluster(1, 1, engine="local")
     assert placed(environment=one) == Cluster(4, 1, engine="torchrun")
 
 
@@ -163,7 +159,3 @@ def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command
 def test_nodes_that_could_not_meet_are_not_started(given: Cluster, words: str):
     with pytest.raises(UserError, match=words):
         ENGINES["torchrun"].command(SCRIPT, given)
-
-
-def test_some_engine_is_always_in_charge():
-    assert ENGINES["local"].cluster(Asked(ranks=False), Machine(0, 1), {}) == Cluster(engine="local")

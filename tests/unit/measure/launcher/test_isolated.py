@@ -13,6 +13,8 @@ from stash.measure.launcher.job import Job
 from stash.measure.protocol.messages import LadderChosen, LadderEnded, LaunchSeen, RankSeen, RungSkipped
 from stash.measure.protocol.orders import Orders
 
+pytestmark = pytest.mark.usefixtures("temporary")
+
 
 def agents(
     orders: Orders, process: FakeProcess, batch: tuple[int, int] = (8, 8), accumulated: tuple[int, int] = (1, 1)

@@ -87,26 +87,6 @@ def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_o
     assert first.result() == 0
 
 
-WORDS = [b"", b"[" * 4000, b"\0" * 47, b"\0" * 48, b"\xff" * 100_000, b"GET / HTTP/1.1\r\n\r\n"]
-
-
-@pytest.mark.parametrize("word", WORDS, ids=range(len(WORDS)))
-def test_strangers_get_no_number_and_hold_no_other_up(port: int, pool: ThreadPoolExecutor, word: bytes) -> None:
-    first = begun(pool, port, 2)
-    strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(20)]
-    try:
-        for stranger in strangers:
-            try:
-                stranger.sendall(word)
-            except OSError:
-                continue  # hung up on already
-        assert number(node(port)) == 1
-    finally:
-        for stranger in strangers:
-            stranger.close()
-    assert first.result() == 0
-
-
 def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port: int, pool: ThreadPoolExecutor) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))

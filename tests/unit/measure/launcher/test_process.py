@@ -18,10 +18,6 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Heart
 from stash.measure.protocol.orders import VARIABLE
 
-ORPHAN = (
-    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print('left')"
-)
-
 FOLLOWED = "import subprocess; subprocess.run(['sh', '-c', {shell!r}])"
 EXITS = """
 import os, sys, time
@@ -73,25 +69,6 @@ def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
     process.stop()
 
 
-def test_stopping_ends_also_what_lost_its_parent(tmp_path: Path) -> None:
-    process = started(tmp_path, ORPHAN)
-    wait_for(lambda: process.poll() is not None)
-
-    def mine() -> list[psutil.Process]:
-        found = []
-        for other in psutil.process_iter():
-            try:
-                if other.environ().get(VARIABLE) == str(tmp_path / "orders.json"):
-                    found.append(other)
-            except psutil.Error:
-                continue
-        return [other for other in found if other.status() != psutil.STATUS_ZOMBIE]
-
-    assert len(mine()) == 1
-    process.stop()
-    assert mine() == []
-
-
 def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path: Path) -> None:
     cleaned = "import subprocess; print(subprocess.Popen(['sleep', '600'], env={}, start_new_session=True).pid)"
     process = started(tmp_path, cleaned)
@@ -132,7 +109,9 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> 
     process.stop()
 
 
-@pytest.mark.parametrize("number", REQUESTS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow]) for each in REQUESTS]
+)
 def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(number: signal.Signals) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

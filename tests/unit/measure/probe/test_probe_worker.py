@@ -13,7 +13,6 @@ from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import ProbeOrders
 from stash.measure.probe.probe_worker import Board, links
 from stash.measure.probe.team import AbsentError, Team
-from stash.measure.protocol.wire import packed
 
 OWN = ProbeOrders("folder", "scratch", 45.0)
 
@@ -32,8 +31,7 @@ def test_node_0_decides_for_all():
 
 STRANGE = [
     b"", b"[" * 4000, b"[1, [], null]", pickle.dumps(OWN),
-    b'{"record": "Agreement", "fields": [1e999, {"tuple": []}]}',
-    packed(probe_worker.Contribution("{}", None)), packed(probe_worker.Agreement(1.0, ("../../etc",))),
+    b'{"budget": 1e999, "parts": []}', b'{"budget": 1.0, "parts": ["../../etc"]}', b'{"links": {}, "steal": null}',
 ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,8 @@ import pytest
 
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Heart, Journal, JournalCopy, Tail, beats, ended
-from stash.measure.protocol.messages import LadderEnded, Noted, RoundDone
+from stash.measure.protocol.journal import Heart, Journal, JournalCopy, Tail, ended
+from stash.measure.protocol.messages import RoundDone
 from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 
 
@@ -27,16 +26,6 @@ def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path
     with folder.journal.open("a") as file:
         file.write('nd", "number": 1, "seconds": 1.0}\n')
     assert tail.messages() == [RoundDone(1, 1.0)]
-
-
-def test_the_last_message_tells_that_the_ladder_is_done(tmp_path: Path):
-    folder = RunFolder(tmp_path)
-    assert not ended(folder)
-    journal = Journal(folder)
-    journal.write(Noted("the end is near"))
-    assert not ended(folder)
-    journal.write(LadderEnded("stopped"))
-    assert ended(folder)
 
 
 def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path: Path):
@@ -57,17 +46,6 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
     assert Tail(folders[1].copy).messages() == [RoundDone(number, 1.0) for number in range(3)]
     assert not folders[0].copy.exists()
     assert not folders[2].copy.exists()
-
-
-def test_a_heart_beats_into_one_small_file(tmp_path: Path):
-    folder = RunFolder(tmp_path)
-    heart = Heart(folder)
-    heart.beat(3, 7)
-    heart.beat(3, 8)
-    (beat,) = beats(folder).values()
-    assert (beat.pid, beat.steps) == (os.getpid(), 8)
-    folder.beat(4).write_bytes(b"torn")
-    assert list(beats(folder)) == [3]
 
 
 def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

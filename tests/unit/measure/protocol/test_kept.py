@@ -101,8 +101,12 @@ CHANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("age", [3600, -86400])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, change: Callable[..., None]):
+def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
+    run: RunFolder, file: Path, change: Callable[..., None], age: int
+):
+    dated(file, time.time() - age)
     before = file.stat()
     change(keeper(run), file)
     outcome = put_back(run.kept)
@@ -111,25 +115,6 @@ def test_a_file_is_as_it_was_whatever_the_job_did(run: RunFolder, file: Path, ch
     assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
     assert str(file) in outcome.restored
     assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
-
-
-@pytest.mark.parametrize("change", [rewrite, change_in_place, remove])
-def test_so_it_is_where_files_cannot_be_linked(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., None]
-):
-    monkeypatch.setattr(os, "link", refused)
-    change(keeper(run), file)
-    assert put_back(run.kept).restored == (str(file),)
-    assert file.read_bytes() == OLD
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_so_is_one_whose_time_is_yet_to_come(run: RunFolder, file: Path, change: Callable[..., None]):
-    tomorrow = time.time() + 86400
-    os.utime(file, (tomorrow, tomorrow))
-    change(keeper(run), file)
-    assert str(file) in put_back(run.kept).restored
-    assert file.read_bytes() == OLD
 
 
 def dated(path: Path, moment: float) -> None:
@@ -436,21 +421,6 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     assert put_back(run.kept) == RestoreReport()
 
 
-def test_what_somebody_wrote_after_a_killed_run_stays_and_the_original_is_named(run: RunFolder, file: Path):
-    rewrite(keeper(run), file)
-    outcome = put_back(run.kept, last=time.time() - 30)
-    assert file.read_bytes() == b"of the job"  # as far as anybody can tell, of a training that came later
-    (unprotected,) = outcome.unprotected
-    assert unprotected.startswith(f"{file} (another one is there now; as it was, it is ")
-    assert Path(unprotected.rpartition(" ")[2].rstrip(")")).read_bytes() == OLD
-
-
-def test_a_killed_runs_files_are_put_back_by_the_next_one(run: RunFolder, file: Path):
-    rewrite(keeper(run), file)
-    assert put_back(run.kept, last=time.time() + 2).restored == (str(file),)
-    assert file.read_bytes() == OLD
-
-
 def test_a_line_of_the_ledger_that_was_cut_short_records_what_was_not_done(run: RunFolder, file: Path):
     rewrite(keeper(run), file)
     with run.kept.open("a") as ledger:
@@ -523,16 +493,6 @@ def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp
     path.touch()
     assert put_back(run.kept).new == ()
     assert not path.exists()
-
-
-def test_where_the_ledgers_place_is_out_of_sight_as_in_a_container_it_lies_in_the_launchs_folder(
-    run: RunFolder, file: Path
-):
-    (run.run / "kept").symlink_to("/nowhere")
-    rewrite(keeper(run), file)
-    assert put_back(run.kept) == RestoreReport()
-    assert put_back(run.kept_here).restored == (str(file),)
-    assert file.read_bytes() == OLD
 
 
 def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -> None:
@@ -691,37 +651,30 @@ def test_a_folder_made_before_training_goes_if_it_is_left_empty(
     assert (data / "samples.npy").exists()
 
 
-@pytest.mark.parametrize(("home", "goes"), [("work", True), (".", True), ("elsewhere", True), ("tmpabcd_123", False)])
+@pytest.mark.parametrize(
+    ("work", "home", "goes"),
+    [
+        ("work", "work", True),
+        ("work", ".", True),
+        ("work", "elsewhere", True),
+        ("tmpabcd_123", ".", False),
+        ("tmpabcd_123", "tmpabcd_123", True),  # a script at work in a folder that Python named
+    ],
+)
 def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, goes: bool
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, home: str, goes: bool
 ) -> None:
     # GIVEN a script that somebody tries out in the temporary folder, or in one of a library's
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("work", "elsewhere"):
+    for name in (work, home):
         (tmp_path / name).mkdir(exist_ok=True)
-    monkeypatch.chdir(tmp_path / (home if goes else "."))
+    monkeypatch.chdir(tmp_path / home)
     keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
-    made = tmp_path / ("work" if goes else home) / "last.pt"
-    made.parent.mkdir(exist_ok=True)
+    made = tmp_path / work / "last.pt"
     keeps.before_writing(str(made), truncates=True)
     made.write_bytes(b"of the job")
     put_back(run.kept)
     assert made.exists() is not goes
-
-
-def test_a_script_at_work_in_a_folder_that_python_named_has_its_new_files_removed(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    work = tmp_path / "tmpabcd_123"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
-    keeps.before_writing("last.pt", truncates=True)
-    (work / "last.pt").write_bytes(b"of the job")
-    put_back(run.kept)
-    assert work.is_dir()
-    assert not (work / "last.pt").exists()
 
 
 @pytest.mark.parametrize("truncates", [True, False])
@@ -741,15 +694,6 @@ def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
     name.write_bytes(b"of the job")
     put_back(run.kept)
     assert name.read_bytes() == OLD
-
-
-def test_outside_a_trial_what_a_job_makes_is_its_own(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    new = tmp_path / "new.pt"
-    keeper(run).before_writing(str(new), truncates=True)
-    new.write_bytes(b"of the job")
-    assert put_back(run.kept) == RestoreReport()
-    assert new.exists()
 
 
 def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(

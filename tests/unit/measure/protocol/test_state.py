@@ -54,19 +54,14 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
 def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(tmp_path: Path, place: Path) -> None:
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
+    assert [path.read_text() for path in folder.rglob("last.pt.*")] == ["the user's"]  # not where the job works
+    assert not list(tmp_path.glob(".*"))
     assert put_back.left() == [folder]
     assert put_back.restore(folder).restored == (str(file),)
     assert file.read_text() == "the user's"
     assert list(place.iterdir()) == put_back.left() == []
     assert not list(tmp_path.glob(".kept-by-stash-*"))
     assert put_back.restore(folder).restored == ()  # somebody else was faster
-
-
-def test_originals_wait_in_the_state_directory_and_not_where_the_job_works(tmp_path: Path, place: Path) -> None:
-    folder, file = killed_run(tmp_path)
-    assert [path.read_text() for path in folder.rglob("last.pt.*")] == ["the user's"]
-    assert not list(tmp_path.glob(".*"))
-    assert put_back.restore(folder).restored == (str(file),)
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
