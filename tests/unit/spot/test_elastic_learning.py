@@ -20,7 +20,7 @@ SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=MI
 
 
 def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> LearnedCurve:
-    return learn(job, "job.py:job", wish, "0.0.0", "2026-11-22T00:00:00+00:00", **changes)
+    return learn(job, "job.py:job", wish, **changes)
 
 
 def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:

@@ -21,7 +21,7 @@ BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
-    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget), "0", "now")
+    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget))
 
 
 def everywhere(rate: RevocationRate) -> RiskOptionsOf:
@@ -120,7 +120,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
         for kind in plan.pool.types
     )
     pool = plan.pool.model_copy(update={"types": kinds})
-    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds), "0", "now")
+    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds))
 
 
 def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:

@@ -19,7 +19,7 @@ from stash.spot.records.fleets import FleetPlan, Uncertainty
 
 
 def plan(wish: FleetWish) -> FleetPlan:
-    return provision(wish, "0", "2026-11-22T00:00:00+00:00")
+    return provision(wish)
 
 
 def wished(loss: float, seconds: float) -> FleetWish:
