@@ -155,7 +155,5 @@ class ShareAllocation:
 
     ``None`` without a linear program.
     """
-    levels: Floats | None = None
-    """Of max-min: what each job reached, in multiples of its equal share."""
     order: WholeNumbers | None = None
     """Of a queue: its jobs, the next one first."""
