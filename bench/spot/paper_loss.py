@@ -68,7 +68,7 @@ def fit_equation(replays: Sequence[LossReplay], with_r: bool) -> LossCurve:
 def table_one() -> Iterator[list[object]]:
     """A row for each wish: the paper's fleet and dollars beside those that are planned."""
     for loss, seconds, workers, dollars in ROWS:
-        chosen = provision(FleetWish(read_pool(POOL), loss, seconds), "bench", "").chosen
+        chosen = provision(FleetWish(read_pool(POOL), loss, seconds)).chosen
         assert chosen is not None
         same = "yes" if chosen.workers == workers else "no"
         yield [

@@ -49,13 +49,13 @@ def lines() -> Iterator[list[object]]:
     """A line a model and number of servers, and one of all models."""
     pooled: dict[int, list[float]] = {}
     for name, every in runs().items():
-        model = fit([run for run in every if known(run)], name, "", "")
+        model = fit([run for run in every if known(run)], name)
         for servers in (1, 2):
             unseen = [run for run in every if not known(run) and run.servers == servers]
             wrong = errors(model, unseen)
             pooled.setdefault(servers, []).extend(wrong)
             inside = sum(_inside(model, run) for run in unseen)
-            alike = fit([run for run in every if run.servers == servers or run.size == 1], name, "", "")
+            alike = fit([run for run in every if run.servers == servers or run.size == 1], name)
             yield [name, servers, len(unseen), median_90(wrong), inside, f"{alike.queue.randomness:.2f}"]
     for servers, wrong in pooled.items():
         yield ["all", servers, len(wrong), median_90(wrong), None, None]

@@ -143,6 +143,7 @@ def test_five_hundred_cells_open(browser: Chromium, tmp_path: Path) -> None:
     reading, found, _ = many(grid(batches=(8, 16, 24, 32, 48, 64, 96, 128)), tmp_path)
     path = tmp_path / "big.html"
     path.write_text(render(page(reading, found, "big.yaml", "results")), encoding="utf-8")
+    assert path.stat().st_size < 8e6
     browser.open(path)
     assert browser.complaints == []
     assert len(column(browser, 0)) == len(found) >= 500

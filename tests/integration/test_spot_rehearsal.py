@@ -48,7 +48,6 @@ breaks = stash.spot.Job(model, loss, lambda parameters: Breaks(parameters, 1e-3)
 """
 SLOW_DISK = """
 import time
-from stash.measure.linux.processes import carrying, named
 from stash.spot.train import saved_shards as checkpoints
 save = checkpoints.save
 def slowly(*words):
@@ -108,17 +107,14 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
     return log
 
 
-def test_on_this_machine_a_killed_worker_is_replaced_and_training_goes_on_where_it_was(folder: Path) -> None:
-    words = ("--on", "local", "--seconds", "20s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
+def test_on_this_machine_a_killed_worker_and_a_killed_server_are_replaced(folder: Path) -> None:
+    words = ("--on", "local", "--seconds", "15s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
     log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
     what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
     assert ("joined", "worker3") in what
     assert ("server joined", "server2") in what
-    first = log["books"]["done"]
     assert (folder / "kept" / "model.pt").exists()
-    again = _ran(folder, *words)
-    assert again["books"]["done"] > first
 
 
 def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_before(folder: Path) -> None:

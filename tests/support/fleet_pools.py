@@ -27,9 +27,7 @@ def dated_plan(loss: float = 0.8, seconds: float = 2400.0, **pool_fields: object
     pool = published()
     server = pool.server.model_copy(update={"dollars_per_hour": 0.2})
     update = {"as_of": TODAY.isoformat(), "server": server, "start_seconds": 60.0, **pool_fields}
-    return provision(
-        FleetWish(pool.model_copy(update=update), loss, seconds), "0", f"{TODAY.isoformat()}T00:00:00+00:00"
-    )
+    return provision(FleetWish(pool.model_copy(update=update), loss, seconds))
 
 
 def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPool:

@@ -73,7 +73,7 @@ def import_market(options: MarketImportOptions) -> None:
     """
     target = _target(options.output, options.kind)
     if options.kind == "aws":
-        found = import_aws(options.paths, "AWS: describe-spot-price-history")
+        found = import_aws(options.paths)
     elif options.kind == "skypilot":
         found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     else:

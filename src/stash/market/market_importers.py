@@ -62,10 +62,10 @@ class MarketRows:
         for offer in list(self.numbers):
             self.add(offer, at)
 
-    def trace(self, max_gap: float = MAX_GAP) -> MarketTrace:
+    def trace(self) -> MarketTrace:
         columns = (np.array(self.offer, dtype=np.int64), np.array(self.at, dtype=np.int64))
         values = (np.array(self.price, dtype=float), np.array(self.available, dtype=float))
-        return trace_of(list(self.numbers), *columns, *values, max_gap, (self.source,))
+        return trace_of(list(self.numbers), *columns, *values, MAX_GAP, (self.source,))
 
 
 def utc_seconds(text: str) -> float:
@@ -77,9 +77,9 @@ def utc_seconds(text: str) -> float:
 # AWS, as `aws ec2 describe-spot-price-history` prints it
 
 
-def import_aws(paths: Iterable[Path], source: str) -> Imported:
+def import_aws(paths: Iterable[Path]) -> Imported:
     """JSON files, or folders of them; raises UserError. Only Linux's prices are taken."""
-    table, other, newest = MarketRows(source), 0, 0.0
+    table, other, newest = MarketRows("AWS: describe-spot-price-history"), 0, 0.0
     files = _files(paths, ".json")
     for file in files:
         for entry in _history(file):

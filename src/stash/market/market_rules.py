@@ -17,36 +17,19 @@ from stash.core.formatting import listed
 from stash.core.units import nearest
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.market.market_trace import DAY, HOUR, MarketOffer
-from stash.predict.draws import Integers
 
 
-def _once(
-    now: float, state: JobState, board: OfferBoard, memory: Any, allowed: Callable[[OfferBoard], Integers]
-) -> Any:
+def _once(now: float, state: JobState, board: OfferBoard, memory: Any, which: Callable[[MarketOffer], bool]) -> Any:
     """The cheapest for a sample of those allowed, held until it is taken away."""
     if state.offer is not None:
         return Stay(changes=False), memory
-    best = board.best(allowed(board))
+    best = board.best(board.market.numbers(which))
     return (Wait() if best < 0 else MoveTo(best, changes=False)), memory
 
 
 def once(name: str, which: Callable[[MarketOffer], bool], text: str) -> Policy:
     """argmin r over a set, once; again when the machine is taken away (DISPA'20)."""
-    return Policy(name, partial(_once, allowed=_Allowed(which)), None, text)
-
-
-class _Allowed:
-    """The numbers of offers, found once for each market."""
-
-    def __init__(self, which: Callable[[MarketOffer], bool]) -> None:
-        self._which = which
-        self._known: dict[int, tuple[JobMarket, Integers]] = {}
-
-    def __call__(self, board: OfferBoard) -> Integers:
-        key = id(board.market)
-        if key not in self._known:
-            self._known = {key: (board.market, board.market.numbers(self._which))}
-        return self._known[key][1]
+    return Policy(name, partial(_once, which=which), None, text)
 
 
 def _daily(

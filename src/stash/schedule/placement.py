@@ -12,56 +12,49 @@ GangPlace = tuple[tuple[int, int], ...]
 
 
 class FreeGpus:
-    """Free GPUs of each node, ordered by how many there are, for each type."""
+    """Free GPUs of each node. Of nodes with equally many, who has had them for longest comes first."""
 
     def __init__(self, cluster: LabCluster) -> None:
         self.kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
         self.free = [node.gpus for node in cluster.nodes]
         self.left = [int(count) for count in cluster.counts]
         """Free GPUs of each type."""
-        self._largest = [cluster.largest_node(kind) for kind in cluster.types]
-        # With a fixed order of nodes the same jobs get the same places; dictionaries keep the order of insertion.
-        self._with: list[list[dict[int, None]]] = [[{} for _ in range(size + 1)] for size in self._largest]
-        for number, gpus in enumerate(self.free):
-            self._with[self.kind_of[number]][gpus][number] = None
+        self._of_kind: list[list[int]] = [[] for _ in cluster.types]
+        for number, kind in enumerate(self.kind_of):
+            self._of_kind[kind].append(number)
+        self._turn = list(range(len(self.free)))
+        """The how-manieth change was each node's last."""
+        self._changes = len(self.free)
 
     def find(self, kind: int, gpus: int) -> GangPlace | None:
         """Where a gang goes: into the fullest node that has room, else over as few as possible; nothing is taken."""
         if self.left[kind] < gpus:
             return None
-        nodes, largest = self._with[kind], self._largest[kind]
-        for size in range(gpus, largest + 1):
-            if nodes[size]:
-                return ((next(iter(nodes[size])), gpus),)
+        fullest = sorted(self._of_kind[kind], key=lambda node: (self.free[node], self._turn[node]))
+        for node in fullest:
+            if self.free[node] >= gpus:
+                return ((node, gpus),)
         found, missing = [], gpus
-        for size in range(largest, 0, -1):
-            for number in nodes[size]:
-                part = min(size, missing)
-                if part < size and (better := self._exact(kind, part, size)) is not None:
-                    number = better  # noqa: PLW2901  # the rest goes where it leaves least behind
-                found.append((number, part))
-                missing -= part
-                if not missing:
-                    return tuple(found)
-        return None
-
-    def _exact(self, kind: int, part: int, below: int) -> int | None:
-        """A node with between ``part`` and ``below`` − 1 free GPUs, the fewest."""
-        return next(
-            (next(iter(self._with[kind][size])) for size in range(part, below) if self._with[kind][size]), None
-        )
+        for emptiest in sorted(fullest, key=lambda node: -self.free[node]):
+            part = min(self.free[emptiest], missing)
+            # The rest goes where it leaves least behind.
+            better = (node for node in fullest if part <= self.free[node] < self.free[emptiest])
+            found.append((next(better, emptiest), part))
+            missing -= part
+            if not missing:
+                break
+        return tuple(found)
 
     def take(self, place: GangPlace) -> None:
-        for number, gpus in place:
-            self._change(number, -gpus)
+        for node, gpus in place:
+            self._change(node, -gpus)
 
     def give(self, place: GangPlace) -> None:
-        for number, gpus in place:
-            self._change(number, gpus)
+        for node, gpus in place:
+            self._change(node, gpus)
 
-    def _change(self, number: int, by: int) -> None:
-        kind, before = self.kind_of[number], self.free[number]
-        del self._with[kind][before][number]
-        self.free[number] = before + by
-        self._with[kind][before + by][number] = None
-        self.left[kind] += by
+    def _change(self, node: int, by: int) -> None:
+        self.free[node] += by
+        self.left[self.kind_of[node]] += by
+        self._turn[node] = self._changes
+        self._changes += 1

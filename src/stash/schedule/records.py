@@ -89,10 +89,6 @@ class LabCluster:
     def gpus(self) -> int:
         return int(self.counts.sum())
 
-    def largest_node(self, kind: str) -> int:
-        """GPUs of the largest node of a type."""
-        return max(node.gpus for node in self.nodes if node.gpu == kind)
-
     def fewest_nodes(self, kind: str, gpus: int) -> int:
         """Nodes that a gang needs at least, if all were free; 0 where it does not fit at all."""
         left, used = gpus, 0
@@ -159,7 +155,5 @@ class ShareAllocation:
 
     ``None`` without a linear program.
     """
-    levels: Floats | None = None
-    """Of max-min: what each job reached, in multiples of its equal share."""
     order: WholeNumbers | None = None
     """Of a queue: its jobs, the next one first."""

@@ -54,14 +54,13 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     if (np.bincount(fastest, share * demand.gpus, len(demand.counts)) <= demand.counts).all():
         x = np.zeros(demand.rates.shape)
         x[np.arange(len(demand)), fastest] = share
-        return ShareAllocation(x, float(ceiling.min()), np.zeros(len(demand.counts)), ceiling * share)
+        return ShareAllocation(x, float(ceiling.min()), np.zeros(len(demand.counts)))
     groups = merged(demand, demand.weight)
     levels = _Levels(demand, groups, scale[groups.first])
     first = levels.solve(np.full(groups.size, np.nan))
     solved = levels.fill(first) if fill else first
     x = solved.x[groups.member]
-    reached = scale * (demand.rates * x).sum(axis=1)
-    return ShareAllocation(np.minimum(x, 1.0), first.extra, first.type_prices, reached)
+    return ShareAllocation(np.minimum(x, 1.0), first.extra, first.type_prices)
 
 
 class _Levels:

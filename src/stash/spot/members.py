@@ -1,7 +1,7 @@
 """Who takes part in a training on machines that come and go: one state machine for heads and rehearsals.
 
-A member starts, trains, may have notice, and is done or gone; every change is one of ``_NEXT``. Events
-in, states out: it knows no clock, no machine and no process, and decides nothing about who comes instead.
+A member starts, trains, may have notice, and is done or gone. Events in, states out: it knows no clock, no machine
+and no process, and decides nothing about who comes instead.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ class MemberState(enum.Enum):
     GONE = "gone"
 
 
-_NEXT = {
-    MemberState.STARTING: {MemberState.TRAINING, MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
-    MemberState.TRAINING: {MemberState.LEAVING, MemberState.DONE, MemberState.GONE},
-    MemberState.LEAVING: {MemberState.DONE, MemberState.GONE},
-    MemberState.DONE: {MemberState.GONE},
-    MemberState.GONE: set[MemberState](),
-}
-"""What may follow each state."""
-
-
 @dataclass
 class FleetMember:
     """One machine's part in a training."""
@@ -45,20 +35,10 @@ class FleetMember:
     type: str | None = None
     """Of its machine."""
     state: MemberState = MemberState.STARTING
-    since: float = 0.0
-    """When it came into that state."""
     joined: bool = False
     """Whether it ever trained."""
     replaced: bool = False
     """Whether another one was asked for instead."""
-
-    def becomes(self, state: MemberState, now: float) -> None:
-        """Raises ValueError for a change that cannot be."""
-        if state is self.state:
-            return
-        if state not in _NEXT[self.state]:
-            raise ValueError(f"{self.name} is {self.state.value}, and cannot be {state.value} next")
-        self.state, self.since = state, now
 
     @property
     def ended(self) -> bool:
@@ -76,46 +56,36 @@ M = TypeVar("M", bound=FleetMember)
 class Members(dict[str, M], Generic[M]):
     """All there ever were, by name, in the order in which they were asked for.
 
-    What an event changed is returned; ``None``: it was of an unknown member, or nothing new.
+    Events of unknown members change nothing, nor do those of members that have ended.
     """
 
-    def add(self, member: M) -> M:
+    def add(self, member: M) -> None:
         """One more, or another machine under the name of one that ended."""
         self.pop(member.name, None)
         self[member.name] = member
-        return member
 
-    def join(self, name: str, now: float) -> M | None:
-        """Record that it trains; of one that has notice, that is known already."""
+    def join(self, name: str) -> None:
+        """Record that it trains; one that has notice keeps that."""
         member = self.get(name)
-        if member is None or not member.stays:
-            return None
-        member.becomes(MemberState.TRAINING, now)
-        member.joined = True
-        return member
+        if member is not None and not member.ended:
+            member.joined = True
+            if member.stays:
+                member.state = MemberState.TRAINING
 
-    def notice(self, name: str, now: float) -> M | None:
+    def notice(self, name: str) -> None:
         """Record that its machine will be taken away."""
-        member = self.get(name)
-        if member is None or not member.stays:
-            return None
-        member.becomes(MemberState.LEAVING, now)
-        return member
+        if name in self.there:
+            self[name].state = MemberState.LEAVING
 
-    def finish(self, name: str, now: float) -> M | None:
+    def finish(self, name: str) -> None:
         """Record that it ended in order."""
-        return self._end(name, MemberState.DONE, now)
+        if name in self.there:
+            self[name].state = MemberState.DONE
 
-    def lose(self, name: str, now: float) -> M | None:
+    def lose(self, name: str) -> None:
         """Record that its machine is gone, whatever it was doing."""
-        return self._end(name, MemberState.GONE, now)
-
-    def _end(self, name: str, state: MemberState, now: float) -> M | None:
-        member = self.get(name)
-        if member is None or state not in _NEXT[member.state]:
-            return None
-        member.becomes(state, now)
-        return member
+        if name in self:
+            self[name].state = MemberState.GONE
 
     @property
     def there(self) -> tuple[str, ...]:

@@ -16,9 +16,7 @@ import numpy as np
 from stash.catalog.facts import Offer
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.records.base import now
 from stash.core.records.profile import Profile
-from stash.core.version import __version__
 from stash.predict.draws import Array
 from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.choose.fleet_costs import (
@@ -87,7 +85,7 @@ def plan(
             "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
     wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence, budget) for pool in pools]
-    return provision(_best_served(wishes), __version__, now())
+    return provision(_best_served(wishes))
 
 
 def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:

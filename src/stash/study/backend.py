@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stash.core.printable import printable_line
-from stash.study.programs import Called, SystemPrograms, exit_code, is_gone
+from stash.study.programs import SystemPrograms, exit_code, is_gone
 from stash.study.status import HOUR
 from stash.study.study_folder import CellFolder, Renter, StudyEvent, StudyFolder, append
 
@@ -189,13 +189,6 @@ class JobBackend:
         """Put an event into the journal; raises OSError."""
         append(self.folder.journal, event)
 
-    def run(self, name: str, command: ProgramWords) -> None:
-        """Start what rents nothing, like a look at a cloud, in the background."""
-        cell = self.cell(name)
-        cell.path.mkdir(parents=True, exist_ok=True)
-        cell.status.unlink(missing_ok=True)
-        self.programs.start(command, self.folder.work, cell)
-
     def alive(self, name: str) -> bool:
         """Whether the command of that name still runs, whoever started it."""
         return self.programs.alive(self.cell(name))
@@ -212,10 +205,6 @@ class JobBackend:
         """End it and all that it has started here; its lease stays open."""
         self.programs.kill(self.cell(name))
 
-    def call(self, command: ProgramWords, seconds: float) -> Called:
-        """Run a command to its end, or for so long."""
-        return self.programs.call(command, seconds)
-
     def adopt(self, lease: OpenLease) -> None:
         """Take on what an earlier controller has opened."""
         self.leases[lease.name] = lease
@@ -224,11 +213,6 @@ class JobBackend:
         """A lease has yet to begin: it is paid from now on at the earliest."""
         if name in self.leases:
             self.leases[name] = replace(self.leases[name], opened=self.programs.now())
-
-    @property
-    def dollars_per_hour(self) -> float:
-        """Dollars an hour of all open leases."""
-        return sum(lease.dollars_per_hour or 0.0 for lease in self.leases.values())
 
     @property
     def dollars(self) -> float:
@@ -268,11 +252,11 @@ class JobBackend:
         for number in range(_TRIES):
             if number:
                 self.programs.sleep(_PAUSE)
-            called = [self.call(words, _PATIENCE) for words in lease.release]
+            called = [self.programs.call(words, _PATIENCE) for words in lease.release]
             output = called[-1].output
             if lease.check:
-                seen = self.call(lease.check, _PATIENCE)
-                if seen.code == 0 and is_gone(lease.check, seen.output, lease.name):
+                seen = self.programs.call(lease.check, _PATIENCE)
+                if seen.code == 0 and is_gone(seen.output, lease.name):
                     return None
                 output = output if seen.code == 0 else seen.output
             elif all(each.code == 0 for each in called):

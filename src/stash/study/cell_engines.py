@@ -18,7 +18,6 @@ from typing import Any
 import yaml
 
 from stash.catalog.machines import resources, where
-from stash.core.errors import UserError
 from stash.core.ladder import NAMES
 from stash.core.version import __version__, install_requirement
 from stash.study.backend import ProgramWords, Submission
@@ -34,7 +33,7 @@ _HERE = "this machine"
 
 
 def describe(cell: Cell, folder: StudyFolder) -> Submission:
-    """How a cell is done by the engine of its place; raises UserError for what cannot be."""
+    """How a cell is done by the engine of its place."""
     return ENGINES[cell.place.target.engine](cell, folder)
 
 
@@ -112,8 +111,8 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     them overlap with the backward pass.
     """
     bed, own = cell.emulated, folder.cell(cell.id)
-    if bed is None or cell.zoo is None:
-        raise UserError(f"{cell.title}: nothing is known that could stand for it")
+    assert bed is not None
+    assert cell.zoo is not None
     batch = () if cell.batch is None else ("--batch", str(cell.batch))
     made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}-{__version__}"
     model = folder.models / f"{made}.yaml".replace(" ", "-").replace("/", "-")
@@ -154,8 +153,7 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
     One that asks for more than a partition or a quality of service allows would wait for ever, and is not let.
     """
     target, own = cell.place.target, folder.cell(cell.id)
-    if not isinstance(target, SlurmTarget):
-        raise UserError(f"{cell.title}: it is no partition of Slurm")
+    assert isinstance(target, SlurmTarget)
     # The same cell of another study, or of somebody else, is another job: scancel and squeue go by the name.
     name = f"stash-{cell.id}-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]}"
     estimate = cell.settings.start + cell.settings.budget
@@ -208,8 +206,7 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
     it. The keys are SkyPilot's (docs.skypilot.co, reference/yaml-spec and running-jobs/distributed-jobs).
     """
     target, own = cell.place.target, folder.cell(cell.id)
-    if not isinstance(target, SkyTarget):
-        raise UserError(f"{cell.title}: it is nothing that SkyPilot rents")
+    assert isinstance(target, SkyTarget)
     # The name says whose it is, and no other study has it; clouds take letters, digits and dashes.
     plain = re.sub(r"[^a-z0-9]+", "-", cell.place.name.lower()).strip("-")[:20].strip("-")
     whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[:6]

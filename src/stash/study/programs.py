@@ -1,4 +1,4 @@
-"""Programs of this machine, the one seam through which anything is started; and what a cloud's list says is there.
+"""Programs of this machine, the one seam through which anything is started; and whether a cloud's list has a name.
 
 A cell's command leads a process group of its own, so that Ctrl-C reaches the controller alone, and carries its
 folder's name in its environment, so that a later controller finds it again. Its exit code is in a file, for
@@ -7,7 +7,6 @@ whoever comes after a controller that was killed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stash.measure.linux.processes import carrying, end_at_once
 from stash.study.study_folder import CellFolder
@@ -120,37 +119,6 @@ def exit_code(cell: CellFolder) -> int | None:
         return None
 
 
-# What a cloud's list says is there: lines that begin with a name, or SkyPilot's JSON of clusters and jobs
-
-OVER = (
-    "SUCCEEDED", "CANCELLED", "FAILED", "FAILED_SETUP", "FAILED_PRECHECKS", "FAILED_NO_RESOURCE", "FAILED_CONTROLLER"
-)  # fmt: skip
-"""Statuses of a managed job whose machines are gone (SkyPilot 0.14.1, ``ManagedJobStatus.terminal_statuses``)."""
-JSON = ("--output", "json")
-"""What asks ``sky`` for JSON."""
-
-
-def is_gone(command: Sequence[str], output: str, name: str) -> bool:
-    """Whether what ``command`` listed proves that ``name`` is there no more; a list that cannot be read does not."""
-    if JSON[1] not in command:
-        return not any(line.split()[:1] == [name] for line in output.splitlines())
-    found = records(output)
-    return found is not None and all(named(each) != name or each.get("status") in OVER for each in found)
-
-
-def records(output: str) -> list[dict[str, Any]] | None:
-    """The records of a JSON list, whatever is printed around it; ``None`` if there is none."""
-    start = output.find("[\n")
-    start = start if start >= 0 else output.find("[]")
-    if start < 0:
-        return None
-    try:
-        found, _ = json.JSONDecoder().raw_decode(output, start)
-    except (ValueError, RecursionError):
-        return None
-    return [record for record in found if isinstance(record, dict)] if isinstance(found, list) else None
-
-
-def named(record: dict[str, Any]) -> str | None:
-    """Read the name of a cluster, or of a managed job."""
-    return record.get("job_name") or record.get("name")
+def is_gone(output: str, name: str) -> bool:
+    """Whether what a cloud listed, a name at the beginning of each line, has ``name`` no more."""
+    return not any(line.split()[:1] == [name] for line in output.splitlines())

@@ -124,8 +124,6 @@ class StudyFolder:
     path: Path
     work: Path
     """Where commands run: the folder of the study file."""
-    command: str = "stash characterize"
-    """Which one runs it."""
 
     @property
     def journal(self) -> Path:
@@ -163,7 +161,7 @@ class StudyFolder:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
         try:
             if lock(descriptor) is False:
-                raise UserError(f"{self.path} is being run by another `{self.command}`; wait for it, or end it")
+                raise UserError(f"{self.path} is being run by another `stash characterize`; wait for it, or end it")
             yield
         finally:
             os.close(descriptor)

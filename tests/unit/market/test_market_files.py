@@ -140,12 +140,12 @@ def test_aws_prints_what_is_imported(tmp_path: Path) -> None:
          "SpotPrice": price, "Timestamp": f"2020-02-27T{hour}:00:00.000Z"}
         for what, price, hour in (("Linux/UNIX", "1.14", 17), ("Linux/UNIX", "1.01", 12), ("Windows", "9", 12))
     ]  # fmt: skip
-    found = import_aws([file(tmp_path, json.dumps({"SpotPriceHistory": entries}), "a.json")], "by hand")
+    found = import_aws([file(tmp_path, json.dumps({"SpotPriceHistory": entries}), "a.json")])
     assert found.trace.offers == (MarketOffer("aws", "us-east-1", "us-east-1b", "p3.2xlarge", "spot"),)
     assert found.trace.price[1:3].tolist() == [1.01, 1.14]
     assert found.notes == ["1 prices of other systems than Linux left out"]
     with pytest.raises(UserError, match="has no SpotPriceHistory"):
-        import_aws([file(tmp_path, "{}", "b.json")], "by hand")
+        import_aws([file(tmp_path, "{}", "b.json")])
 
 
 def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:

@@ -102,7 +102,6 @@ def test_a_job_longer_than_the_record_and_a_deadline_nobody_meets_are_said() -> 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("look-a-head", "there is no such policy; did you mean look-ahead"),
         ("stay:p9", "no offer on which the job's speed is known"),
         ("daily:every=soon", "--policy daily:every=soon"),
     ],

@@ -54,23 +54,6 @@ def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:
     assert (ledger.reissued, ledger.repeated, ledger.audit()) == (1, 1, None)
 
 
-def test_who_seemed_dead_is_not_believed_and_its_lease_comes_again() -> None:
-    ledger = LeaseLedger()
-    lease = ledger.take("a", 8)
-    ledger.lost("a")
-    assert not ledger.done("a", lease)
-    assert ledger.waiting == (lease,)
-    assert ledger.audit() is None
-
-
-def test_who_finished_before_a_server_was_set_back_is_not_believed_afterwards() -> None:
-    ledger = LeaseLedger()
-    lease = ledger.take("a", 8)
-    ledger.reconcile([Spans(), Spans([(0, 8)])], 8)
-    assert not ledger.done("a", lease)
-    assert ledger.waiting == (lease,)
-
-
 def test_a_server_that_was_set_back_gets_again_what_it_lacks_and_nothing_else() -> None:
     ledger = LeaseLedger()
     for _ in range(4):

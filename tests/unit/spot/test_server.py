@@ -271,13 +271,6 @@ def test_machines_that_cannot_hold_it_are_left_out_with_the_reason() -> None:
     assert dict(page(large, "x").chapters[0].facts)["memory"].startswith("a server needs 23.6 GB of ")
 
 
-def test_more_servers_share_it() -> None:
-    one, four = (server_bytes(curve(2_000 * MB, 4_000 * MB), servers) for servers in (1, 4))
-    assert one is not None
-    assert four is not None
-    assert four < one / 1.5
-
-
 def test_servers_that_are_all_too_small_are_refused() -> None:
     offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
     small = tuple(each for each in offers if each.instance.gpu_count or each.instance.name == "m5.large")

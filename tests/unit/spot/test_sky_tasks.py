@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +179,3 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
     for job, sentence in ((f"{tmp_path}/job.py:job", "lies outside"), (f"{tmp_path}/work/broken.py:job", "imported")):
         with pytest.raises(UserError, match=sentence):
             job_in(tmp_path / "work", job)
-
-
-def test_prices_of_today_are_not_old() -> None:
-    assert dated_plan().pool.as_of == date(2026, 11, 22).isoformat()

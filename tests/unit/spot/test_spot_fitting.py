@@ -29,7 +29,7 @@ def true_runs() -> list[FleetRun]:
 
 @pytest.fixture(scope="module")
 def model() -> FleetModel:
-    return fit(true_runs(), "runs.csv", "0", "now")
+    return fit(true_runs(), "runs.csv")
 
 
 def test_a_known_network_is_found_again(model: FleetModel) -> None:
@@ -51,13 +51,13 @@ def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel
 
 def test_runs_that_determine_nothing_are_refused() -> None:
     with pytest.raises(UserError, match="every run has one worker alone"):
-        fit([run(1, 5, k80=1)], "", "", "")
+        fit([run(1, 5, k80=1)], "")
     with pytest.raises(UserError, match=r"no run has a single v100; add one .* 1,v100=1"):
-        fit([run(1, 5, k80=1), run(1, 9, v100=2)], "", "", "")
+        fit([run(1, 5, k80=1), run(1, 9, v100=2)], "")
 
 
 def test_one_fleet_cannot_tell_how_wrong_it_is() -> None:
-    found = predict(fit([run(1, 5, k80=1), run(1, 9.5, k80=2)], "", "", ""), 1, {"k80": 2})
+    found = predict(fit([run(1, 5, k80=1), run(1, 9.5, k80=2)], ""), 1, {"k80": 2})
     assert found.low is None
     assert "how wrong the model is, is unknown" in " ".join(found.beyond)
 
@@ -72,7 +72,7 @@ def test_published_fleets_are_predicted_from_three_others() -> None:
         ]
     known = [each for each in runs if each.size == 1 or each.workers.get("p100") in (2, 4, 8)]
     unseen = [each for each in runs if each not in known]
-    model = fit(known, "", "", "")
+    model = fit(known, "")
     errors = [
         abs(predict(model, 1, each.workers).updates_per_second / each.updates_per_second - 1) for each in unseen
     ]
@@ -90,9 +90,7 @@ def test_with_more_servers_than_any_fleet_was_timed_with_the_low_end_has_the_fir
             for row in csv.DictReader(file)
             if row["model"] == "shake-shake-big"
         ]
-    model = fit(
-        [each for each in runs if each.size == 1 or (each.servers == 1 and each.size in (2, 4, 8))], "", "", ""
-    )
+    model = fit([each for each in runs if each.size == 1 or (each.servers == 1 and each.size in (2, 4, 8))], "")
     unseen = [each for each in runs if each.servers == 2 and each.size > 1]
     found = [predict(model, 2, each.workers) for each in unseen]
     assert all("as if all work stayed with the first" in " ".join(each.beyond) for each in found)
@@ -100,5 +98,5 @@ def test_with_more_servers_than_any_fleet_was_timed_with_the_low_end_has_the_fir
         each.low < measured.updates_per_second < each.high for each, measured in zip(found, unseen, strict=True)
     ]
     assert sum(inside) >= 6  # three of seven without
-    both = fit([each for each in runs if each.size < 8], "", "", "")
+    both = fit([each for each in runs if each.size < 8], "")
     assert "stayed with the first" not in " ".join(predict(both, 2, {"p100": 8}).beyond)

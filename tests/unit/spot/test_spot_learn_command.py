@@ -113,12 +113,6 @@ def test_mistakes_are_one_sentence_that_says_what_to_type(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_another_models_curve_is_refused(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    save_curve(learned_curve(parameters=11), folder / "big.curve.json")
-    error = spot(monkeypatch, capsys, *PLAN, *BOUGHT, code=2)
-    assert "of one with 11: profile and curve have to be of one job" in error
-
-
 def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:

@@ -75,15 +75,6 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     assert same.chosen.p_deadline is not None
 
 
-def test_more_quota_and_more_time_are_never_dearer() -> None:
-    fewer, more = planned(quotas={"g4dn.4xlarge": 2}), planned(quotas={"g4dn.4xlarge": 4})
-    sooner, later = planned(deadline=20_000), planned(deadline=40_000)
-    for tight, loose in ((fewer, more), (sooner, later)):
-        assert tight.chosen is not None
-        assert loose.chosen is not None
-        assert loose.chosen.dollars <= tight.chosen.dollars * (1 + 1e-9)
-
-
 def test_what_was_not_replayed_is_said() -> None:
     found = planned(quotas={"g4dn.4xlarge": 12}, deadline=6_000, loss=0.5)
     warnings = " ".join(found.beyond)

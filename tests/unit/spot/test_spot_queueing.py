@@ -36,14 +36,6 @@ def test_types_that_are_alike_make_one_type() -> None:
     assert exact([1, 3], net).seconds[-1] == pytest.approx([one, one])
 
 
-def test_slow_workers_leave_more_of_the_server_to_others() -> None:
-    net = ClosedNetwork(np.array([1.0, 1.0, 50.0]), np.array([1.0]), ONE)
-    counts, seconds = exact([1, 1, 1], net).counts, exact([1, 1, 1], net).seconds
-    beside_fast = seconds[(counts == [1, 1, 0]).all(axis=1)][0, 0]
-    beside_slow = seconds[(counts == [1, 0, 1]).all(axis=1)][0, 0]
-    assert 2 < beside_slow < beside_fast
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     think=st.lists(st.floats(0.01, 10), min_size=1, max_size=3),

@@ -30,7 +30,7 @@ def a_plan(
         for kind in pool.types
     )
     more = {"types": kinds, "start_seconds": 60.0, "uncertainty": None if sure else Uncertainty(speed=0.02)}
-    return provision(FleetWish(pool.model_copy(update=more), 0.7, deadline, confidence), "0", "now")
+    return provision(FleetWish(pool.model_copy(update=more), 0.7, deadline, confidence))
 
 
 def risk_of(plan: FleetPlan, options: RiskOptions) -> FleetRisk:

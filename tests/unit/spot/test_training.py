@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ from hypothesis import strategies as st
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.core.membership import join
 from stash.spot.train import saved_shards
 from stash.spot.train.coordinator import Coordinator
-from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, drain, receive_head, send_head
-from stash.spot.train.ledger import DataLease, lease_tag
+from stash.spot.train.frames import FrameKind, TensorBuffer, drain
+from stash.spot.train.ledger import DataLease
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
 from stash.spot.train.worker import Pacing, SampleOrder, ServerLinks, Trainer, UpdateReport, work
 
@@ -193,24 +191,6 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
     assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
     assert [shard.version for shard in run.shards] == [len(rows)] * 2
     assert max(row.staleness for row in rows) >= 1
-
-
-def test_a_worker_that_vanishes_in_its_turn_holds_the_others_up_for_a_moment_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("stash.spot.train.server.STALL_SECONDS", 0.2)
-    run = _Run(6)
-    silent = socket.create_connection(run.served[0].address)
-    join(silent, KEYS.run, PURPOSE, "silent")
-    lease = DataLease(800, 808)
-    lease = replace(lease, tag=lease_tag(KEYS.leases, "silent", lease))
-    send_head(silent, FrameKind.PUSH, lease, 0, len(TensorBuffer(run.shards[0].tensors).bytes))
-    assert receive_head(silent).message is FrameKind.SEND  # and now says nothing more
-    run.train("a")
-    run.close()
-    silent.close()
-    assert run.coordinator.books().done == 48
-    assert not run.shards[0].applied.touches(800, 808)
 
 
 def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:

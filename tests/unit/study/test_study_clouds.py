@@ -191,12 +191,6 @@ def test_a_clock_that_is_set_back_makes_nothing_negative(tmp_path: Path) -> None
     assert (outcome.left, world.clusters) == ((), set())
 
 
-def test_a_half_dead_teardown_is_tried_again(tmp_path: Path) -> None:
-    world = FakeWorld(down_fails=2)
-    assert run(study(SKY, tmp_path), world, dollars=10).left == ()
-    assert world.clusters == set()
-
-
 def test_a_teardown_that_never_works_is_named_and_tried_by_the_next_run(tmp_path: Path) -> None:
     file, world = study(SKY, tmp_path), FakeWorld(down_fails=99)
     outcome = run(file, world, dollars=10)

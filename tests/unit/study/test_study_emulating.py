@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from breakdowns import CALM
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 from studies import ZOO, study
@@ -79,6 +79,7 @@ def test_few_ranks_wait_as_long_as_all_devices_would() -> None:
         made("ranks: 1")
 
 
+@settings(max_examples=20, deadline=None)
 @given(size=st.floats(1e-4, 1), time=st.floats(0.05, 20))
 def test_whatever_the_scales_are_exchange_keeps_its_ratio_to_compute(size: float, time: float) -> None:
     plain, scaled = (

@@ -22,7 +22,7 @@ from stash.study.feature_study import lines
 from stash.study.page import page
 from stash.study.paper_figures import placement, stall, time_and_cost, utilisation
 from stash.study.results import ProfileLook, StudyResult, front, results, twins
-from stash.study.sheet import StudySheet, downloads, sheet, table, whole_table
+from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
 from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile, Trail
@@ -335,14 +335,6 @@ def test_what_is_downloaded_cannot_end_its_element_early(tmp_path: Path) -> None
     trap = replace(reading.standings[cell.id], why="</script><script>alert(1)</script>")
     html = render(page(replace(reading, standings={**reading.standings, cell.id: trap}), every, "g", "r"))
     assert "</script><script>" not in html
-
-
-@pytest.mark.slow
-def test_five_hundred_cells_stay_small(tmp_path: Path) -> None:
-    reading, every, _ = many(grid(batches=(8, 16, 24, 32, 48, 64, 96, 128)), tmp_path)
-    assert len(every) >= 500
-    assert len(table(every).rows) == len(every)
-    assert len(render(page(reading, every, "grid.yaml", "results")).encode()) < 8e6
 
 
 def test_placements_are_held_against_the_fastest_of_the_same_machine(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from studies import LOCAL, SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
+from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
 
 from stash.core.errors import StoreError, UserError
 from stash.study import study_folder
@@ -139,22 +139,6 @@ def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
     assert states(file) == ["done"] * 32
     assert world.clock - 1_000_000 < 32 * 60 * 2 / 3  # how long a cell takes is drawn by its words
     assert sum(words[0] == "scancel" for words in world.commands) == 32
-
-
-def test_ctrl_c_ends_what_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    class Interrupted(FakeWorld):
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            if len(self.started) == 2 and self.running:
-                raise KeyboardInterrupt
-
-    file, world = study(SKY, tmp_path), Interrupted()
-    with pytest.raises(KeyboardInterrupt):
-        run(file, world, dollars=100)
-    assert (world.running, world.clusters) == ({}, set())
-    assert states(file) == ["done", "to run"]
-    run(file, FakeWorld(), dollars=100)
-    assert states(file) == ["done", "done"]
 
 
 def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:

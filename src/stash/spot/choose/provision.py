@@ -13,7 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from stash.core.errors import UserError
+from stash.core.records.base import now
 from stash.core.units import counted
+from stash.core.version import __version__
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import (
     HOUR,
@@ -36,7 +38,7 @@ _SAME = 1e-6
 """Relative: what two ways of adding up may differ by."""
 
 
-def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
+def provision(wish: FleetWish) -> FleetPlan:
     """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
     checked(wish)
     if not sum(wish.quotas):
@@ -46,8 +48,8 @@ def provision(wish: FleetWish, version: str, created: str) -> FleetPlan:
     best = _cheapest(known)
     chosen = None if best is None else costed(wish, best)
     found = FleetPlan(
-        stash_version=version,
-        created=created,
+        stash_version=__version__,
+        created=now(),
         deadline_seconds=wish.deadline_seconds,
         loss=wish.loss,
         confidence=wish.confidence,

@@ -42,8 +42,6 @@ def fit(options: FitOptions) -> None:
       stash spot fit runs.csv -o job.fleet.json
     """
     from stash.core.output_files import output_file, write_output
-    from stash.core.records.base import now
-    from stash.core.version import __version__
     from stash.report.output import printed
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
@@ -53,7 +51,7 @@ def fit(options: FitOptions) -> None:
     runs, json = options.runs, options.json
     timed = read_runs(runs)
     target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
-    model = fitted(timed, str(runs), __version__, now())
+    model = fitted(timed, str(runs))
     write_output(target, model.model_dump_json(indent=1) + "\n")
     printed(document(model) if json else page_of_model(model, runs.name))
     print_written(target, json)
@@ -124,8 +122,6 @@ def learn(options: LearnOptions) -> None:
       stash spot learn job.py:job -o job.curve.json
     """
     from stash.core.output_files import output_file
-    from stash.core.records.base import now
-    from stash.core.version import __version__
     from stash.report.output import printed
     from stash.spot.learn.curve import LearnWish
     from stash.spot.learn.curve import learn as learned
@@ -140,7 +136,7 @@ def learn(options: LearnOptions) -> None:
     batches = tuple(parts.batch * times for times in _TIMES)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
     with _progress() as show:
-        curve = learned(parts, job, wish, __version__, now(), show)
+        curve = learned(parts, job, wish, show)
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
     print_written(target, json)

@@ -111,9 +111,7 @@ def plan(options: FleetPlanOptions) -> None:
 
 
 def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
-    from stash.core.records.base import now
     from stash.core.units import format_bytes
-    from stash.core.version import __version__
     from stash.spot.choose.fleet_costs import FleetWish
     from stash.spot.choose.provision import provision
     from stash.spot.model.pool import server_bytes
@@ -133,7 +131,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
         )
     offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
     wish = FleetWish(offers, options.loss, options.deadline, options.confidence, options.max_dollars)
-    return provision(wish, __version__, now())
+    return provision(wish)
 
 
 def _of_profile(options: FleetPlanOptions) -> FleetPlan:

@@ -7,6 +7,7 @@ nothing running. Who is wanted, and why, it does not know.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -17,10 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from stash.core.errors import StashError
+from stash.core.interrupts import postponed
 from stash.core.membership import TOKEN
 from stash.lab.testbed.bed import Started
+from stash.measure.linux.processes import carrying, end_at_once
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
-from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, ThisMachine, last_line
+from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, last_line
 from stash.spot.train.actors import ON_LOOPBACK, QUIET, STORE_BYTES
 from stash.spot.train.run_orders import RAY_HEAD, WISHES, EventLog, TrainingOrders, write_orders
 
@@ -43,27 +46,28 @@ class TrainingBackend:
         drawn = {"RAY_AUTH_TOKEN": secrets.token_hex(32), TOKEN: secrets.token_hex(32)}
         variables = {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", **drawn}
         self.folder, self._orders = folder, orders
-        self.hosts: ThisMachine | EmulatedHosts = ThisMachine(folder)
+        self.hosts: EmulatedHosts | None = None
         self.rays: RayMachines | None = None
         self._variables = {**ON_LOOPBACK, **variables}
         self._head: Started | None = None
         if fleet is not None:
             names = [*orders.servers, *(each.name for each in orders.workers)]
-            self.hosts = EmulatedHosts(names, spares)
-            own = self.hosts.address(HEAD)
+            self.hosts = hosts = EmulatedHosts(names, spares)
+            own = hosts.address(HEAD)
             self._orders = replace(orders, address=f"{own}:{_PORT}", interface=own)
             self._variables = variables
-            self.rays = RayMachines(self.hosts, fleet, names, variables)
+            self.rays = RayMachines(hosts, fleet, names, variables)
 
     def start(self) -> None:
         """The head, and every machine of the orders; raises StashError."""
         write_orders(self.folder, self._orders)
-        self.hosts.start()
-        command: tuple[str, ...] = (sys.executable, "-m", "stash.spot.train.head", str(self.folder))
-        if self.rays is not None:
+        command = (sys.executable, "-m", "stash.spot.train.head", str(self.folder))
+        if self.hosts is None or self.rays is None:
+            self._head = Started(command, 0, {**os.environ, **self._variables}, None)
+        else:
+            self.hosts.bed.start()
             self.rays.start()
-            command = self.rays.seeing(HEAD, command)
-        self._head = self.hosts.run(HEAD, command, self._variables)
+            self._head = self.hosts.run(HEAD, self.rays.seeing(HEAD, command), self._variables)
 
     def launch(self, name: str) -> None:
         """One more machine, for the actor of that name; on this machine there is room for everybody."""
@@ -72,7 +76,7 @@ class TrainingBackend:
 
     def vanish(self, name: str) -> None:
         """Take a machine away without a word; here its actor is killed."""
-        if self.rays is None:
+        if self.hosts is None or self.rays is None:
             EventLog(self.folder / WISHES).append(do="vanish", who=name)
         else:
             self.rays.forget(name)
@@ -94,11 +98,16 @@ class TrainingBackend:
 
     def close(self) -> None:
         """End everything; harmless when done already."""
+        if self.hosts is None or self.rays is None:
+            with postponed():
+                end_at_once(lambda: carrying(MARK, str(self.folder)))
+                if self._head is not None:
+                    self._head.wait()
+            return
         try:
-            self.hosts.close()
+            self.hosts.bed.close()
         finally:
-            if self.rays is not None:
-                shutil.rmtree(self.rays.folder, ignore_errors=True)
+            shutil.rmtree(self.rays.folder, ignore_errors=True)
 
 
 class RayMachines:

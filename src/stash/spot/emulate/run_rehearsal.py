@@ -158,9 +158,9 @@ class Rehearsal:
         elif event.what in ("joined", "server joined"):
             if event.who not in self._members:
                 self._members.add(FleetMember(event.who, event.type))
-            self._members.join(event.who, time.monotonic())
+            self._members.join(event.who)
         elif event.what in ("lost", "server lost"):
-            self._members.lose(event.who, time.monotonic())
+            self._members.lose(event.who)
         elif event.what == "wanted":
             self._members.add(FleetMember(event.who, None if event.type == "server" else event.type))
             self._backend.launch(event.who)
@@ -181,7 +181,7 @@ class Rehearsal:
                 self._wishes.append(do="notice", who=name, seconds=moment.seconds)
             return
         for name in self._noticed.pop(moment.who, None) or self._members.called(moment.who):
-            self._members.lose(name, time.monotonic())
+            self._members.lose(name)
             self._backend.vanish(name)
 
 

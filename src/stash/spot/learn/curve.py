@@ -18,7 +18,9 @@ import torch
 from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
+from stash.core.records.base import now
 from stash.core.units import counted, format_seconds
+from stash.core.version import __version__
 from stash.spot.learn.replay import DivergedError, Server, replay
 from stash.spot.model.convergence import Fleet, shapes
 from stash.spot.model.learning import fit_curve
@@ -80,8 +82,6 @@ def learn(
     job: ElasticJob,
     name: str,
     wish: LearnWish,
-    version: str,
-    created: str,
     on_moment: Callable[[ReplayMoment], None] = lambda moment: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
@@ -103,8 +103,8 @@ def learn(
     server = Server(job, torch.device("cpu"))
     threads = f"CPU, {counted(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
-        stash_version=version,
-        created=created,
+        stash_version=__version__,
+        created=now(),
         job=name,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
         batch=job.batch,

@@ -18,6 +18,8 @@ from scipy.special import stdtrit
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import mean_interval
+from stash.core.records.base import now
+from stash.core.version import __version__
 from stash.predict.draws import Array
 from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
 from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
@@ -51,7 +53,7 @@ class SingleSpeeds:
         return self.seconds[kind, min(timed, key=lambda number: (abs(number - servers), number))]
 
 
-def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> FleetModel:
+def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
     """The model, and each fleet of two workers and more as it is predicted from all others; raises UserError."""
     together = [run for run in runs if run.size > 1]
     timed: dict[tuple[str, int], list[float]] = {}
@@ -75,8 +77,8 @@ def fit(runs: Sequence[FleetRun], source: str, version: str, created: str) -> Fl
     judged = tuple(_judged(together, number, singles, queue) for number in range(len(together)))
     logs = [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None]
     return FleetModel(
-        stash_version=version,
-        created=created,
+        stash_version=__version__,
+        created=now(),
         source=source,
         lone=single_workers,
         queue=queue,

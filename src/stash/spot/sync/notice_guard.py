@@ -25,54 +25,18 @@ _SIGTERM_SECONDS = 30.0
 """That a notice leaves which names no time, as SIGTERM of Kubernetes and Slurm does by default."""
 
 
-class NoticeResponse:
-    """What a notice sets off: a checkpoint is asked for, and then the command is to end."""
-
-    def __init__(self, notes: Path, say: Callable[[str], None]) -> None:
-        """``notes``: where checkpoints are asked for."""
-        self._notes, self._say = notes, say
-        self.wanted: CheckpointRequest | None = None
-        """The one that is waited for."""
-        self._source = ""
-        """What gave the notice for it."""
-        self.ending = False
-        """The command was asked to end."""
-
-    def left(self, notice: Notice) -> float:
-        """Seconds until the machine is gone."""
-        return _SIGTERM_SECONDS if notice.deadline is None else notice.deadline - time.time()
-
-    def take(self, notice: Notice) -> None:
-        if notice.kind == "at risk":
-            self._say(f"{notice.source}: this machine may be taken away; it trains on")
-        elif notice.kind == "withdrawn":
-            if notice.source == self._source:  # another one's stands
-                self.wanted = None
-                self._say(f"{notice.source}: the notice is withdrawn")
-        elif self.wanted is None and not self.ending:
-            left = self.left(notice)
-            self._say(f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint")
-            self.wanted, self._source = CheckpointRequest(self._notes, left), notice.source
-
-    def due(self) -> bool:
-        """Whether it is time to end the command; says so once."""
-        if self.wanted is None or not self.wanted.settled():
-            return False
-        request, self.wanted, self.ending = self.wanted, None, True
-        if request.seconds is None:
-            self._say(f"no checkpoint: {request.why}; ending the command")
-        else:
-            self._say(f"a checkpoint is whole after {request.seconds:.1f} s; ending the command")
-        return True
-
-
 class NodeGuard:
-    """One command, and the notices that it gets."""
+    """One command, and the notices that it gets: a checkpoint is asked for, and then the command is to end."""
 
     def __init__(self, command: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
         """``folder``: of the checkpoints."""
-        self._command, self._folder = command, folder
-        self._response = NoticeResponse(folder, say)
+        self._command, self._folder, self._say = command, folder, say
+        self._request: CheckpointRequest | None = None
+        """The one that is waited for."""
+        self._source = ""
+        """What gave the notice for it."""
+        self._ending = False
+        """The command was asked to end."""
 
     def run(self, watch: NoticeWatch) -> int:
         """Wait until the command ends; return its exit status, as a shell has it. Raises UserError."""
@@ -82,12 +46,32 @@ class NodeGuard:
                 while process.poll() is None:
                     notice = watch.next(_LOOK_SECONDS)
                     if notice is not None:
-                        self._response.take(notice)
-                    if self._response.due():
-                        process.terminate()
+                        self._take(notice)
+                    if self._request is not None and self._request.settled():
+                        self._end_with(self._request, process)
             finally:
                 _end(process)
         return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+    def _take(self, notice: Notice) -> None:
+        if notice.kind == "at risk":
+            self._say(f"{notice.source}: this machine may be taken away; it trains on")
+        elif notice.kind == "withdrawn":
+            if notice.source == self._source:  # another one's stands
+                self._request = None
+                self._say(f"{notice.source}: the notice is withdrawn")
+        elif self._request is None and not self._ending:
+            left = _SIGTERM_SECONDS if notice.deadline is None else notice.deadline - time.time()
+            self._say(f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint")
+            self._request, self._source = CheckpointRequest(self._folder, left), notice.source
+
+    def _end_with(self, request: CheckpointRequest, process: subprocess.Popen[bytes]) -> None:
+        self._request, self._ending = None, True
+        how = f"no checkpoint: {request.why}"
+        if request.seconds is not None:
+            how = f"a checkpoint is whole after {request.seconds:.1f} s"
+        self._say(f"{how}; ending the command")
+        process.terminate()
 
 
 def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -101,8 +101,7 @@ class TrainingHead:
                 self._server_went(name)
         elif name in self._workers.there:
             if arrived:
-                self._workers.join(name, time.monotonic())
-                self._workers[name].joined = True  # also with notice, which it keeps
+                self._workers.join(name)
                 self._emit("joined", name, type=self._workers[name].type)
             else:
                 self._worker_went(name, answer)
@@ -136,14 +135,14 @@ class TrainingHead:
         """It was done, or its machine is gone."""
         self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
         if isinstance(answer, Exception):
-            self._workers.lose(name, time.monotonic())
+            self._workers.lose(name)
             self._emit("lost", name, leases=self._fleet.ask("gone", name))
             if self._orders.replace or self._stop:
                 self._replace(self._workers[name])
             else:  # whoever rents the machine may get another, which has the same name
                 self._start_worker(self._workers[name].place)
         else:
-            self._workers.finish(name, time.monotonic())
+            self._workers.finish(name)
             self._emit("left", name, updates=answer)
 
     def _grant(self, wish: dict[str, Any]) -> None:
@@ -151,7 +150,7 @@ class TrainingHead:
         if wish["do"] == "stop":
             self._stop = True
         elif wish["do"] == "notice" and who in there:
-            self._workers.notice(who, time.monotonic())
+            self._workers.notice(who)
             self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._replace(self._workers[who])
@@ -159,7 +158,7 @@ class TrainingHead:
             self._fleet.kill(who)
 
     def _start_worker(self, place: WorkerPlace) -> None:
-        self._workers.add(_Worker(place.name, place.type, since=time.monotonic(), place=place))
+        self._workers.add(_Worker(place.name, place.type, place=place))
         self._fleet.start_worker(place)
 
     def _replace(self, worker: _Worker) -> None:
