@@ -22,6 +22,7 @@ from runs import Outcome, Started, two_ranks
 
 import stash
 from stash.analysis.step_times import step_matrix
+from stash.measure.protocol.folder import owned
 from tests.faults.case import Case, Room
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -72,9 +73,7 @@ def play(case: Case, folder: Path) -> Verdict:
     seconds = time.monotonic() - began
     problems += [f"still running after {seconds:.0f} s"] if hung else []
     problems += list(_wrong(case, room, outcome, before))
-    problems += [
-        f"left {name} in shared memory" for name in sorted(_shared_memory() - shared) if not _is_mapped(name)
-    ]
+    problems += [f"left {name} in shared memory" for name in _left_in_memory(shared)]
     rounds = None if outcome.profile is None else len(step_matrix(outcome.profile).rounds)
     return Verdict(case, tuple(problems), outcome.code, seconds, rounds, outcome.error or _last(outcome.stdout))
 
@@ -167,11 +166,24 @@ def _shared_memory() -> set[str]:
     return set()
 
 
-def _is_mapped(name: str) -> bool:
+def _left_in_memory(before: set[str]) -> list[str]:
+    """What came since and stays; other programs' comes and goes."""
+    deadline = time.monotonic() + _PARTING * _slowness()
+    while (
+        left := sorted(name for name in _shared_memory() - before if not _is_in_use(name))
+    ) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def _is_in_use(name: str) -> bool:
     """Whether a live process has it: one of a case that is played at the same time."""
+    path = Path("/dev/shm", name)
+    if owned(path):
+        return True
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            if f"/dev/shm/{name}".encode() in maps.read_bytes():
+            if os.fsencode(path) in maps.read_bytes():
                 return True
     return False
 

@@ -86,7 +86,7 @@ def test_a_job_that_never_steps_is_told_of_once(tmp_path: Path) -> None:
 def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.train(12)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="is going to write"):
         Run(tmp_path)
     # another one reads the same rings, and neither takes steps from the other
     other = records.RecordWriter(tmp_path / "other.watch.jsonl", run.record().header)
