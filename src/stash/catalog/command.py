@@ -16,7 +16,7 @@ from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Answer, Catalog, OfferFilter
@@ -122,8 +122,15 @@ def show(options: CatalogShowOptions) -> None:
     print_page(sheet(facts.load(options.instances), options.name))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefreshOptions(Options):
+    """One call of ``stash catalog refresh``."""
+
+    quiet: bool = quiet_flag()
+
+
 @app.command()
-def refresh() -> None:
+def refresh(options: RefreshOptions) -> None:
     """Download today's price lists from gpuhunt.
 
     They are kept in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or if a list looks
@@ -137,7 +144,7 @@ def refresh() -> None:
     from stash.ui.terminal import progress_console
 
     console = Console(highlight=False)
-    with progress_console().status("downloading price lists"):
+    with progress_console(options.quiet).status("downloading price lists"):
         report = renew(transport=https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
