@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from stash.core import parsers
@@ -28,7 +27,7 @@ from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
-from stash.ui.terminal import print_page
+from stash.ui.terminal import list_console, print_page
 
 if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
@@ -320,4 +319,4 @@ def _make_with_progress(options: DatasetOptions) -> Made:
 def _report(made: Made) -> None:
     how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    Console().print(Text(printable_line(line)), soft_wrap=True)
+    list_console().print(Text(printable_line(line)), soft_wrap=True)

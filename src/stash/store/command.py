@@ -203,9 +203,9 @@ def _print_table(answer: QueryAnswer) -> None:
 
 def _print_listing(fitted: Listing) -> None:
     """Line by line as it is, however wide the terminal."""
-    from rich.console import Console
+    from stash.ui.terminal import list_console
 
-    Console(highlight=False).print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
+    list_console().print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _print_tables() -> None:

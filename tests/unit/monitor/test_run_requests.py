@@ -56,7 +56,7 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
 def test_steps_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="steps, and perhaps ranks"):
+    with pytest.raises(ValueError, match="ranks if you like"):
         parsed_capture(text)
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_request_counts_for_nothing(tmp_path: Path) -> None:
         (tmp_path / "run.watch.request").write_text(content)
         assert taken_request(record) is None
         assert not (tmp_path / "run.watch.request").exists()
-    with pytest.raises(UserError, match="cannot ask there"):
+    with pytest.raises(UserError, match="cannot write a request beside it"):
         leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
 
 
