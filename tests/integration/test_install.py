@@ -39,7 +39,7 @@ def pip(python: Path | str, *words: str) -> str:
     """What pip says; skips where no index can be asked."""
     command = [sys.executable, "-m", "pip", "--python", str(python), *words]
     command += ["--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=570)
     if done.returncode and any(sign in done.stderr for sign in ("from versions: none", "Could not fetch", "Network")):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
@@ -87,6 +87,7 @@ def test_every_python_finds_wheels_of_everything(version: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_little_is_downloaded_and_installed(tmp_path: Path) -> None:
     python = environment(tmp_path / "env", {})
     site = next((tmp_path / "env").glob("lib/*/site-packages"))
