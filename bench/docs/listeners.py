@@ -40,7 +40,8 @@ _INTERFACE = "the interface that leads to node 0"
 LISTENERS = (
     ListeningSocket("one process", "nothing", "–", "–", "–", "nothing"),
     ListeningSocket(
-        "`stash profile` and `stash fix`", "the name of the output file: nothing is read or answered", ANY_PEER,
+        "`stash profile`, `stash fix` and `stash watch`",
+        "the name of the output file: nothing is read or answered", ANY_PEER,
         "an abstract name of this machine's kernel, no port", "the command", "this machine",
         ("stash.measure.launcher.folder_lock",),
     ),

@@ -22,6 +22,7 @@ from runs import Outcome, Started, two_ranks
 
 import stash
 from stash.analysis.step_times import step_matrix
+from stash.measure.protocol.folder import owned
 from tests.faults.case import Case, Room
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -58,7 +59,7 @@ def play(case: Case, folder: Path) -> Verdict:
     shutil.copytree(SCRIPTS, room.work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     if case.prepare is not None:
         case.prepare(room)
-    before, shared = _contents(room.work), _shared_memory()
+    before, shared = _contents(room.work), shared_memory()
     run = _started(case, room)
     began = time.monotonic()
     problems: list[str] = []
@@ -72,9 +73,7 @@ def play(case: Case, folder: Path) -> Verdict:
     seconds = time.monotonic() - began
     problems += [f"still running after {seconds:.0f} s"] if hung else []
     problems += list(_wrong(case, room, outcome, before))
-    problems += [
-        f"left {name} in shared memory" for name in sorted(_shared_memory() - shared) if not _is_mapped(name)
-    ]
+    problems += [f"left {name} in shared memory" for name in left_in_memory(shared)]
     rounds = None if outcome.profile is None else len(step_matrix(outcome.profile).rounds)
     return Verdict(case, tuple(problems), outcome.code, seconds, rounds, outcome.error or _last(outcome.stdout))
 
@@ -161,17 +160,30 @@ def _contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def _shared_memory() -> set[str]:
+def shared_memory() -> set[str]:
     with contextlib.suppress(OSError):
         return {name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")}  # other tests' own
     return set()
 
 
-def _is_mapped(name: str) -> bool:
+def left_in_memory(before: set[str]) -> list[str]:
+    """What came since and stays; other programs' comes and goes."""
+    deadline = time.monotonic() + _PARTING * _slowness()
+    while (
+        left := sorted(name for name in shared_memory() - before if not _is_in_use(name))
+    ) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def _is_in_use(name: str) -> bool:
     """Whether a live process has it: one of a case that is played at the same time."""
+    path = Path("/dev/shm", name)
+    if owned(path):
+        return True
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
-            if f"/dev/shm/{name}".encode() in maps.read_bytes():
+            if os.fsencode(path) in maps.read_bytes():
                 return True
     return False
 

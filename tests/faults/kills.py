@@ -34,7 +34,7 @@ from runs import Started
 
 from stash.core.interrupts import REQUESTS
 from tests.faults.__main__ import _signals_as_in_a_terminal
-from tests.faults.driver import SCRIPTS
+from tests.faults.driver import SCRIPTS, left_in_memory, shared_memory
 
 _MAX_SECONDS = 60.0
 """After which a file counts as not restored, and a request as not followed."""
@@ -54,7 +54,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "watch": ("watch", "-o", "run.watch.jsonl", "overwrites.py"),
     "characterize": ("characterize", "study.yaml"),
 }
-SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def killed_at_random(command: str, kind: str, after: float) -> Outcome:
         files = {work / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
         for path, content in files.items():
             path.write_bytes(content)
-        before = set(SHARED_MEMORY.iterdir())
+        before = shared_memory()
         variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
         words = ("setsid", sys.executable, "-m", "stash", *COMMANDS[command])
         run = Started(words, folder / "none", folder / "log", work, variables, own=False)
@@ -188,17 +187,12 @@ def killed_at_random(command: str, kind: str, after: float) -> Outcome:
                 _kill(each for each in run.processes() if each.pid != run.popen.pid)
             ended = gone(run)
             type_next_command(folder)
-            kept = command == "watch" or all(_content(path) == content for path, content in files.items())
-            left = {path for path in SHARED_MEMORY.iterdir() if path.name.startswith("stash")} - before
-            if ended and kept and not left:
-                return Outcome(command, time.monotonic() - began)
-            faults = [
-                f"files {'kept' if kept else 'changed'}",
-                *map(str, left),
-                *("processes" for _ in [0] if not ended),
-            ]
-            print(f"{command}, {kind} after {after:.1f} s: {', '.join(faults)}", file=sys.stderr)
-            return Outcome(command, None)
+            changed = [path.name for path, content in files.items() if _content(path) != content]
+            faults = [f"{name} was changed" for name in changed if command != "watch"]
+            faults += [f"left {name} in shared memory" for name in left_in_memory(before) if name.startswith("stash")]
+            faults += [f"left running: {' '.join(each.cmdline())[:80]}" for each in run.processes() if not ended]
+            print(f"{command}, {kind} after {after:.1f} s: {'; '.join(faults) or 'nothing left'}", file=sys.stderr)
+            return Outcome(command, None if faults else time.monotonic() - began)
         finally:
             run.kill()
             run.popen.communicate()

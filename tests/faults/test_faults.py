@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,12 @@ def test_fault(case: Case) -> None:
 def test_no_two_cases_have_one_name() -> None:
     names = [(case.kind, case.name) for case in all_cases()]
     assert len(names) == len(set(names))
+
+
+def test_the_page_has_a_row_for_every_kind_and_counts_its_cases() -> None:
+    page = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| [^|]+ \| ([\d,]+) \|", page, re.M)
+    assert {kind: int(cases) for kind, cases in rows} == Counter(case.kind for case in all_cases())
 
 
 @pytest.mark.slow

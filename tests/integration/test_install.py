@@ -26,6 +26,8 @@ INSTALLED: dict[str, dict[str, str]] = {
 }
 MOST_PACKAGES = 14
 """Beside NumPy and SciPy, in an environment that has PyTorch."""
+MOST_BYTES, MOST_WHEEL_BYTES = 120 * 10**6, 40 * 10**6
+"""Installed, beside NumPy and SciPy; and of each file that is downloaded, theirs too."""
 
 
 def requirements() -> list[str]:
@@ -33,15 +35,20 @@ def requirements() -> list[str]:
     return list(project["dependencies"])
 
 
-def resolved(python: Path | str, *words: str) -> list[str]:
-    """The names that pip would install, in small letters; skips where no index can be asked."""
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--quiet"]
-    command += ["--disable-pip-version-check", "--report", "-", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+def pip(python: Path | str, *words: str) -> str:
+    """What pip says; skips where no index can be asked."""
+    command = [sys.executable, "-m", "pip", "--python", str(python), *words]
+    command += ["--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=570)
     if done.returncode and any(sign in done.stderr for sign in ("from versions: none", "Could not fetch", "Network")):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    return done.stdout
+
+
+def installed(python: Path | str, *words: str) -> list[str]:
+    """The names that pip installs, or would, in small letters."""
+    report = json.loads(pip(python, "install", "--report", "-", *words))
     return [item["metadata"]["name"].lower().replace("-", "_") for item in report["install"]]
 
 
@@ -64,7 +71,7 @@ def environment(folder: Path, packages: dict[str, str]) -> Path:
 
 @pytest.mark.parametrize("had", INSTALLED)
 def test_no_torch_is_installed_or_replaced(had: str, tmp_path: Path) -> None:
-    added = resolved(environment(tmp_path / "env", INSTALLED[had]), *requirements())
+    added = installed(environment(tmp_path / "env", INSTALLED[had]), "--dry-run", *requirements())
     assert not {"torch", "torchvision", "triton"} & set(added)
     assert not [name for name in added if name.startswith("nvidia_") and name != "nvidia_ml_py"]
     assert len(set(added) - set(TORCH_NEEDS)) <= MOST_PACKAGES, sorted(added)
@@ -73,8 +80,27 @@ def test_no_torch_is_installed_or_replaced(had: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_every_python_finds_wheels_of_everything(version: str, tmp_path: Path) -> None:
-    words = ("--python-version", version, "--only-binary=:all:", "--target", str(tmp_path), *requirements())
-    assert "pydantic" in resolved(sys.executable, *words)
+    words = ("--dry-run", "--python-version", version, "--only-binary=:all:", "--target", str(tmp_path))
+    added = installed(sys.executable, *words, *requirements())
+    assert {"numpy", "scipy", "pydantic"} <= set(added)
+    assert not {"torch", "torchvision", "triton"} & set(added)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_little_is_downloaded_and_installed(tmp_path: Path) -> None:
+    python = environment(tmp_path / "env", {})
+    site = next((tmp_path / "env").glob("lib/*/site-packages"))
+    added = installed(python, "--no-compile", *requirements())
+    taken = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    pip(sys.executable, "download", "--no-deps", "--dest", str(tmp_path / "wheels"), *added, "numpy", "scipy")
+    wheels = {path.name: path.stat().st_size for path in (tmp_path / "wheels").iterdir()}
+    print(
+        f"{len(added)} packages, {taken / 1e6:.1f} MB beside numpy and scipy; {sum(wheels.values()) / 1e6:.1f} MB "
+        f"downloaded, largest {max(wheels, key=wheels.__getitem__)} of {max(wheels.values()) / 1e6:.1f} MB"
+    )
+    assert taken <= MOST_BYTES
+    assert max(wheels.values()) <= MOST_WHEEL_BYTES
 
 
 def test_no_message_tells_to_install_a_name_that_is_not_registered() -> None:

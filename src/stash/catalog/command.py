@@ -16,7 +16,7 @@ from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Answer, Catalog, OfferFilter
@@ -122,22 +122,28 @@ def show(options: CatalogShowOptions) -> None:
     print_page(sheet(facts.load(options.instances), options.name))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefreshOptions(Options):
+    """One call of ``stash catalog refresh``."""
+
+    quiet: bool = quiet_flag()
+
+
 @app.command()
-def refresh() -> None:
+def refresh(options: RefreshOptions) -> None:
     """Download today's price lists from gpuhunt.
 
     They are kept in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or if a list looks
     broken, the earlier lists stay.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from stash.catalog.refresh import https
     from stash.catalog.refresh import refresh as renew
-    from stash.ui.terminal import progress_console
+    from stash.ui.terminal import list_console, progress_console
 
-    console = Console(highlight=False)
-    with progress_console().status("downloading price lists"):
+    console = list_console()
+    with progress_console(options.quiet).status("downloading price lists"):
         report = renew(transport=https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
@@ -171,17 +177,16 @@ def _known_gpu(name: str, known: Catalog) -> str:
 
 
 def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from stash.catalog.page import left_out, listing, marked, nothing_text
-    from stash.ui.terminal import list_width
+    from stash.ui.terminal import list_console, list_width
 
     today = date.today()
     shown = answer.offers[:limit]
     screen = list_width()
     fitted = listing(shown, today, screen)
-    console = Console(highlight=False, width=max(fitted.width, screen or 0))
+    console = list_console(max(fitted.width, screen or 0))
     if lacking is None:
         console.print(fitted.text)
     else:

@@ -19,7 +19,7 @@ from stash.ui.page import Chapter, Page, Row
 
 _DAY = 10
 _BECAUSE = {
-    "no difference": "no difference worth it", "slower": "slower", "failed": "the job failed with it: ",
+    "no difference": "no measurable gain", "slower": "slower", "failed": "the job failed with it: ",
     "other training": "it changes training: ",
 }  # fmt: skip
 """By standing, what is said of a change that has no reason of its own, or before it."""
@@ -40,7 +40,7 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
         source=record,
         verdict=(_verdict(fix),),
         bar=tuple(_waterfall(fix)),
-        bar_title="A step as it was typed: what is saved, and what is left",
+        bar_title="A step of the unmodified script: what is saved, and what is left",
         grids=tuple(_grids(fix)),
         warnings=tuple(_warnings(fix)),
         next_steps=tuple(_next(fix, record, patch)),
@@ -66,12 +66,12 @@ def _verdict(fix: Fix) -> str:
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
-    nothing = "Nothing that was tried makes this script faster, as far as could be shown"
+    nothing = "No change was proven to make this script faster"
     sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and proven(each.saves)]
     if sure:
-        return f"{nothing}, but {listed(sure)} looked faster at first: give more time with --budget."
+        return f"{nothing}, but {listed(sure)} looked faster at first: allow more time with --budget."
     if any(each.standing == "left out" and each.why.startswith("no time") for each in fix.tried):
-        return f"{nothing}, and not all was tried: give more time with --budget."
+        return f"{nothing}, and some changes were not tried: allow more time with --budget."
     return f"{nothing}: leave it as it is."
 
 
@@ -96,8 +96,8 @@ def _grids(fix: Fix) -> Iterator[Grid]:
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
             after = f"{in_ms(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
             rows.append(("together", saved(fix.together), after))
-        yield _changes("Kept", "how it gets in", rows)
-    for title, standings in (("Asks you", {"asks"}), ("Tried, and not kept", {*_BECAUSE, "unproven"})):
+        yield _changes("Kept", "how to apply", rows)
+    for title, standings in (("Needs your consent", {"asks"}), ("Tried, and not kept", {*_BECAUSE, "unproven"})):
         rows = [(each.text, saved(each.saves), _why(each)) for each in fix.tried if each.standing in standings]
         if rows:
             yield _changes(title, "why", rows)
@@ -133,18 +133,18 @@ def _why(each: Tried) -> str:
 
 def _warnings(fix: Fix) -> Iterator[str]:
     if fix.interrupted:
-        yield "interrupted: what was proven until then is kept, the rest was not tried to its end"
+        yield "interrupted: changes proven before that are kept, the others were not tried to the end"
     if fix.repeats is False:
         yield (
-            "two launches as typed with the same seeds gave other losses: what changes do to training is known only "
-            "as far as those differ"
+            "two unmodified launches with the same seeds gave different losses: what a change does to training is "
+            "known no better than they agree"
         )
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
     took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
     if late and took:
         needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
         yield (
-            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: give more, like --budget "
+            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: allow more, like --budget "
             f"{math.ceil(needed / 60)}m"
         )
     yield from fix.notes
@@ -172,18 +172,18 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     if fix.advice:
         yield Chapter(
             "outside", "Outside the script, by forecast", points=fix.advice, brief=True, most=3,
-            text="Nothing of this was tried.",
+            text="Forecasts only: none of these was tried.",
         )  # fmt: skip
     shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
     shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
-        grid = _texts("against the script as typed", shown)
+        grid = _texts("against the unmodified script", shown)
         yield Chapter("training", "What each change does to training", grids=(grid,))
     left = [(each.text, each.why) for each in fix.tried if each.standing == "left out"]
     if left:
         yield Chapter("left", "Not tried", grids=(_texts("why", left),), folded=True)
     if fix.left:
-        yield Chapter("none", "Nothing to try of", points=fix.left, folded=True)
+        yield Chapter("none", "Not applicable", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
         (
             each.stage, str(each.round + 1), " + ".join(each.changes) or "as typed",
@@ -208,7 +208,7 @@ def _texts(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
 def _footer(fix: Fix) -> str:
     launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
     return (
-        f"{launches} launch{'' if launches == 1 else 'es'} of the script, each as typed but for what is named; "
-        f"intervals hold together with an error rate of {fix.error_rate:.0%} for the whole search, of fresh "
-        "rounds only. Steps are without what other work on the machine cost."
+        f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
+        f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole search. "
+        "What other processes cost a step is subtracted."
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from stash.core import parsers
@@ -26,9 +25,9 @@ from stash.lab.testbed.topology import MAX_NODES, Wish, parse_override
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
-from stash.ui.terminal import print_page
+from stash.ui.terminal import list_console, print_page
 
 if TYPE_CHECKING:
     from stash.lab.zoo.datasets import Made
@@ -281,6 +280,7 @@ class DatasetOptions(Options):
     kind: str = argument("KIND", "images, text, audio or clicks.")
     path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
+    quiet: bool = quiet_flag()
 
 
 @dataset_app.command()
@@ -296,27 +296,27 @@ def make(options: DatasetOptions) -> None:
       stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    _report(_make_with_progress(options.kind, options.path, options.count))
+    _report(_make_with_progress(options))
 
 
-def _make_with_progress(kind: str, path: Path, count: int | None) -> Made:
+def _make_with_progress(options: DatasetOptions) -> Made:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from stash.lab.zoo.datasets import make_dataset
     from stash.ui.terminal import progress_console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = progress_console()
+    console = progress_console(options.quiet)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"making {kind}", total=None)
+        task = bar.add_task(f"making {options.kind}", total=None)
 
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return make_dataset(kind, path, count, show)
+        return make_dataset(options.kind, options.path, options.count, show)
 
 
 def _report(made: Made) -> None:
     how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    Console().print(Text(printable_line(line)), soft_wrap=True)
+    list_console().print(Text(printable_line(line)), soft_wrap=True)

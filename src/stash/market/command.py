@@ -146,7 +146,7 @@ def backtest(options: BacktestOptions) -> None:
     job = _located(job, whole)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=home,
-        objective=options.objective, excluded=missing, done=_progress(options.json),
+        objective=options.objective, excluded=missing, done=_progress(options.json or options.quiet),
     )  # fmt: skip
     nobody = impossible(found)
     if nobody is not None:
@@ -159,8 +159,8 @@ def backtest(options: BacktestOptions) -> None:
         print_written(target, options.json)
 
 
-def _progress(json: bool) -> Callable[[int, int], None] | None:
-    if json or not sys.stderr.isatty():
+def _progress(quiet: bool) -> Callable[[int, int], None] | None:
+    if quiet or not sys.stderr.isatty():
         return None
 
     def show_progress(done: int, of: int) -> None:

@@ -11,7 +11,7 @@ from stash.core.errors import UnitError, UserError
 from stash.market.decisions import Objective
 from stash.market.jobs import Known, MarketJob
 from stash.market.market_rules import DEFAULT
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 _JOB, _MAY, _GOAL, _SHOWN = "The job", "What may be rented", "What is wanted", "What is shown"
 ImportKind = Literal["aws", "skypilot", "catalog"]
@@ -135,6 +135,7 @@ class BacktestOptions(ReplayOptions):
     )  # fmt: skip
     starts: str = option("HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL)
     json: bool = json_flag(panel=_SHOWN)
+    quiet: bool = quiet_flag(panel=_SHOWN)
     output: Path | None = option(
         "FILE", "Write a page (.html) or a picture (.svg, .png, .pdf).", Path, "--output",
         "-o", panel=_SHOWN,

@@ -247,18 +247,18 @@ def _warnings(record: RunRecord, shown: Window | None) -> Iterator[str]:
         return
     if shown.ambiguous:
         yield (
-            "ranks wait for each other inside collectives in the middle of a step, as sharded models do: whose stage "
-            "such a wait belongs to cannot be told from stamps; `stash profile` can"
+            "ranks wait for each other inside collectives in the middle of a step, as with sharded models: a watch "
+            "cannot tell which stage such a wait belongs to; `stash profile` can"
         )
     if shown.steps < shown.last_step - shown.first_step + 1:
         taken = shown.last_step - shown.first_step + 1
-        yield f"of {taken:,} steps {shown.steps:,} were read; the others were too fast to be, traced, or not watched"
+        yield f"{shown.steps:,} of {taken:,} steps were read; the others were too fast, traced, or not watched"
     if record.header.unseen:
         yield record.header.unseen
     if shown.delay is not None and shown.delay > 0.02 * shown.step_seconds:
         yield (
-            f"a training thread was ready to run and had no core for {format_seconds(shown.delay)} of a step: "
-            "other work on the machine, or ranks and loaders beyond its cores"
+            f"a training thread waited {format_seconds(shown.delay)} a step for a core: other work on the machine, "
+            "or more ranks and loader workers than cores"
         )
 
 
@@ -276,7 +276,7 @@ def _money(record: RunRecord) -> Iterator[tuple[str, str]]:
     if found.forecast is not None and found.plus_minus is not None:
         yield "whole bill", f"{dollars(found.forecast)} ± {dollars(found.plus_minus)}"
     lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
-    yield "lost a day", ", ".join(f"{name} {dollars(value)}" for name, value in lost if value >= 0.005) or "nothing"
+    yield "lost per day", ", ".join(f"{name} {dollars(value)}" for name, value in lost if value >= 0.005) or "nothing"
 
 
 def _date(seconds: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,15 +18,16 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from stash.core.errors import ArtefactError, UserError
-from stash.core.files import parse_json, read_up_to
+from stash.core.files import parse_json, read_up_to, write_whole
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
 from stash.core.records.circumstances import GpuState
+from stash.measure.launcher.folder_lock import output_lock
 
 SUFFIX = ".watch.jsonl"
 SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+_TO_ADD = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAX_BYTES = 2**26
 
 
@@ -203,8 +205,9 @@ def load(path: Path, whole: bool = True) -> RunRecord:
     A last line cut short is left out.
     """
     record = _load(path)
-    if whole and record.header.part > 1:
-        for part in reversed(newest_parts(path)):
+    if whole:
+        aside = [part for part in newest_parts(path) if (_number(part) or 0) < record.header.part]
+        for part in reversed(aside):
             before = _load(part)
             if before.header.id == record.header.id:
                 record.windows, record.events = before.windows + record.windows, before.events + record.events
@@ -255,19 +258,29 @@ def is_record(word: str) -> bool:
 
 
 class RecordWriter:
-    """Writes one run's record; a full disk loses lines, says so once, and never what is there already."""
+    """Writes one run's record; a full disk loses lines, says so once, and never what is there already.
+
+    Nobody else writes one of that name meanwhile: raises UserError, which names who does.
+    """
 
     def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES) -> None:
         self.path, self._header, self._rotated = path, header, rotated
         self.failed: str | None = None
         """Why the last line was not written."""
         self._open: dict[int, Alert] = {}
+        self._lock = ExitStack()
         try:
-            self._file = os.open(path, _NEW_FILE, 0o600)
+            self._file = os.open(path, _TO_ADD | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise UserError(f"{path} is there already; name another record with --output") from None
+            with output_lock(path):
+                raise UserError(f"{path} is there already; name another record with --output") from None
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --output") from None
+        try:
+            self._lock.enter_context(output_lock(path))
+        except UserError:  # the file of one that still goes on was moved away
+            self.close(keep=False)
+            raise
         self._size = 0
         self.write(header)
 
@@ -301,23 +314,45 @@ class RecordWriter:
         number, stem = self._header.part, self.path.name.removesuffix(SUFFIX)
         while (aside := self.path.with_name(f"{stem}.{number}{SUFFIX}")).exists():
             number += 1  # of an earlier run, whose last file is gone
+        header = self._header.model_copy(update={"part": number + 1})
+        begin = b"".join(map(_encoded, (header, *self._open.values())))
+        if not self._is_in_place():
+            return
         try:
-            os.rename(self.path, aside)
-            new = os.open(self.path, _NEW_FILE, 0o600)
+            _name_also(self.path, aside)
+            write_whole(self.path, begin, mode=0o600, lasting=False)
+            new = os.open(self.path, _TO_ADD)
         except OSError as error:
             self.failed = error.strerror or str(error)
+            if self._is_in_place():
+                aside.unlink(missing_ok=True)
             return
         os.close(self._file)
-        self._file, self._size = new, 0
-        self._header = self._header.model_copy(update={"part": number + 1})
-        for line in (self._header, *self._open.values()):
-            self._append(_encoded(line))
+        self._file, self._size, self._header = new, len(begin), header
+
+    def _is_in_place(self) -> bool:
+        """Whether the file that is written is the one of that name; somebody may have moved it away."""
+        try:
+            return os.path.samestat(os.fstat(self._file), os.lstat(self.path))
+        except OSError:
+            return False
 
     def close(self, keep: bool = True) -> None:
         """Write no more; what is not worth keeping is removed."""
-        os.close(self._file)
-        if not keep:
+        if not keep and self._is_in_place():
             self.path.unlink(missing_ok=True)
+        os.close(self._file)
+        self._lock.close()
+
+
+def _name_also(path: Path, other: Path) -> None:
+    """Give the file a second name, so that the first is never free for somebody else to take."""
+    try:
+        os.link(path, other)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.rename(path, other)
 
 
 def _encoded(line: Record) -> bytes:

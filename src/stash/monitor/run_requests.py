@@ -45,17 +45,17 @@ class RunRequest:
         steps = isinstance(found.steps, int) and 0 <= found.steps <= _MAX_STEPS
         place = isinstance(found.folder, str) and found.folder.isprintable()
         if not (numbers and steps and place and found.paused in (None, True, False)):
-            raise ValueError("no request that a run follows")
+            raise ValueError("not a valid request")
         return found
 
     def described(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
         if self.paused is not None:
-            return ("paused", "watching is paused") if self.paused else ("resumed", "watching goes on")
+            return ("paused", "watching is paused") if self.paused else ("resumed", "watching is resumed")
         names = listed([str(rank) for rank in self.ranks])
         whose = "all ranks" if not self.ranks else f"rank {names}" if len(self.ranks) == 1 else f"ranks {names}"
         steps = f"{self.steps} step" + ("s" if self.steps > 1 else "")
-        return "capture", f"{steps} of {whose} traced into {Path(folder).name}; no window has them"
+        return "capture", f"{steps} of {whose} traced into {Path(folder).name}; traced steps are not counted"
 
 
 def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
@@ -64,9 +64,9 @@ def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
     try:
         found = int(steps), tuple(int(rank) for rank in ranks.split(",") if rank)
     except ValueError:
-        raise ValueError("write steps, and perhaps ranks: 5, or 5:0,3") from None
+        raise ValueError("write a number of steps, and ranks if you like: 5, or 5:0,3") from None
     if not 1 <= found[0] <= _MAX_STEPS or any(rank < 0 for rank in found[1]):
-        raise ValueError(f"between 1 and {_MAX_STEPS} steps, and perhaps ranks: 5, or 5:0,3")
+        raise ValueError(f"write 1 to {_MAX_STEPS} steps, and ranks if you like: 5, or 5:0,3")
     return found
 
 
@@ -84,7 +84,9 @@ def leave_request(record: Path, request: RunRequest) -> None:
     try:
         write_whole(_file(record), json.dumps(request.row()), lasting=False)
     except OSError as error:
-        raise UserError(f"--join {record}: cannot ask there: {error.strerror}; ask from its own machine") from None
+        raise UserError(
+            f"--join {record}: cannot write a request beside it: {error.strerror}; try it on the machine of the run"
+        ) from None
 
 
 def withdraw_request(record: Path) -> bool:

@@ -265,7 +265,7 @@ class NodeWatcher:
             why = None if self._baseline is None else self._baseline.why_not(self.collector.expected)
             if why is not None and not self._options.force:
                 self._event(
-                    "no baseline", f"the run is not held against the profile: {why}; --force does it all the same"
+                    "no baseline", f"the run is not compared with the profile: {why}; add --force to compare anyway"
                 )
                 self._baseline = None
                 self._header = self._header.model_copy(update={"baseline": None, "baseline_stalls": {}})
@@ -352,7 +352,7 @@ class NodeWatcher:
 
     def _moves(self) -> None:
         if self._stuck is not None:
-            self._end(self._stuck, f"steps go on since step {self.collector.taken:,}")
+            self._end(self._stuck, f"steps continue since step {self.collector.taken:,}")
             self._stuck = None
 
     def _count_money(self) -> None:

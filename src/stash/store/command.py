@@ -18,7 +18,7 @@ from stash.core.errors import UserError
 from stash.core.printable import print_written, printable, printable_line, strict_json
 from stash.store.storing import store_option
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, json_flag, option
+from stash.ui.options import Options, argument, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.store.queries import QueryAnswer
@@ -46,6 +46,7 @@ class StoreVerifyOptions(Options):
     """One call of ``stash store verify``."""
 
     url: str | None = _store_argument()
+    quiet: bool = quiet_flag()
 
 
 @app.callback()
@@ -83,7 +84,7 @@ def verify(options: StoreVerifyOptions) -> None:
     from stash.store.storing import needed, progress
 
     opened = needed(options.url)
-    whole, suspects = verified(opened, progress("read"))
+    whole, suspects = verified(opened, progress("read", options.quiet))
     for each in suspects:
         why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
         print(printable_line(f"{each.kind + ':':12}{why}", 600))
@@ -111,6 +112,7 @@ class QueryOptions(Options):
         "FORMAT", f"Write {', '.join(FORMATS)} (default: by --output's ending).", parsers.one_of(FORMATS)
     )
     output: Path | None = option("FILE", "Write the answer to this file (default: print it).", Path, "-o", "--output")
+    quiet: bool = quiet_flag()
 
 
 def query(options: QueryOptions) -> None:
@@ -131,7 +133,7 @@ def query(options: QueryOptions) -> None:
     how = _format(options.format, options.output)
     target = None if options.output is None else answer_file(options.output)
     opened = needed(options.store)
-    with queried(opened, options.sql, progress("read")) as answer:
+    with queried(opened, options.sql, progress("read", options.quiet)) as answer:
         if target is not None:
             write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
             print_written(target, False)
@@ -201,9 +203,9 @@ def _print_table(answer: QueryAnswer) -> None:
 
 def _print_listing(fitted: Listing) -> None:
     """Line by line as it is, however wide the terminal."""
-    from rich.console import Console
+    from stash.ui.terminal import list_console
 
-    Console(highlight=False).print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
+    list_console().print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def _print_tables() -> None:

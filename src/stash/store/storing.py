@@ -76,11 +76,11 @@ def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> No
     print(printable_line(masked_text(note)), file=sys.stderr)
 
 
-def progress(what: str) -> Callable[[int, int], None]:
-    """Says on stderr how far it is, where that takes long enough to be asked."""
+def progress(what: str, quiet: bool) -> Callable[[int, int], None]:
+    """Says on stderr how far it is, where that takes long enough to be asked, and nothing if ``quiet``."""
 
     def report(done: int, of: int) -> None:
-        if of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
+        if not quiet and of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
             print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
 
     return report

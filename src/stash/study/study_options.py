@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stash.core import parsers
 from stash.core.errors import UserError
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 FEATURES_ON = "p3.8xlarge"
 """Where the study of model features is run, unless it is said."""
@@ -31,6 +31,7 @@ class CharacterizeOptions(Options):
         "Run the paper's study of model features (ResNets, VGGs). A missing STUDY (default features.yaml) is "
         "written first."
     )
+    quiet: bool = quiet_flag()
     on: str | None = option("PLACE", f"With --features: emulate an instance, like {FEATURES_ON}, or measure `here`.")
 
     def check(self) -> None:

@@ -68,14 +68,15 @@ def run(options: CharacterizeOptions) -> None:
                 f"what is left of {reading.name} costs about ${price:,.2f}; say what the study may cost at most with "
                 "--max-dollars DOLLARS"
             )
-    printed(overview.page(reading, lanes, *about))
+    if options.dry_run or not options.quiet:
+        printed(overview.page(reading, lanes, *about))
     if options.dry_run:
         texts = {cell.id: submissions[cell.id].describe() for cell in reading.ahead}
         print(printable(masked_text(overview.script(reading, texts))), end="")
         return
     with folder.held(), interrupted_by(*REQUESTS):
         if options.instances is not None:
-            write_whole(folder.instances, options.instances.read_bytes())
+            write_whole(folder.instances, _content(options.instances))
         outcome, reading = _run(file, folder, every, options)
     _finish(outcome, reading)
 
@@ -159,7 +160,7 @@ def _run(
         keep=lambda cell: store.put(_content(folder.cell(cell.id).profile), cell.title),
         max_dollars=options.max_dollars,
         estimates=reading.estimates,
-        say=_say,
+        say=_say_nothing if options.quiet else _say,
     )
     try:
         outcome = controller.run(reading.cells, reading.standings, open_leases(events))
@@ -217,6 +218,10 @@ def _content(path: Path) -> bytes:
 
 def _say(text: str) -> None:
     print(printable_line(masked_text(text), 600), flush=True)
+
+
+def _say_nothing(text: str) -> None:
+    """With --quiet."""
 
 
 def _finish(outcome: RunOutcome, reading: StudyReading) -> None:

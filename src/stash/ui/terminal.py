@@ -60,6 +60,12 @@ def screen() -> tuple[int, bool]:
     return shutil.get_terminal_size().columns, has_colours(sys.stdout.isatty(), os.environ)
 
 
+def list_console(width: int | None = None) -> Console:
+    """Standard output, for lines that belong to no page; coloured as pages are."""
+    coloured = has_colours(sys.stdout.isatty(), os.environ)
+    return Console(highlight=False, width=width, color_system="auto" if coloured else None)
+
+
 def progress_console(quiet: bool = False) -> Console:
     """Where progress goes: standard error, or nowhere. Redrawn on a terminal alone, coloured as the page is."""
     on_terminal = sys.stderr.isatty() and not quiet

@@ -1,14 +1,16 @@
-"""``stash run``: a record that somebody else made sets only what ``stash fix`` does, or starts nothing."""
+"""``stash run``: a record that somebody else made sets only what ``stash fix`` does; signals are the script's own."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 
 from stash.core.fix_records import Fix, Tried
 from stash.core.intervals import Interval
 from tests.faults.case import Case, Expected, Room
+from tests.faults.cases.saving import CHECKPOINT, SCRIPT, hit_by, with_checkpoint
 
 RECORD = "x.fix.json"
 
@@ -44,6 +46,11 @@ def record_that_sets(name: str, value: str) -> Callable[[Room], None]:
     return prepare
 
 
+def with_own_record(room: Room) -> None:
+    with_checkpoint(room)
+    record_that_sets("OMP_NUM_THREADS", "1")(room)
+
+
 def deep_record(room: Room) -> None:
     (room.outside / RECORD).write_text("[" * 200_000)
 
@@ -60,6 +67,11 @@ def refused(name: str, prepare: Callable[[Room], None], *says: str) -> Case:
     return Case("run", name, prepare=prepare, program=run_with, expected=Expected((2,), says))
 
 
+def run_script_with(room: Room) -> tuple[str, ...]:
+    return (*run_with(room)[:-1], SCRIPT)
+
+
+ENDS = {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM, signal.SIGQUIT: -signal.SIGQUIT, signal.SIGKILL: -9}
 FOREIGN = {"LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "OMP_NUM_THREADS": "1;id"}
 CASES = [
     *(
@@ -68,4 +80,15 @@ CASES = [
     ),
     refused("a record of 200,000 brackets", deep_record, "nested too deep|not a"),
     refused("a pipe as the record", pipe_record, "a pipe"),
+    *(
+        Case(
+            "run",
+            f"{number.name} to the script",
+            prepare=with_own_record,
+            program=run_script_with,
+            act=hit_by(number),
+            expected=Expected((code,), seconds=5.0, writes=(CHECKPOINT,)),
+        )
+        for number, code in ENDS.items()
+    ),
 ]

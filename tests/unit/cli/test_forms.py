@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +14,17 @@ from typer.main import get_command
 
 from stash.cli.main import app
 from stash.core.printable import has_colours
+from stash.spot.commands.app import _progress as show_replays
 from stash.ui.arguments import ProfileCommand, Split, split
 from stash.ui.commands import OneCommand
 from stash.ui.terminal import progress_console
 from tests.support import commands
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+PROFILE = str(GOLDEN / "two-nodes.stash.json")
+FAST, SLOW = (
+    str(GOLDEN.parents[1] / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json") for rate in (1600, 100)
+)
 
 
 def every_command(command: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -94,6 +104,39 @@ def test_an_error_is_coloured_where_colours_are_wanted(
     assert capsys.readouterr().err.startswith("error: there is no file")
 
 
+@pytest.mark.parametrize("colours", [{"FORCE_COLOR": "1"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, {}])
+def test_every_command_colours_its_errors_only_where_colours_are_wanted(
+    colours: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in colours.items():
+        monkeypatch.setenv(name, value)
+    coloured = colours == {"FORCE_COLOR": "1"}
+    for words, command in every_command(get_command(app)):
+        if words and not hasattr(command, "commands"):
+            assert commands.run(monkeypatch, *words, "--no-such-option") == 2
+            assert ("\x1b[1;31merror:\x1b[0m " in capsys.readouterr().err) is coloured, words
+
+
+ANSWERS = (
+    ("show", PROFILE), ("show", "--explain", PROFILE), ("list", str(GOLDEN)),
+    ("compare", FAST, SLOW), ("whatif", PROFILE, "--batch", "16"), ("catalog", "--cloud", "aws"),
+    ("lab", "zoo"), ("show", str(GOLDEN / "schema-1.fix.json")), ("show", str(GOLDEN / "schema-1.watch.jsonl")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+def test_pages_are_coloured_only_where_colours_are_wanted(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, coloured in (("FORCE_COLOR", True), ("NO_COLOR", False)):  # the second beside the first
+        monkeypatch.setenv(name, "1")
+        assert commands.run(monkeypatch, *words) == 0
+        assert ("\x1b[" in capsys.readouterr().out) is coloured
+
+
 def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -110,8 +153,48 @@ def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.Monke
 def test_quiet_is_one_option_of_every_command_with_progress() -> None:
     """``-q`` has one meaning; a command that measures has it."""
     having = {words: command for words, command in every_command(get_command(app)) if "-q" in names_of(command)}
-    assert {" ".join(words) for words in having} == {"profile", "fix", "probe", "watch"}
+    assert {" ".join(words) for words in having} == {
+        "profile", "fix", "probe", "watch", "query", "store verify", "catalog refresh", "characterize",
+        "lab dataset make", "market backtest", "spot learn",
+    }  # fmt: skip
     assert len({each.help for command in having.values() for each in command.params if each.name == "quiet"}) == 1
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_quiet_query_does_not_say_how_far_it_is(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stash.store.storing._WORTH_SAYING", 1)
+    shutil.copy(PROFILE, tmp_path)
+    words = ("query", "select count(*) as profiles from profiles", "--store", str(tmp_path))
+    assert commands.run(monkeypatch, *words, *(["--quiet"] if quiet else [])) == 0
+    printed = capsys.readouterr()
+    assert ("read 1 of 1" in printed.err) is not quiet
+    assert "profiles" in printed.out
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_quiet_data_set_is_made_without_a_bar(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    words = ("lab", "dataset", "make", "text", str(tmp_path / "text"), "--count", "4")
+    assert commands.run(monkeypatch, *words, *(["-q"] if quiet else [])) == 0
+    printed = capsys.readouterr()
+    assert ("making text" in printed.err) is not quiet
+    assert "4 samples of text" in printed.out
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_quiet_replay_shows_no_moments(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = (SimpleNamespace(samples=8),)
+    moment = SimpleNamespace(number=1, replays=2, fleet=fleet, update=5, updates=10, loss=0.5, seconds_left=60.0)
+    with show_replays(quiet) as show:
+        show(moment)  # type: ignore[arg-type]
+    assert ("replay 1 of 2" in capsys.readouterr().err) is not quiet
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -73,12 +73,6 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(
     assert found["on_demand"] == ["p3.2xlarge"]
     assert [each["type"] for each in found["risk"]["lives"]] == ["g3.8xlarge"]
     assert found["advice"].startswith("take spot")
-<<<<<<< HEAD
-=======
-    monkeypatch.setattr("stash.spot.planning._SECONDS", 0.2)  # what is on demand alone is looked at first
-    text = spot(monkeypatch, capsys, *words, "--interruptions", "60/h")
-    assert "on demand" in text.split("rent  ")[1].splitlines()[0]
->>>>>>> h/markets
 
 
 def _a_fifth_more(price: re.Match[str]) -> str:

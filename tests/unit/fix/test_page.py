@@ -71,7 +71,7 @@ def test_the_page_says_what_is_kept_what_was_tried_and_what_to_type(width: int):
 
 def test_a_search_that_found_nothing_says_so():
     text = render(page(fix(together=None, after_seconds=None, tried=OTHERS, patch="")), width=80, colour=False)
-    assert "Nothing that was tried makes this script faster" in text
+    assert "No change was proven to make this script faster" in text
     assert "git apply" not in text
 
 

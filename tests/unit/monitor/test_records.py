@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from commands import run
 
 from stash.core.errors import ArtefactError, UserError
+from stash.monitor import records
 from stash.monitor.page import document, page, summary
 from stash.monitor.records import (
     Alert,
@@ -99,14 +106,65 @@ def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
     assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(24)]
 
 
+def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> None:
+    """Else another watch would take it between two of its files, and both would write."""
+    writer, free = RecordWriter(path, header(), rotated=1), set[str]()
+
+    def look(frame: FrameType, event: str, value: object) -> Callable[..., Any]:
+        if not os.path.lexists(path):
+            free.add(frame.f_code.co_name)
+        return look
+
+    sys.settrace(look)  # after every line
+    try:
+        for number in range(2):
+            writer.write(window(number * 100 + 1, number * 100 + 100))
+    finally:
+        sys.settrace(None)
+    assert free == set()
+    assert len(load(path).windows) == 2
+
+
+def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path: Path) -> None:
+    writer, mine = RecordWriter(path, header(), rotated=2000), path.with_name("mine.watch.jsonl")
+    path.rename(mine)
+    with pytest.raises(UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"):
+        RecordWriter(path, header(id="b"))
+    assert not path.exists()
+    path.write_text("somebody else's")
+    for number in range(12):
+        writer.write(window(number * 100 + 1, number * 100 + 100))
+    writer.close(keep=False)
+    assert path.read_text() == "somebody else's"
+    assert len(load(mine).windows) == 12
+
+
+def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = RecordWriter(path, header(), rotated=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", Mock(side_effect=OSError(1, "no links here")))
+        writer.write(window(1, 100))
+        patched.undo()
+        patched.setattr(records, "write_whole", Mock(side_effect=OSError(28, "No space left on device")))
+        writer.write(window(101, 200))
+    writer.write(window(201, 300))
+    assert [each.first_step for each in load(path).windows] == [1, 101, 201]
+    assert len(newest_parts(path)) == 2
+
+
 def test_a_record_of_the_first_schema_still_loads() -> None:
     record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
     assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
     assert "rank 1's input" in render(page(record))
 
 
-def test_nothing_is_written_over(path: Path) -> None:
-    RecordWriter(path, header())
+def test_nothing_is_written_over_and_who_writes_it_is_named(path: Path) -> None:
+    writer = RecordWriter(path, header())
+    with pytest.raises(UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"):
+        RecordWriter(path, header())
+    writer.close()
     with pytest.raises(UserError, match="is there already; name another record with --output"):
         RecordWriter(path, header())
 

@@ -56,7 +56,7 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
 def test_steps_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="steps, and perhaps ranks"):
+    with pytest.raises(ValueError, match="ranks if you like"):
         parsed_capture(text)
 
 
@@ -66,7 +66,7 @@ def test_steps_and_ranks() -> None:
 
 
 def test_a_folder_that_is_gone_takes_no_request(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot ask there"):
+    with pytest.raises(UserError, match="cannot write a request beside it"):
         leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
 
 
@@ -81,7 +81,7 @@ def test_a_job_that_never_steps_is_told_of_once(tmp_path: Path) -> None:
 def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.train(12)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="is going to write"):
         Run(tmp_path)
     # another one reads the same rings, and neither takes steps from the other
     other = records.RecordWriter(tmp_path / "other.watch.jsonl", run.record().header)

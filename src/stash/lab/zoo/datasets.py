@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from stash.core.errors import UserError, one_line
-from stash.core.files import flush, is_half, read_up_to, write_whole
+from stash.core.files import flush, is_half, parse_json, read_up_to, write_whole
 from stash.core.records.base import Count
 from stash.lab.zoo import synthesis
 from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
@@ -50,11 +50,11 @@ def read_manifest(root: Path) -> Manifest | None:
     except OSError as error:
         raise UserError(f"cannot read {root / MANIFEST}: {error.strerror}") from error
     try:
-        fields = json.loads(content)
+        fields = parse_json(content)
         if fields["format"] > FORMAT:
             raise UserError(f"{root / MANIFEST} was written by a newer Stash; update this one")
         return TypeAdapter(Manifest).validate_python(fields)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{root / MANIFEST} is damaged; delete it and its folder, and make the data set again ({one_line(error)})"
         ) from error

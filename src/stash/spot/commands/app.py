@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, json_flag, option
+from stash.ui.options import Options, argument, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.spot.learn.curve import ReplayMoment
@@ -110,6 +109,7 @@ class LearnOptions(Options):
     budget: float = option("TIME", "Spend at most this long on all replays.", parsers.duration, default="600")
     updates: int | None = option("N", "Replay N updates each (default: as the budget allows).", _updates)
     json: bool = json_flag()
+    quiet: bool = quiet_flag()
 
 
 def learn(options: LearnOptions) -> None:
@@ -135,7 +135,7 @@ def learn(options: LearnOptions) -> None:
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
-    with _progress() as show:
+    with _progress(options.quiet) as show:
         curve = learned(parts, job, wish, show)
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
@@ -146,14 +146,14 @@ def learn(options: LearnOptions) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
+def _progress(quiet: bool) -> Iterator[Callable[[ReplayMoment], None]]:
     """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
     from rich.live import Live
     from rich.text import Text
 
     from stash.ui.terminal import progress_console
 
-    console, number = progress_console(), 0
+    console, number = progress_console(quiet), 0
 
     def show(moment: ReplayMoment) -> None:
         nonlocal number
@@ -161,7 +161,7 @@ def _progress() -> Iterator[Callable[[ReplayMoment], None]]:
             live.update(Text(_line(moment), no_wrap=True, overflow="crop"))
         elif moment.number != number:
             number = moment.number
-            print(_line(moment), file=sys.stderr, flush=True)
+            console.print(Text(_line(moment)), soft_wrap=True)
 
     with Live(console=console, refresh_per_second=2, transient=True) as live:
         yield show
