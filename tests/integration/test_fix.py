@@ -161,25 +161,17 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
     assert (tmp_path / "train.py").read_text() == refusing
 
 
-@pytest.mark.parametrize("within", [25, 150])
-def test_a_script_that_takes_long_to_start_is_tried_within_the_time(tmp_path: Path, within: int):
+def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path: Path):
     # GIVEN a script that needs 8 s before it trains
     (tmp_path / "train.py").write_text("import time\ntime.sleep(8)\n" + SCRIPT)
     # WHEN it is fixed within less than a search takes
     began = time.monotonic()
-    done = fix(tmp_path, "--budget", f"{within}s", "train.py")
+    done = fix(tmp_path, "--budget", "25s", "train.py")
     # THEN that is kept to, but for the time in which the last launch ends, and said
-    assert time.monotonic() - began < within + 15
-    if done.returncode == 0:
-        record = FILE.load(tmp_path / "train.fix.json")
-        assert record.elapsed_seconds < within + 5
-        words = " ".join(done.stdout.split())  # wherever lines end
-        assert "no time was left for" in words
-        assert "; a launch takes " in words
-    else:
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.splitlines()[-1].startswith("error: --budget is over before train.py can be tried")
-        assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert time.monotonic() - began < 40
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: --budget is over before train.py can be tried")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_of_a_script_that_starts_slowly_a_large_saving_is_proven_by_turns_of_one_launch(tmp_path: Path):

@@ -11,12 +11,10 @@ from bench import recorded
 from bench.predict import (
     gavel,
     gpus,
-    memory,
     published,
     sharded,
     testbed,
 )
-from bench.predict.__main__ import page
 from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
@@ -69,12 +67,6 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
 
 
-def test_every_row_of_a_known_machine_is_predicted() -> None:
-    table = [row for row in recorded.published("throughputs") if row["hardware"] in published.MACHINES]
-    several = [row for row in table if row["metric"].endswith("/s") and row["n_gpus"] != "1"]
-    assert len(list(published.throughputs())) == len(several)
-
-
 def test_sharded_models_on_more_gpus_are_predicted_beside_both_rules() -> None:
     found = list(sharded.predictions())
     assert len(found) == len(sharded.pairs()) == 79
@@ -105,28 +97,6 @@ def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen()
         assert 0.88 <= coverage(found) <= 0.99
 
 
-def test_gavel_s_smallest_batches_are_given_and_all_others_predicted() -> None:
-    found = [each.name for each in gavel.batches()]
-    assert not any("batch 16," in name and "ResNet" in name for name in found)
-    assert any("ResNet-18" in name and "batch 128" in name for name in found)
-
-
-def test_the_testbed_plans_forty_unseen_configurations() -> None:
-    unseen = [each for each in testbed.ALL if not each.calibrates]
-    assert len(unseen) >= 40
-    assert len({each.seen for each in unseen}) == 6
-    names = {each.name for each in testbed.ALL}
-    assert len(names) == len(testbed.ALL)
-    assert {each.seen for each in testbed.ALL} <= names
-    assert all(not each.changes.names for each in testbed.ALL if each.calibrates)
-
-
-def test_a_testbed_s_target_is_shaped_and_not_looked_at() -> None:
-    one = next(each for each in testbed.ALL if each.name == "4 x 200mbit, 1 MiB")
-    assert one.seen == "2 x 100mbit, 4 MiB"
-    assert (one.changes.nodes, one.changes.network_times, one.changes.bucket) == (4, 2.0, 2**20)
-
-
 def test_a_configuration_that_was_disturbed_is_measured_again() -> None:
     row = {"seconds": "1.0", "low": "0.94", "high": "1.07"}
     assert testbed.disturbed({"step": row})
@@ -143,17 +113,6 @@ def test_an_interval_covers_what_it_holds() -> None:
         .splitlines()[2]
         .startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
     )
-
-
-@pytest.mark.slow
-def test_the_page_has_every_kind_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is measured or counted again takes a minute; one case of each is enough to see that it is written.
-    monkeypatch.setattr(memory, "MODELS", ("alexnet",))
-    text = page()
-    for head in ("Published throughput", "Gavel", "Emulated clusters",
-                 "A step's memory"):  # fmt: skip
-        assert f"## {head}" in text or head in text
-    assert "nan" not in text
 
 
 def test_the_same_rows_are_the_same_file(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import commands
 import probe_builder
 import pytest
 from forecast_profiles import cpu_job, gpu_job
-from golden_profiles import GOLDEN
 
 from stash.core.artefact import save
 
@@ -84,10 +83,8 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
 @pytest.mark.parametrize(
     ("words", "notes"),
     [
-        (["--nodes", "0"], "from 1 to 16,384"),
         (["--nodes", "2", "-o", "x.png"], "say over what"),
         (["--sweep", "nodes=1..4", "-o", "x.gif"], "pictures end in"),
-        (["--gpu", "A1000"], "did you mean A100"),
         (["--sweep", "nodes=1..4", "--nodes", "2"], "both set and swept"),
         (["--sweep", "instance=p3.8xlarge,p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
         (["--sweep", "gpu=T4,T5"], "unknown GPU 'T5'; did you mean"),
@@ -107,18 +104,6 @@ devices: 2
 inside: {wiring: host, bandwidth: 2GB/s}
 network: {transport: tcp, bandwidth: 110MB/s, latency: 40us}
 """
-
-
-def test_what_an_old_profile_cannot_tell_is_said_with_the_command_that_records_it(
-    files: Path, monkeypatch: Patch, capsys: Capture
-):
-    old = GOLDEN / "schema-2.stash.json"
-    assert run(monkeypatch, str(old), "--batch", "64", "--json") == 0
-    document = json.loads(capsys.readouterr().out)["unanswered"]
-    assert [item["fact"] for item in document] == ["operators", "ready_steps", "workers"]
-    assert {item["command"] for item in document} == {"stash profile train.py"}
-    assert run(monkeypatch, str(old), "--batch", "64") == 0
-    assert "`stash profile train.py` records it" in " ".join(capsys.readouterr().out.split())
 
 
 def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, capsys: Capture):

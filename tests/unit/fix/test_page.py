@@ -191,10 +191,6 @@ def test_a_record_sets_no_variable_that_fix_does_not(name: str, value: str):
         settings(fix(tried=(planted,)))
 
 
-def test_show_names_what_a_record_sets():
-    assert "OMP_NUM_THREADS=1" in render(page(fix(), "x.fix.json"), width=200)
-
-
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"
 
 

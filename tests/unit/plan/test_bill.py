@@ -271,30 +271,6 @@ def test_the_parts_add_up_to_the_whole_in_every_draw(case: Any) -> None:
     assert all(item.dollars.holds_itself and item.seconds.holds_itself for item in found.items)
 
 
-@given(CASES, st.floats(0.1, 1))
-def test_a_cheaper_price_never_raises_the_bill(case: Any, share: float) -> None:
-    parts, steps, price, nodes, facts, first = case
-    # Of what takes time: a step that is negative in a draw is no training, and nothing a price could be asked of.
-    parts["network"] = exact(abs(parts["network"].value))
-    dear = any_bill(parts, steps, price, nodes, facts, first)
-    cheap = any_bill(parts, steps, price.scaled(share), nodes, facts, first)
-    assert (cheap.dollars <= dear.dollars * (1 + 1e-12)).all()
-    assert np.array_equal(cheap.seconds, dear.seconds)
-
-
-@given(CASES)
-def test_finer_granularity_never_raises_the_bill(case: Any) -> None:
-    parts, steps, price, nodes, facts, first = case
-    totals = []
-    for by in (3600.0, 60.0, 1.0):
-        rounds = {**facts.tariffs["aws"].model_dump(), "billed_by_seconds": {"value": by, "as_of": "", "source": ""}}
-        finer = facts.model_copy(update={"tariffs": {"aws": Tariff.model_validate(rounds)}})
-        totals.append(any_bill(parts, steps, price, nodes, finer, first).dollars)
-    slack = 1e-6 * np.abs(totals[0]) + 1e-9
-    assert (totals[1] <= totals[0] + slack).all()
-    assert (totals[2] <= totals[1] + slack).all()
-
-
 @given(st.floats(0, 1e8), GRANULARITIES, st.floats(0, 3600))
 def test_what_is_paid_for_is_whole_and_never_less_than_used(seconds: float, by: float, least: float) -> None:
     (paid,) = rounded_up(np.array([seconds]), by, least)

@@ -48,55 +48,6 @@ def plan_of(
     )
 
 
-def least(plan: RentalPlan) -> float:
-    """What the plan makes as small as it can: seconds with a budget alone, dollars else; infinite if nothing does."""
-    if plan.chosen is None:
-        return float("inf")
-    fastest = plan.goal.budget_dollars is not None and plan.goal.deadline_seconds is None
-    return plan.chosen.seconds.value if fastest else plan.chosen.dollars.value
-
-
-@FEW
-@given(PRICES, DEADLINES, BUDGETS)
-def test_nothing_shown_that_is_feasible_is_both_cheaper_and_sooner_than_the_chosen_one(prices, deadline, budget):
-    plan = plan_of(prices, deadline, budget)
-    for choice in plan.choices:
-        if plan.chosen is not None and choice.standing != "infeasible":
-            better = (
-                choice.dollars.value < plan.chosen.dollars.value,
-                choice.seconds.value < plan.chosen.seconds.value,
-            )
-            assert better != (True, True)
-
-
-@FEW
-@given(PRICES, DEADLINES, BUDGETS, st.floats(0.05, 1))
-def test_a_cheaper_price_never_raises_the_bill(prices, deadline, budget, factor):
-    cheaper = [(prices[0][0], prices[0][1] * factor), *prices[1:]]
-    assert least(plan_of(cheaper, deadline, budget)) <= least(plan_of(prices, deadline, budget)) * (1 + 1e-9)
-
-
-@FEW
-@given(PRICES, DEADLINES, BUDGETS, st.floats(1, 4))
-def test_a_later_deadline_and_a_larger_budget_never_worsen(prices, deadline, budget, factor):
-    before = least(plan_of(prices, deadline, budget))
-    assert least(plan_of(prices, None if deadline is None else deadline * factor, budget)) <= before
-    assert least(plan_of(prices, deadline, None if budget is None else budget * factor)) <= before
-
-
-@FEW
-@given(PRICES, DEADLINES, BUDGETS)
-def test_lifting_a_constraint_never_worsens(prices, deadline, budget):
-    tight = plan_of(prices, deadline, budget, most_nodes=1, quotas={POOL[prices[0][0]].name: 1})
-    assert least(plan_of(prices, deadline, budget)) <= least(tight)
-
-
-@FEW
-@given(PRICES, DEADLINES, BUDGETS)
-def test_what_is_offered_besides_never_worsens(prices, deadline, budget):
-    assert least(plan_of(prices, deadline, budget)) <= least(plan_of(prices[:-1], deadline, budget))
-
-
 @FEW
 @given(PRICES, DEADLINES, BUDGETS)
 def test_a_relaxation_makes_something_feasible(prices, deadline, budget):

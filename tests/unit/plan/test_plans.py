@@ -12,9 +12,7 @@ import plan_builder
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profile_builder import build
 
-from stash.core import artefact
 from stash.core.errors import ArtefactError
 from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, load_plan, save_plan
 
@@ -48,37 +46,6 @@ def test_the_golden_plan_of_the_first_schema_is_read() -> None:
     assert [choice.standing for choice in plan.choices] == [
         "chosen", "tied", "front", "lost", "infeasible", "infeasible"
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("hello", "is not a plan: it is not JSON"),
-        ("[1, 2]", "no plan_schema"),
-        ('{"plan_schema": true}', "no plan_schema"),
-        ('{"plan_schema": 1, "goal": {"wo', "damaged or cut short: its JSON breaks at line 1"),
-        ('{"plan_schema": 1}', "is not a plan: stash_version: field required; plans are the"),
-        ('{"plan_schema": 0}', "schema 0, which no Stash ever wrote"),
-        ('{"plan_schema": 99}', "made by a newer Stash .*upgrade Stash"),
-        ('{"plan_schema": 1, "a": ' + "[" * 100_000, "its brackets are nested too deep"),
-        ('{"plan_schema": 1, "a": ' + "9" * 5000 + "}", "a number is too long"),
-    ],
-)
-def test_what_is_no_plan_is_refused_in_one_sentence(tmp_path: Path, content: str, complaint: str) -> None:
-    (tmp_path / "a.plan.json").write_text(content)
-    with pytest.raises(ArtefactError, match=complaint) as refused:
-        load_plan(tmp_path / "a.plan.json")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_profile_is_no_plan_and_a_plan_no_profile(tmp_path: Path) -> None:
-    save_plan(PLAN, tmp_path / "a.plan.json")
-    artefact.save(build({"solo": [0.1, 0.2]}), tmp_path / "a.stash.json")
-    with pytest.raises(ArtefactError, match=r"a\.stash\.json is a profile of `stash profile`, not a plan"):
-        load_plan(tmp_path / "a.stash.json")
-    for read in (artefact.load, artefact.load_probe, artefact.load_any):
-        with pytest.raises(ArtefactError, match=r"a\.plan\.json is a plan of `stash recommend`, not a pro"):
-            read(tmp_path / "a.plan.json")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +92,7 @@ DOCUMENT = json.loads(PLAN.model_dump_json())
 NUMBERS = _numbers(DOCUMENT)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(NUMBERS), st.one_of(st.floats(), st.integers(), st.text(max_size=5), st.none()))
 def test_a_plan_with_anything_in_the_place_of_a_number_is_read_whole_or_refused(
     tmp_path: Path, where: tuple[Any, ...], value: Any
@@ -139,15 +106,3 @@ def test_a_plan_with_anything_in_the_place_of_a_number_is_read_whole_or_refused(
     for choice in choices_read(tmp_path / "a.plan.json"):
         assert choice.step.holds_itself
         assert choice.samples_per_second > 0
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.data())
-def test_a_plan_cut_or_scribbled_over_anywhere_is_read_whole_or_refused(tmp_path: Path, data: st.DataObject) -> None:
-    save_plan(PLAN, tmp_path / "a.plan.json")
-    content = bytearray((tmp_path / "a.plan.json").read_bytes())
-    at = data.draw(st.integers(0, len(content) - 1))
-    content[at : at + data.draw(st.integers(0, 50))] = data.draw(st.binary(max_size=20))
-    (tmp_path / "a.plan.json").write_bytes(content)
-    for choice in choices_read(tmp_path / "a.plan.json"):
-        assert choice.step.holds_itself

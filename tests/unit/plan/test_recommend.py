@@ -108,17 +108,6 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
 
 
-def test_of_a_type_that_is_too_dear_the_cheapest_is_what_comes_nearest_to_a_budget():
-    plan = asked(gpu_job(), merge(None, None), samples=2e6, budget_dollars=2.2, clouds=("aws",), gpus=("V100",))
-    assert plan.chosen is None
-    for each in plan.choices:
-        alone = asked(
-            gpu_job(), merge(None, None), samples=2e6, clouds=("aws",), gpus=("V100",),
-            excluded=tuple({other.rented.instance for other in plan.choices} - {each.rented.instance}),
-        ).chosen  # fmt: skip
-        assert each.dollars.value == pytest.approx(alone.dollars.value, rel=0.05)
-
-
 def test_of_a_type_that_is_late_the_fastest_is_what_comes_nearest_to_a_deadline():
     """Types are cheapest on few nodes, and on those nowhere near the deadline."""
     plan = asked(gpu_job(), merge(None, None), samples=1.2e8, deadline_seconds=HOUR, clouds=("aws",))
@@ -205,14 +194,6 @@ def test_a_model_that_the_job_shards_goes_to_fewer_ranks_only_where_all_of_it_su
         assert 48 * 2**30 / ranks[choice] < (catalog.gpu(choice.rented.device or "").memory_bytes or 0)
 
 
-def test_memory_that_is_too_small_leaves_no_candidate():
-    tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
-    catalog = small((SINGLE, 2.0), (tiny, 0.1))
-    plan = asked(catalog=Catalog(GPUS, catalog.instances, catalog.prices))
-    assert plan.chosen.name == "1 × single"
-    assert "memory" in next(each.why for each in plan.unranked if each.instance == "tiny")
-
-
 def test_the_nearest_profile_speaks_for_a_machine():
     own = base_of(pair(), draws=Draws(64))
     slow = pair().model_copy(
@@ -291,20 +272,9 @@ def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     assert "for $2.00 at this price it would have to be 2 times as fast, and without" in cheap.relaxations[0].text
 
 
-@pytest.mark.parametrize(
-    ("wishes", "sentence"),
-    [
-        ({"quotas": {"p3.16xlarg": 2}}, "--quota p3.16xlarg: no such instance type in the catalog; did you"),
-        ({"clouds": ("asw",)}, "--cloud asw: no such cloud in the catalog; did you mean aws"),
-        ({"gpus": ("V1000",)}, "--gpu V1000: no such GPU in the catalog"),
-        ({"regions": ("mars-1",)}, "--region mars-1: no such region in the catalog"),
-        ({"excluded": ("nothing",)}, "--exclude nothing: no such instance type or cloud in the catalog"),
-        ({"most_dollars_per_hour": 0.001}, "leave nothing that could be rented"),
-    ],
-)
-def test_constraints_that_cannot_be_are_one_sentence(wishes, sentence):
-    with pytest.raises(UserError, match=sentence):
-        asked(gpu_job(), merge(None, None), samples=1e6, **wishes)
+def test_constraints_that_nothing_meets_are_one_sentence():
+    with pytest.raises(UserError, match="leave nothing that could be rented"):
+        asked(most_dollars_per_hour=0.001)
 
 
 def test_profiles_of_different_jobs_are_refused():

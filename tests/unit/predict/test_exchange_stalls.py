@@ -234,26 +234,6 @@ def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
     assert np.isfinite(part.seconds).all()
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.floats(-0.0005, 0.2), st.lists(st.floats(0.0, 0.05), min_size=3, max_size=3), st.booleans())
-def test_the_forecast_of_what_was_measured_is_the_measurement(exposed: float, gaps: list[float], known: bool) -> None:
-    ready = np.cumsum(gaps).tolist() if known else [None] * 3
-    profile = job(exposed, ready=ready)
-    breakdown, base = attribute(profile), of_profile(profile)
-    (part,) = ExchangeModel(profile, breakdown, base, DRAWS).on(base).parts
-    stall = breakdown.stall("network")
-    assert stall is not None
-    assert part.seconds.mean() == pytest.approx(stall.seconds, abs=1e-12)
-    assert part.origin == "measured"
-
-
-@given(st.integers(1, 64), st.sampled_from(["p3.8xlarge", "p4d.24xlarge", "g4dn.12xlarge", "p2.xlarge"]))
-def test_only_several_nodes_have_a_network_stall(nodes: int, name: str) -> None:
-    found = model_of(0.01)[0].on(of_instance(catalog.instance(name), nodes))
-    names = {part.name for part in found.parts} | {each.name for each in found.missing if each.possible}
-    assert ("network" in names) == (nodes > 1)
-
-
 def two_ranks_on_a_node(exposed: float) -> Profile:
     """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
     gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
@@ -285,16 +265,6 @@ def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_wa
     assert found["network"].min() >= 0.0
     # Four ranks send 3/2 of what two did over the links inside: up to 25 ms more, and nothing but that.
     assert found["network"].mean() <= 0.026
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.floats(1e7, 1e13), st.integers(2, 16), st.sampled_from([0.0, 0.005, 0.03]))
-def test_a_predicted_network_stall_is_never_below_zero_by_construction(rate, nodes, exposed) -> None:
-    profile = two_ranks_on_a_node(exposed)
-    base = of_profile(profile)
-    target = base.model_copy(update={"nodes": nodes, "network": Network(bytes_per_second=wished(rate, "--network"))})
-    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(target).parts
-    assert next(part for part in found if part.name == "network").seconds.min() >= 0.0
 
 
 def looked_at(*steps: Sequence[float]) -> Profile:

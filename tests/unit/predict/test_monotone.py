@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from forecast_profiles import cpu_job, gpu_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, NodeLinks, Target
-from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array, Draws, Quantity
-from stash.predict.forecasting import base_of, shipped_catalog, stall_draws
+from stash.predict.forecasting import base_of, stall_draws
 from stash.predict.passes import Base
 
 DRAWS = Draws(32)
@@ -85,17 +83,3 @@ def test_a_smaller_part_of_a_gpu_is_never_faster(one: float, other: float, gpu: 
         return steps(replace(BASES[0], clusters=lambda name: target), cluster="slices.yaml")
 
     never_slower(on(large), on(small))
-
-
-@pytest.mark.parametrize(
-    ("part", "whole"), [("g6f.4xlarge", "g6.4xlarge"), ("Standard_NV6ads_A10_v5", "Standard_NV36ads_A10_v5")]
-)
-def test_no_slice_that_is_sold_is_faster_or_has_more_than_the_whole(part: str, whole: str) -> None:
-    never_slower(steps(BASES[0], instance=whole, nodes=1), steps(BASES[0], instance=part, nodes=1))
-    less, more = (of_instance(shipped_catalog().instance(each), 1) for each in (part, whole))
-    assert less.device_share < more.device_share == 1.0
-    for name in ("device_memory_bytes", "cores", "memory_bytes"):
-        have = [getattr(each, name) for each in (less, more)]
-        assert have[0].value <= have[1].value
-    rates = [None if each.network is None else each.network.bytes_per_second.value for each in (less, more)]
-    assert None in rates or rates[0] <= rates[1]

@@ -304,8 +304,3 @@ def test_a_point_that_cannot_be_predicted_says_why_and_the_others_stay():
     assert points[0].forecast is not None
     assert points[1].forecast is None
     assert "network" in points[1].why
-
-
-def test_what_is_swept_is_not_set_too():
-    with pytest.raises(UserError, match="both set and swept"):
-        sweep(CPU, Alteration(nodes=2), axes(["nodes=1..2"]))
