@@ -8,7 +8,7 @@ from profiled import RunProfile, measured
 from stash.analysis.attribution import attribute
 from stash.analysis.pipeline_changes import layers_of
 from stash.core.records.profile import Profile
-from stash.predict.changes import changes
+from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, what_if
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def pipeline(run_profile: RunProfile, *job: object) -> Profile:
 
 def forecast(profile: Profile, **typed: object) -> float:
     return what_if(
-        base_of(profile), changes({name: str(text) for name, text in typed.items()})
+        base_of(profile), Alteration(**{name: str(text) for name, text in typed.items()})
     ).breakdown.step_seconds
 
 

@@ -241,12 +241,6 @@ def field_of(option: str) -> str:
     return _FIELDS[option]
 
 
-def changes(typed: Mapping[str, str]) -> Alteration:
-    """What these options ask for, each as it was typed; raises UserError."""
-    facts: dict[str, Any] = {field_of(option): text for option, text in typed.items()}
-    return Alteration(**facts)
-
-
 def parse(field: str, text: str) -> object:
     """The value of one field as it was typed; raises UserError, which names the option."""
     declared = declarations(Alteration)[field]

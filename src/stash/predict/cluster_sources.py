@@ -192,26 +192,43 @@ def of_probe(probe: Probe) -> Target:
     """The machines that were probed."""
     host = probe.hosts[0]
     backend: Backend = "nccl" if host.gpus else "gloo"
-    inside, network = links_of(probe.hosts, probe.created, backend)
     count = len(probe.hosts)
+    name = f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}"
+    links = links_of(probe.hosts, backend)
+    return _of_hosts(probe.hosts, probe.created, backend, *links, name, count, max(1, len(host.gpus)))
+
+
+def _of_hosts(
+    hosts: Sequence[Host],
+    created: str,
+    backend: Backend,
+    inside: NodeLinks | None,
+    network: Network | None,
+    name: str,
+    nodes: int,
+    devices: int,
+) -> Target:
+    """With what the first of the machines counted of itself."""
+    host = hosts[0] if hosts else None
+    gpus = () if host is None else host.gpus
     return Target(
-        name=f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}",
-        nodes=count,
-        devices=max(1, len(host.gpus)),
+        name=name,
+        nodes=nodes,
+        devices=devices,
         backend=backend,
         machine=machine_of(host),
-        device=host.gpus[0].name if host.gpus else None,
+        device=gpus[0].name if gpus and backend == "nccl" else None,
         device_share=device_share_of(host),
-        device_memory_bytes=device_memory_of(host, probe.created),
+        device_memory_bytes=_seen(min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes), default=None), created),
         inside=inside,
         network=network,
-        cores=cores_of(host, probe.created),
-        memory_bytes=memory_of(host, probe.created),
-        storage=storage_of(probe.hosts, probe.created),
+        cores=None if host is None else _seen(usable_threads(host), created),
+        memory_bytes=None if host is None else _seen(usable_memory(host), created),
+        storage=storage_of(hosts, created),
     )
 
 
-def links_of(hosts: Sequence[Host], created: str, backend: Backend) -> tuple[NodeLinks | None, Network | None]:
+def links_of(hosts: Sequence[Host], backend: Backend) -> tuple[NodeLinks | None, Network | None]:
     """From probed all-reduces inside node 0 and between nodes; TCP streams where no all-reduce crossed."""
     if not hosts or hosts[0].links is None:
         return None, None
@@ -261,18 +278,10 @@ def _seen(value: float | None, created: str) -> Quantity | None:
     return measured(Interval(value=value, low=value, high=value), created[:10], "the machine itself")
 
 
-def cores_of(host: Host | None, created: str) -> Quantity | None:
-    return None if host is None else _seen(usable_threads(host), created)
-
-
 def usable_threads(host: Host) -> float | None:
     """Hardware threads' worth of time that a job may use."""
     limit = host.limits.cpus if host.limits is not None else None
     return min((count for count in (host.cores, limit) if count), default=None)
-
-
-def memory_of(host: Host | None, created: str) -> Quantity | None:
-    return None if host is None else _seen(usable_memory(host), created)
 
 
 def usable_memory(host: Host) -> int | None:
@@ -295,11 +304,6 @@ def device_share_of(host: Host | None) -> float:
     if host is None or not host.gpus:
         return 1.0
     return share_of(host.gpus[0].name, host.gpus[0].memory_bytes, gpus())
-
-
-def device_memory_of(host: Host | None, created: str) -> Quantity | None:
-    sizes = [gpu.memory_bytes for gpu in host.gpus if gpu.memory_bytes] if host is not None else []
-    return _seen(min(sizes) if sizes else None, created)
 
 
 def storage_of(hosts: Sequence[Host], created: str) -> Storage | None:
@@ -325,25 +329,11 @@ _LATENT = 0.9
 def of_profile(profile: Profile) -> Target:
     """The cluster that was profiled, as its own exchange and its hosts' probed links tell it."""
     devices = max(ranks_per_node(profile).values(), default=1)
-    on_cpu = all(rank.device == "cpu" for rank in profile.ranks)
-    inside, network = _own_links(profile, devices)
-    host = profile.hosts[0] if profile.hosts else None
-    probed = links_of(profile.hosts, profile.created, "gloo" if on_cpu else "nccl")
-    return Target(
-        name=f"as profiled on {profile.created[:10]}",
-        nodes=profile.nodes,
-        devices=devices,
-        backend="gloo" if on_cpu else "nccl",
-        machine=machine_of(host),
-        device=None if on_cpu or host is None or not host.gpus else host.gpus[0].name,
-        device_share=device_share_of(host),
-        device_memory_bytes=device_memory_of(host, profile.created),
-        inside=inside or probed[0],
-        network=network or probed[1],
-        cores=cores_of(host, profile.created),
-        memory_bytes=memory_of(host, profile.created),
-        storage=storage_of(profile.hosts, profile.created),
-    )
+    backend: Backend = "gloo" if all(rank.device == "cpu" for rank in profile.ranks) else "nccl"
+    own, probed = _own_links(profile, devices), links_of(profile.hosts, backend)
+    links = own[0] or probed[0], own[1] or probed[1]
+    name = f"as profiled on {profile.created[:10]}"
+    return _of_hosts(profile.hosts, profile.created, backend, *links, name, profile.nodes, devices)
 
 
 def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Network | None]:

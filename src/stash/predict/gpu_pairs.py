@@ -41,27 +41,6 @@ class SpeedChange(NamedTuple):
     as_of: str | None
 
 
-def pairs(first: str, second: str, precision: str, table: Sequence[Speed] | None = None) -> tuple[SpeedChange, ...]:
-    """ln(seconds on the second / seconds on the first) of every published pair of these two GPU models at this
-    precision; none for a GPU with itself.
-    """
-    table = speeds() if table is None else table
-    speeds_of: dict[tuple[str, int | None, str], dict[str, list[Speed]]] = defaultdict(lambda: defaultdict(list))
-    for speed in table:
-        if speed.precision == precision and speed.gpu in (first, second):
-            speeds_of[speed.key, speed.batch, speed.series][speed.gpu].append(speed)
-    made = []
-    for (model, _, series), by_gpu in sorted(speeds_of.items(), key=str):
-        if first != second and by_gpu.keys() >= {first, second}:
-            ratio = _mean_log(by_gpu[first]) - _mean_log(by_gpu[second])
-            made.append(SpeedChange(model, second, ratio, series, by_gpu[second][0].as_of))
-    return tuple(made)
-
-
-def _mean_log(same: Iterable[Speed]) -> float:
-    return float(np.mean([math.log(speed.per_second) for speed in same]))
-
-
 def near(one: int | None, other: int | None) -> bool:
     return one is None or other is None or max(one, other) <= _ALIKE * min(one, other)
 

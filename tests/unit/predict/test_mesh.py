@@ -23,7 +23,7 @@ from stash.core.records.profile import Memory, Profile
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
-from stash.predict.changes import changes
+from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, NodeLinks
 from stash.predict.cluster_file import target_of_text
 from stash.predict.draws import Draws, Quantity
@@ -76,7 +76,7 @@ def base(name: str = "Schedule1F1B", slow: float = 1.0):
 
 
 def predicted(found, **typed) -> dict[str, float]:
-    forecast = what_if(found, changes({name: str(text) for name, text in typed.items()}))
+    forecast = what_if(found, Alteration(**{name: str(text) for name, text in typed.items()}))
     return {stall.name: round(stall.seconds * 1e3, 9) for stall in forecast.breakdown.stalls}
 
 
@@ -92,7 +92,7 @@ def test_the_same_mesh_is_what_was_measured() -> None:
     # a bubble of (2 - 1) * 3 ms; of 5 ms waited for stages 2 are late messages, beside 8 of the tensor groups
     assert {each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls} == MEASURED
     assert predicted(base(), mesh="data=2,pipeline=2,tensor=2") == pytest.approx(MEASURED)
-    same = what_if(base(), changes({"mesh": "data=2,pipeline=2,tensor=2"}))
+    same = what_if(base(), Alteration(mesh="data=2,pipeline=2,tensor=2"))
     assert {part.origin for part in same.grounds} == {"measured"}
 
 
@@ -146,7 +146,7 @@ def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline
     found = predicted(base(slow=1.5), mesh="data=2,pipeline=4")
     assert found["bubble"] == near(18.0)
     unknown = base_of(job(slow=1.5, layers=0), draws=Draws(64))
-    part = what_if(unknown, changes({"mesh": "data=2,pipeline=4"})).breakdown.stall("bubble")
+    part = what_if(unknown, Alteration(mesh="data=2,pipeline=4")).breakdown.stall("bubble")
     assert part.seconds * 1e3 == near(6.0 + 15 * 3 / 4 - 15 / 4)  # of the textbook
 
 
@@ -273,7 +273,7 @@ def test_advice_saves_what_the_forecasts_say() -> None:
     found = {each.name: each for each in REMEDIES["bubble"](case) if each.name}
     assert "5 and 3 layers a stage" in found["balance-stages"].text
     assert found["balance-stages"].saves == pytest.approx((predicted(slow)["bubble"] - 3.75) / 1e3)
-    assert found["microbatches"].asks == changes({"microbatches": "8"})
+    assert found["microbatches"].asks == Alteration(microbatches="8")
     assert not [each for each in REMEDIES["network"](case) if each.name == "mesh"]  # the best saves 2 of 100 ms
 
 
@@ -283,7 +283,7 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
     mesh = next(each for each in REMEDIES["interconnect"](case) if each.name == "mesh")
     assert "as data=2,pipeline=4 instead of data=2,pipeline=2,tensor=2" in mesh.text
     assert mesh.saves == near(0.030 - 0.006)
-    fastest = meshes(case.base, changes({}))[0].forecast
+    fastest = meshes(case.base, Alteration())[0].forecast
     assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
 
 

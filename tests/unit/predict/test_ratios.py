@@ -9,10 +9,10 @@ from forecast_profiles import gpu_job
 
 from stash import catalog
 from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, model_key, speeds
+from stash.catalog.reference import model_key, speeds
 from stash.core.errors import UserError
 from stash.core.records.profile import Operator, Workload
-from stash.predict.changes import Alteration, changes
+from stash.predict.changes import Alteration
 from stash.predict.compute_ratios import (
     batch_exponent,
     no_faster_than_launches,
@@ -25,27 +25,15 @@ from stash.predict.draws import Quantity
 from stash.predict.forecasting import base_of, what_if
 from stash.predict.gpu_pairs import (
     LAUNCH_SECONDS,
+    SpeedChange,
     arm,
     autocast_ratio,
     by_model,
     device_seconds,
     left_out_errors,
-    pairs,
     trained_in,
 )
 from stash.predict.gpu_scale import rates
-
-
-def speed(model: str, gpu: str, rate: float, batch: int | None = 32) -> Speed:
-    return Speed(model, batch, "fp32", gpu, rate, "2020", "a source", "a source")
-
-
-TABLE = (
-    speed("ResNet-50", "K80", 50),
-    speed("ResNet50v1.5", "V100", 300),
-    speed("LM", "K80", 10),
-    speed("LM", "V100", 20),
-)
 
 
 def test_names_of_models_are_compared_without_what_people_write_differently():
@@ -53,14 +41,9 @@ def test_names_of_models_are_compared_without_what_people_write_differently():
     assert model_key("mobilenet_v2") != model_key("mobilenet_v3")
 
 
-def test_a_pair_is_one_model_on_both_gpus():
-    found = {pair.model: pair.log_ratio for pair in pairs("K80", "V100", "fp32", TABLE)}
-    assert found == {"resnet50": pytest.approx(math.log(50 / 300)), "lm": pytest.approx(math.log(0.5))}
-    assert pairs("K80", "T4", "fp32", TABLE) == ()
-
-
 def test_each_model_counts_once_and_is_predicted_by_the_others():
-    found = (*pairs("K80", "V100", "fp32", TABLE), *pairs("K80", "V100", "fp32", TABLE[2:]))
+    found = [SpeedChange(model, "V100", math.log(by), "a source", None)
+             for model, by in (("resnet50", 1 / 6), ("lm", 1 / 2), ("lm", 1 / 2))]  # fmt: skip
     assert by_model(found) == pytest.approx((math.log(1 / 6) + math.log(1 / 2)) / 2)
     lm, resnet = left_out_errors(found)
     assert lm == pytest.approx(math.log(1 / 6) - math.log(1 / 2)) == pytest.approx(-resnet)
@@ -234,5 +217,5 @@ def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
     assert trained_in(work) == "amp"
     assert autocast_ratio(work, GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.010))
     base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
-    assert not base.compute_scale(base.target, changes({"dtype": "amp"}), base.passes).facts
-    assert base.compute_scale(base.target, changes({"dtype": "fp32"}), base.passes).mean > 1.5
+    assert not base.compute_scale(base.target, Alteration(dtype="amp"), base.passes).facts
+    assert base.compute_scale(base.target, Alteration(dtype="fp32"), base.passes).mean > 1.5

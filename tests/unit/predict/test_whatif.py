@@ -14,7 +14,7 @@ from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
 from stash.core.records.profile import Loader, Memory
-from stash.predict.changes import Alteration, changes
+from stash.predict.changes import Alteration, field_of
 from stash.predict.forecasting import base_of, lost, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import suffices
@@ -26,7 +26,7 @@ GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
 
 
 def step(base, **typed: str) -> float:
-    return what_if(base, changes(typed)).breakdown.step_seconds
+    return what_if(base, Alteration(**typed)).breakdown.step_seconds
 
 
 @pytest.mark.parametrize("base", [GPU, CPU])
@@ -47,7 +47,7 @@ def test_without_changes_the_forecast_is_the_measurement(base):
     ],
 )
 def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(base, same):
-    forecast = what_if(base, changes(same)).breakdown
+    forecast = what_if(base, Alteration(**same)).breakdown
     assert base.breakdown.step.low <= forecast.step_seconds <= base.breakdown.step.high
 
 
@@ -57,33 +57,33 @@ def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(ba
      {"instance": "p3dn.24xlarge"}, {"dtype": "amp", "compress": "fp16"}],
 )  # fmt: skip
 def test_stalls_add_up_to_the_step(typed):
-    forecast = what_if(GPU, changes(typed)).breakdown
+    forecast = what_if(GPU, Alteration(**typed)).breakdown
     assert sum(stall.seconds for stall in forecast.stalls) == pytest.approx(forecast.step_seconds)
 
 
 def test_more_workers_hide_making_samples():
     # 64 samples of 12.2 ms: three workers supply a batch every 260 ms, six every 130, behind 240 ms of training
-    forecast = what_if(GPU, changes({"workers": "6", "cache": "100%"})).breakdown
+    forecast = what_if(GPU, Alteration(workers="6", cache="100%")).breakdown
     assert forecast.seconds("prep") == pytest.approx(0, abs=2e-3)
     assert forecast.seconds("fetch") == pytest.approx(0, abs=2e-3)
     assert forecast.step_seconds == pytest.approx(0.24, abs=3e-3)
 
 
 def test_accumulation_exchanges_once_for_several_passes():
-    forecast = what_if(CPU, changes({"accumulate": "4"})).breakdown
+    forecast = what_if(CPU, Alteration(accumulate="4")).breakdown
     assert forecast.seconds("compute") == pytest.approx(0.4)
     assert forecast.seconds("interconnect") == pytest.approx(0.036, abs=1e-3)
     assert forecast.samples_per_step == 4 * 32
 
 
 def test_one_device_waits_for_no_other():
-    forecast = what_if(CPU, changes({"gpus": "1"}))
+    forecast = what_if(CPU, Alteration(gpus="1"))
     assert {stall.name for stall in forecast.breakdown.stalls} == {"compute", "prep", "fetch"}
     assert forecast.unknown == ()
 
 
 def test_a_target_with_an_unknown_network_has_no_step():
-    forecast = what_if(CPU, changes({"nodes": "4"}))
+    forecast = what_if(CPU, Alteration(nodes="4"))
     assert forecast.step is None
     assert [item.name for item in lost(CPU, forecast)] == ["network"]
     assert "--network" in lost(CPU, forecast)[0].why
@@ -101,11 +101,11 @@ def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], s
     )  # fmt: skip
     assert shared.breakdown.samples_per_step == shared.passes.batch == 64
     assert shared.loading.pipeline.samples == 64
-    assert stall_draws(shared, changes(typed)).samples == samples
-    scale = shared.compute_scale(shared.target, changes({"batch": "128"}), replace(shared.passes, batch=128))
+    assert stall_draws(shared, Alteration(**typed)).samples == samples
+    scale = shared.compute_scale(shared.target, Alteration(batch="128"), replace(shared.passes, batch=128))
     assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
     assert suffices(shared).device_rate == pytest.approx(64 / 0.24, rel=0.01)
-    fit = memory_fit(shared, changes(typed), what_if(shared, changes(typed)))
+    fit = memory_fit(shared, Alteration(**typed), what_if(shared, Alteration(**typed)))
     assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64  # parameters, gradients, buckets; samples
 
 
@@ -121,7 +121,7 @@ def test_ds_analyzers_questions_have_answers():
 
 
 def test_what_limits_next_and_where_more_stops_to_pay():
-    wanted = changes({"network": "100gbit"})
+    wanted = Alteration(network="100gbit")
     assert next_bottleneck(what_if(GPU)).name == "network"
     (stop,) = diminishing(GPU, wanted)
     assert stop.option == "network"
@@ -137,16 +137,16 @@ def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes
         return float(amount)  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
 
     monkeypatch.setattr(answers, "_speed", speed)
-    assert diminishing(GPU, changes({"nodes": "3"})) == ()
+    assert diminishing(GPU, Alteration(nodes="3")) == ()
     assert min(asked) == 1
     asked.clear()
-    assert diminishing(GPU, changes({"compress": "4x"})) == ()
+    assert diminishing(GPU, Alteration(compress="4x")) == ()
     assert min(asked) == 1
 
 
 @pytest.mark.parametrize(("batch", "steps"), [("128", "fewer"), ("32", "more")])
 def test_an_epoch_has_fewer_steps_of_more_samples(batch, steps):
-    wanted = changes({"batch": batch})
+    wanted = Alteration(batch=batch)
     (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
     assert sentence.endswith(f"an epoch has that many {steps} steps")
 
@@ -171,19 +171,19 @@ def test_what_advice_promises_is_what_whatif_says(profile):
 
 
 def test_a_sharded_model_holds_less_and_waits_longer():
-    forecast = {how: what_if(GPU, changes({"sharding": how})) for how in ("none", "zero1", "zero2", "zero3")}
+    forecast = {how: what_if(GPU, Alteration(sharding=how)) for how in ("none", "zero1", "zero2", "zero3")}
     exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()}
     assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
     assert exchange["zero1"] > exchange["none"]
     assert any("no sharded exchange was measured" in each for each in forecast["zero3"].beyond)
     held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
-    needed = [memory_fit(held, changes({"sharding": how}), forecast[how]).needed_bytes for how in forecast]
+    needed = [memory_fit(held, Alteration(sharding=how), forecast[how]).needed_bytes for how in forecast]
     assert needed == sorted(needed, reverse=True)
     assert needed[0] == pytest.approx(8e9)
 
 
 def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
-    wanted = changes({"sharding": "fsdp", "accumulate": "4"})
+    wanted = Alteration(sharding="fsdp", accumulate="4")
     assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
 
 
@@ -197,11 +197,11 @@ def test_an_algorithm_may_be_given_instead_of_what_the_library_chooses():
 def test_a_disk_s_burst_counts_for_as_long_as_it_lasts():
     small = {"instance": "g4dn.xlarge", "nodes": "4"}
     fetch = [
-        what_if(GPU, changes({**small, **more})).breakdown.seconds("fetch")
+        what_if(GPU, Alteration(**{**small, **more})).breakdown.seconds("fetch")
         for more in ({"duration": "20min"}, {"duration": "2h"}, {"duration": "40h"}, {})
     ]
     assert fetch == sorted(fetch)
-    forecast = what_if(GPU, changes({**small, "duration": "2h"}))
+    forecast = what_if(GPU, Alteration(**{**small, "duration": "2h"}))
     assert any("outlasts the credit" in sentence for sentence in forecast.beyond)
 
 
@@ -212,7 +212,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
         ranks=1, device="cuda", batch=64, hosts=many.hosts[:1],
         workload={**many.workload.__dict__, "bucket_bytes": ()},
     )  # fmt: skip
-    forecast = what_if(base_of(job), changes({"instance": "p3.8xlarge"}))
+    forecast = what_if(base_of(job), Alteration(instance="p3.8xlarge"))
     contention = forecast.breakdown.stall("contention")
     assert contention.low < 0 < contention.seconds < contention.high  # some published jobs gained
     assert {each.name for each in forecast.unknown} <= {"prep", "fetch"}
@@ -241,31 +241,31 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
 )
 def test_what_cannot_be_is_refused_with_a_way_on(typed, sentence):
     with pytest.raises(UserError, match=sentence.replace("(", r"\(")):
-        what_if(GPU, changes(typed))
+        what_if(GPU, Alteration(**typed))
 
 
 def test_a_profile_on_cpus_tells_nothing_of_gpus():
     with pytest.raises(UserError, match="profiled on CPUs"):
-        what_if(CPU, changes({"gpu": "A100"}))
+        what_if(CPU, Alteration(gpu="A100"))
 
 
 def test_other_cpus_are_not_taken_to_train_as_fast():
     with pytest.raises(UserError, match="how fast its CPUs train"):
-        what_if(CPU, changes({"instance": "c5.9xlarge"}))
-    assert any("compute is as on the cores" in each for each in what_if(CPU, changes({"cpus": "32"})).beyond)
+        what_if(CPU, Alteration(instance="c5.9xlarge"))
+    assert any("compute is as on the cores" in each for each in what_if(CPU, Alteration(cpus="32")).beyond)
 
 
 def test_a_profile_without_the_facts_says_which_command_adds_them():
     bare = gpu_job(workload={"name": "x", "parameter_bytes": 10**8, "loaders": ()})
     with pytest.raises(UserError, match=r"stash\.loader"):
-        what_if(base_of(bare), changes({"workers": "4"}))
+        what_if(base_of(bare), Alteration(workers="4"))
     with pytest.raises(UserError, match=r"`stash profile\b.*` records it"):
-        what_if(base_of(bare), changes({"bucket": "5"}))
+        what_if(base_of(bare), Alteration(bucket="5"))
 
 
 def test_an_unknown_option_names_the_nearest():
     with pytest.raises(UserError, match="did you mean nodes"):
-        changes({"nodez": "1"})
+        field_of("nodez")
 
 
 def test_ranges_are_doubled_and_short_ones_counted():
