@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.cases.truths import Case
 from bench.machine import ROOT, STASH
+from stash.advice.run_words import SUBJECTS
 
 CONFIDENT = ("stall", "tie", "compute", "run")
 """Kinds of verdicts that name something."""
@@ -132,12 +133,17 @@ def judge(case: Case, shown: dict[str, Any], seconds: float = 0.0) -> Answer:
         crashed=False,
         kind=verdict["kind"],
         headings=headings,
-        row=any(name in case.rows for name in headings),
+        row=any(name in case.rows for name in headings) or _names_row(case, verdict["text"]),
         place=_names_line(case, shown, sentences) if case.lines else None,
         remedy=re.search(case.remedy, " ".join(verdict["next_steps"]), re.IGNORECASE) is not None,
         seconds=seconds,
         says=verdict["text"],
     )
+
+
+def _names_row(case: Case, text: str) -> bool:
+    """Whether a sentence of the verdict is about a right row between steps that is not its heading."""
+    return any(SUBJECTS[name][0] in text for name in case.rows if name in SUBJECTS)
 
 
 def _names_line(case: Case, shown: dict[str, Any], sentences: str) -> bool:

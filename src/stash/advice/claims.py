@@ -5,6 +5,7 @@ Says nothing and advises nothing; the rules, with their thresholds, are those of
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
@@ -86,6 +87,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
     certain.sort(key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
+    if (leads := _leads_by_both(disputed, most, breakdown, every)) is not None:
+        return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
     found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
     found = found.model_copy(update={"rows": rows})
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
@@ -99,6 +102,23 @@ def may_claim(breakdown: Breakdown) -> Claims:
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
     return found if found.rivals else found.model_copy(update={"kind": "compute"})
+
+
+def _leads_by_both(
+    disputed: tuple[Stall, ...], most: Mapping[str, float], breakdown: Breakdown, every: Sequence[Stall]
+) -> Stall | None:
+    """A stall that is the largest part of the step by both of the estimates that contradict each other."""
+    compute = breakdown.stall("compute")
+    for stall in disputed:
+        dispute = breakdown.disputed(stall.name)
+        if dispute is None or dispute.stalls != (stall.name,):
+            continue
+        least = min(_low(stall), dispute.waited)
+        others = [_high(each) for each in every if each is not stall]
+        others += [max(most[each.name], _high(each)) for each in disputed if each is not stall]
+        if least > max(others, default=0.0) and compute is not None and least > compute.seconds:
+            return stall
+    return None
 
 
 # Between steps

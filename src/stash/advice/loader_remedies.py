@@ -17,6 +17,9 @@ MANY_TENSORS = 32
 _RARE = 0.25
 """Of all batches: if more are slow, slow is what they are."""
 _DEFAULT_PREFETCH = 2
+_SENDS = ("scatter_object_list", "broadcast_object_list", "scatter", "broadcast")
+_EACH_STEP = 0.5
+"""Calls a step, from which they carry the steps' batches and no setting."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,29 @@ def for_loader(case: Case) -> list[Remedy]:
     """Of the loader that the job trains from."""
     loader = case.loader
     if loader is None:
+        return one_rank_sends(case)
+    return [
+        *one_rank_sends(case),
+        *_order(case),
+        *_threads(case, loader),
+        *_tensors(case, loader),
+        *_shares(case, loader),
+    ]
+
+
+def one_rank_sends(case: Case) -> list[Remedy]:
+    """Batches that one rank prepares for all, while the others wait."""
+    calls = case.profile.workload.collectives_per_step
+    names = [name for name in _SENDS if calls.get(name, 0.0) >= _EACH_STEP]
+    if not names:
         return []
-    return [*_order(case), *_threads(case, loader), *_tensors(case, loader), *_shares(case, loader)]
+    place = None if case.breakdown.run is None else next(iter(case.breakdown.run.own_collectives), None)
+    where = "" if place is None else f" at {place.where}"
+    text = (
+        f"Let every rank read its own batches: now one rank prepares those of all and sends them (`{names[0]}`{where}), "
+        "while the others wait"
+    )
+    return [Remedy(text, name="own-batches", first=True)]
 
 
 def _order(case: Case) -> list[Remedy]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
-from stash.advice.loader_remedies import for_loader
+from stash.advice.loader_remedies import for_loader, one_rank_sends
 from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
@@ -175,7 +175,7 @@ ACCUMULATED = 4
 def for_interconnect(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "interconnect")
-    found = [*for_own_collectives(case, "interconnect"), *_less_exchange(case)]
+    found = [*one_rank_sends(case), *for_own_collectives(case, "interconnect"), *_less_exchange(case)]
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
@@ -191,7 +191,7 @@ def for_network(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
-    found = [*for_own_collectives(case, "network"), *_less_exchange(case)]
+    found = [*one_rank_sends(case), *for_own_collectives(case, "network"), *_less_exchange(case)]
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"

@@ -23,6 +23,8 @@ COLLECTED = 100
 """Steps after which garbage is collected where it is no longer done by itself."""
 _COPIED = 1e9
 """Bytes a second of a checkpoint's copy in memory, at least, before it is written beside training."""
+_TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
+"""What no step does without."""
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
 _METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I)
 _LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
@@ -117,7 +119,7 @@ def for_loop(case: Case) -> list[Remedy]:
     run, row = case.breakdown.run, _row(case, LOOP)
     if run is None or row is None:
         return []
-    places = [place for place in run.places if place.row == LOOP]
+    places = [place for place in run.places if place.row == LOOP and not _TRAINS.search(place.text)]
     if not places:
         text = (
             "Look at what the script does between the optimizer's step and the next batch (metrics, logging, "

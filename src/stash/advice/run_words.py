@@ -24,6 +24,8 @@ def row_sentence(case: Case, run: RunAccount, row: RunRow) -> str:
     why = _reason(case, row)
     place = run.place(row.name)
     text = f"{subject} {takes} {how_much(run, row)} ({row.share or 0.0:.0%} of an epoch){alone}"
+    if row.grew is not None:
+        text += f", {row.grew:.1f} times what it took in the first steps"
     if why:
         return f"{text}: {why}{'' if place is None else f' ({place.where})'}."
     return f"{text}." if place is None else f"{text}, most of it at {written_place(place)}."

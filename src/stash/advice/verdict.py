@@ -286,6 +286,9 @@ def _stalls_text(case: Case, claims: Claims) -> str:
         place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
         text += f" ({written.share(stall.name)})" + ("" if place is None else f" at {written_place(place)}")
         text += f": {why}." if why else "."
+        dispute = case.breakdown.disputed(stall.name)
+        if dispute is not None:
+            text += f" Steps waited {format_seconds(dispute.waited)} for the loader: {dispute.why}."
         hidden = hidden_behind(case.breakdown, stall.name)
         if hidden:
             visible = case.breakdown.stall(hidden.appears)

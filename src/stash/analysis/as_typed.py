@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.disturbance import Undisturbed
+from stash.analysis.epoch_starts import without_epoch_starts
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import UNTOUCHED, rung
 from stash.core.records.base import Record
@@ -143,6 +144,8 @@ def as_typed(
     profile: Profile, calm: Undisturbed, steps: Mapping[str, Interval], rounds: Sequence[int]
 ) -> AsTyped | None:
     """The first steps against the whole ``steps`` by rung, of these rounds; ``None`` if they cannot be compared."""
+    profile = without_epoch_starts(profile)
+    calm = calm._replace(profile=without_epoch_starts(calm.profile))
     reading = {name: step for name, step in steps.items() if rung(name).reads_data}
     against = reading or dict(list(steps.items())[-1:])
     first = first_steps(profile, calm)

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from stash.analysis.epoch_starts import longer_first_steps
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, rung
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
@@ -45,6 +46,12 @@ _DOUBT = 0.5
 _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
 _MOST_LETTERS = 60
+_BETWEEN = "between"
+"""The stage of a step's stamps that the loop's own code is in."""
+_WORTH_SAYING = 0.05
+"""Of a step."""
+GROWING = 1.25
+"""Times what first steps had, from which a row grows."""
 _EXAMPLE = 100
 """Steps of an epoch whose length is unknown."""
 
@@ -69,6 +76,8 @@ class RunRow(Record):
     """The rank that all others wait for here; ``None`` where ranks are about equal."""
     why: str = ""
     """Why its part of an epoch is unknown."""
+    grew: float | None = None
+    """How many times as long it is in measured steps as in the first, where that is longer."""
 
     @property
     def seconds(self) -> float:
@@ -175,9 +184,12 @@ def account_for_run(
         return None
     own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)
     between = tuple(_doubted(row, lost_share) for row in own if row is not None)
-    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds)
+    growth = _growth(profile, ledgers, lowest, step_seconds)
+    if growth is not None and growth > GROWING:
+        between = tuple(_grown(row, growth) if row.name == LOOP else row for row in between)
+    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds, growth)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
-    starts = _occurrences(ledgers, EPOCH_START)
+    starts = _with_first_steps(_occurrences(ledgers, EPOCH_START), longer_first_steps(profile))
     recurring = [_epoch_start(profile, starts, epoch_steps)]
     recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
@@ -200,7 +212,7 @@ def account_for_run(
 
 def _doubted(row: RunRow, share: float) -> RunRow:
     """Less certain by that share of it, where no interval says how much it varies."""
-    return row.model_copy(update={"doubt": row.doubt + share * row.seconds})
+    return row.model_copy(update={"doubt": max(row.doubt, share * row.seconds)})
 
 
 # Rows of every step
@@ -216,6 +228,31 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     each = Interval(value=sum(found) / len(found)) if found else None
     doubt = _DOUBT * seconds / math.sqrt(count)
     return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
+
+
+def _growth(profile: Profile, ledgers: Sequence[RankLedger], lowest: str, step_seconds: float) -> float | None:
+    """How many times as long the loop's own code takes in measured steps as in the first; ``None`` if unknown.
+
+    Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
+    of a loop that takes next to nothing the quotient says nothing.
+    """
+    has_more = any(_times_in_steps(ledger, name) for ledger in ledgers for name in (EVALUATION, CHECKPOINT))
+    if len(ledgers) > 1 or has_more or _timed(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds:
+        return None
+    later = [block for block in profile.blocks if block.rung == lowest and _BETWEEN in block.stage_seconds]
+    ranks = {block.rank for block in later}
+    first = [block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks]
+    before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
+    if not later or before <= 0:
+        return None
+    now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
+    return now / (before / sum(block.steps for block in first))
+
+
+def _grown(row: RunRow, times: float) -> RunRow:
+    """As long as it is in measured steps."""
+    assert row.time is not None, "of a row of every step"
+    return row.model_copy(update={"time": row.time.scaled(times), "doubt": row.doubt * times, "grew": times})
 
 
 def _exposed(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
@@ -250,15 +287,18 @@ def _without_own_code(
     lowest: str,
     own: Sequence[RunRow],
     lacking: float,
+    growth: float | None,
 ) -> tuple[list[RunRow], list[str]]:
     """The stalls as rows, without what the ledger has rows of its ``own`` for, and sentences where that is too much.
 
-    The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention.
-    What was measured may be ``lacking`` some of it, by as much as it is shorter than a step as typed.
+    The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention. Of
+    the loop it has ``growth`` times what first steps had; where that is unknown, what was measured may be ``lacking``
+    some of it, by as much as it is shorter than a step as typed.
     """
-    inside = sum(_under(ledgers, row.name, lowest) for row in own)
-    beyond = sum(row.seconds for row in own) - inside
-    inside = max(0.0, inside - lacking)
+    times = {LOOP: growth or 1.0}
+    inside = sum(_under(ledgers, row.name, lowest) * times.get(row.name, 1.0) for row in own)
+    beyond = max(0.0, sum(row.seconds for row in own) - inside) if len(ledgers) > 1 else 0.0
+    inside = inside if growth is not None else max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
         inside, beyond = inside + beyond, 0.0
@@ -305,6 +345,14 @@ def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
         for at, seconds in own.items():
             found[at] = max(seconds, found.get(at, 0.0))
     return dict(sorted(found.items()))
+
+
+def _with_first_steps(starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    """What steps after an epoch's start take longer is a part of it."""
+    return {
+        at: seconds + max((by_step.get(at, 0.0) for by_step in longer.values()), default=0.0)
+        for at, seconds in starts.items()
+    }
 
 
 def _distance(found: Mapping[int, float]) -> float | None:

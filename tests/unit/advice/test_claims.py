@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.advice.claims import decisive_width, may_claim
+from stash.advice.claims import Claims, decisive_width, may_claim
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Dispute
 from stash.analysis.uncertainty import launch_error
@@ -121,3 +121,15 @@ def test_a_stall_known_to_two_percent_of_the_step_is_never_open():
         (found,) = [each for each in attribute(profile).stalls if each.name == "contention"]
         assert found.high - found.seconds == pytest.approx(arm, rel=0.01)
         assert may_claim(attribute(profile)).open == ()
+
+
+def test_a_stall_that_is_the_largest_by_both_of_its_estimates_leads_though_they_differ():
+    breakdown = attribute(build(flat(solo=0.02, crowd=0.02, node=0.025, warm=0.1)))
+
+    def claims(waited: float) -> Claims:
+        both = Dispute(stalls=("prep",), difference=0.075, waited=waited, why="", explained=False)
+        return may_claim(breakdown.model_copy(update={"disputes": (both,)}))
+
+    assert [stall.name for stall in claims(0.05).certain] == ["prep"]
+    assert claims(0.05).kind == "stall"
+    assert claims(0.015).kind == "cannot tell"  # less than compute by one of them

@@ -73,3 +73,14 @@ def test_a_large_file_whose_samples_lie_at_random_places_is_read_in_order_first(
 
     assert "random-reads" in found(131072.0)
     assert "random-reads" not in found(8192.0) | found(131072.0, file_bytes=10**5)
+
+
+def test_batches_that_one_rank_sends_are_read_by_each_rank_itself():
+    def found(**calls: float) -> str:
+        profile = build(
+            TIMES, ranks=2, workload={"loaders": (Loader(kind="map", workers=0),), "collectives_per_step": calls}
+        )
+        return " ".join(remedy.text for remedy in for_prep(Case(attribute(profile), profile)))
+
+    assert "Let every rank read its own batches" in found(scatter_object_list=1.0)
+    assert "read its own" not in found(scatter_object_list=0.01, all_reduce=24.0)

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
+from stash.analysis.epoch_starts import without_epoch_starts
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.core.intervals import Interval
+from stash.core.ladder import UNTOUCHED
 from stash.core.ledger_rows import ROWS
-from stash.core.records.profile import Loader, Profile
+from stash.core.records.profile import Block, Loader, Profile
 from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
 
 STEP = flat(solo=0.020, warm=0.021)
@@ -178,7 +180,7 @@ def test_rows_as_typed_are_doubted_by_what_other_work_cost():
         return account_for_run(typed, stalls, 0.021, "solo", lost_share=lost_share).row("loop").doubt
 
     assert doubt(0.0) == pytest.approx(0.001)
-    assert doubt(0.5) == pytest.approx(0.005)
+    assert doubt(0.5) == pytest.approx(0.004)  # the larger of both
 
 
 def test_what_is_unknown_is_said():
@@ -220,3 +222,61 @@ def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
     if run is not None:
         assert sum(row.seconds for row in run.rows) == pytest.approx(run.step_seconds)
         assert sum(row.share for row in run.rows if row.share is not None) == pytest.approx(1.0)
+
+
+def first_block(*steps: float, **fields) -> Block:
+    return Block(
+        round=0, rung=UNTOUCHED.name, rank=0, steps=len(steps), seconds=sum(steps), step_seconds=steps, **fields
+    )
+
+
+def with_first_block(found: Profile, block: Block) -> Profile:
+    return found.model_copy(update={"blocks": (block, *found.blocks)})
+
+
+def test_a_loop_that_grows_is_as_long_as_in_measured_steps():
+    """6 ms of the first steps, of which the stamps had 5; 10 of later ones: twice as much, so 12 ms of 20."""
+    later = {"solo": {"stage_seconds": {"between": 10 * 0.010}}}
+    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
+    found = with_first_block(found, first_block(*[0.016] * 16, stage_seconds={"between": 16 * 0.005}))
+    run = attribute(found).run
+    assert run.row("loop").seconds == pytest.approx(0.012)
+    assert run.row("loop").grew == pytest.approx(2.0)
+    assert run.row("compute").seconds == pytest.approx(0.008)
+    assert "2.0 times what it took in the first steps" in advice_for(found).text
+
+
+def test_a_loop_that_blocks_lack_keeps_what_first_steps_had_and_compute_loses_what_blocks_have():
+    later = {"solo": {"stage_seconds": {"between": 10 * 0.0025}}}
+    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
+    found = with_first_block(found, first_block(*[0.024] * 16, stage_seconds={"between": 16 * 0.005}))
+    run = attribute(found).run
+    assert (run.row("loop").seconds, run.row("loop").grew) == (pytest.approx(0.006), None)
+    assert run.row("compute").seconds == pytest.approx(0.017)
+
+
+def test_a_loop_next_to_nothing_and_one_of_several_ranks_do_not_grow():
+    later = {"solo": {"stage_seconds": {"between": 10 * 0.010}}}
+    tiny = profile(ledger(timed_steps=16, a_step={"loop": 0.0001}), block_extra=later)
+    tiny = with_first_block(tiny, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.0001}))
+    assert attribute(tiny).run.row("loop").grew is None
+    ranks = tuple(ledger(rank, timed_steps=16, a_step={"loop": 0.006}) for rank in range(2))
+    two = profile(*ranks, ranks=2, times=flat(solo=0.02, crowd=0.02, warm=0.021), block_extra=later)
+    two = with_first_block(two, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.005}))
+    assert attribute(two).run.row("loop").grew is None
+
+
+def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start():
+    """Ten steps of 20 ms, the fifth of which, 0.3 s longer, followed the second epoch's start of 1 s."""
+    starts = {"epoch start": {0: 1.2, 24: 1.0}}
+    steps = [0.020] * 10
+    steps[4] = 0.320
+    waits = (0.001, 0.001, 0.001, 0.001, 1.0, 0.001, 0.001, 0.001, 0.001, 0.001)
+    found = profile(ledger(steps=30, timed_steps=10, epoch_steps=24, now_and_then=starts))
+    found = with_first_block(found, first_block(*steps, step_waits=waits, wait_seconds=sum(waits)))
+    assert attribute(found).run.row("epoch start").each.value == pytest.approx(1.3)
+    plain = without_epoch_starts(found).blocks[0]
+    assert plain.seconds == pytest.approx(0.2)
+    assert plain.wait_seconds == pytest.approx(0.01)
+    other = found.model_copy(update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)})
+    assert without_epoch_starts(other).blocks == other.blocks  # of another launch

@@ -160,7 +160,12 @@ class ProfileSession:
             return self._isolate("asked for (--isolate)")
         while True:
             orders = self.launches.orders(self.launches.folder)
-            orders = replace(orders, most_steps=self._most_steps, endless=bool(self._endless))
+            orders = replace(
+                orders,
+                most_steps=self._most_steps,
+                endless=bool(self._endless),
+                skips_first_steps=bool(m.gathered.ledgers),
+            )
             failure = self.launches.run(Member(orders))
             gathered = m.gathered
             if gathered.end == "no process group":

@@ -40,6 +40,8 @@ class Orders:
     """No block longer than this, for loops that end after few steps."""
     endless: bool = False
     """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
+    skips_first_steps: bool = False
+    """The job's first steps, as typed, were timed by a launch before."""
     isolated: bool = False
     """Never switch the scope: this launch measures its rungs as it was started."""
     may_isolate: bool = True

@@ -106,6 +106,31 @@ def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: P
     assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
 
 
+def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
+    script = """
+import torch
+def train(look):
+    look("loop", 0.5)
+    look("forward", 0.25)
+    torch.nn.Identity()(look)("loop", 2.0)
+    call = torch.nn.Identity()
+    call.forward = lambda given: given("loop", 1.0)
+    call(look)
+"""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    (tmp_path / "train.py").write_text(script)
+
+    def look(row: str, seconds: float) -> None:
+        places.add(row, sys._getframe(1), seconds)
+
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look)  # type: ignore[operator]
+    assert places.from_the_model() == 1.0  # the first call was over when it was looked at
+    rows = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
+    assert rows[LOOP, 4] == 0.5
+    assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25
+
+
 def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tmp_path: Path) -> None:
     row = EPOCH_START
     places = Places(threading.get_ident(), lambda: row)

@@ -17,6 +17,7 @@ from stash.core.ledger_rows import (
     EPOCH_START,
     EVALUATION,
     FORWARD,
+    INPUT,
     INTERPRETER,
     LOOP,
     OPTIMIZER,
@@ -140,6 +141,9 @@ class LedgerKeeper(NoLedger):
         elif LOOP in rows:
             _shift(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
         _shift(rows, LOOP, OPTIMIZER, self._places.of_optimizer)
+        if LOOP in rows and not rows.get(INPUT, {}).get("timed_seconds"):  # no batch was seen to begin a pass
+            rows.setdefault(FORWARD, {"row": FORWARD, "seconds": 0.0, "timed_seconds": 0.0})
+            _shift(rows, LOOP, FORWARD, self._places.from_the_model())
         places = self._places.rows()
         if is_alone:
             places += self._take_interpreter(rows)

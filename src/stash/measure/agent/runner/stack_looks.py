@@ -143,17 +143,26 @@ class Places:
 
     def before_the_model(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
+        return self._move(FORWARD, LOOP, lambda line, first: line < first)
+
+    def _move(self, source: str, target: str, is_moved: Callable[[int, int], bool]) -> float:
+        """Move looks by the line that a function is at, and the first of its lines that calls a model."""
         moved = 0.0
-        for row, line in [key for key in self._looks if key[0] == FORWARD]:
+        for row, line in [key for key in self._looks if key[0] == source]:
             looks = self._looks[row, line]
-            if any(looks.calls.get(call, first) < first for call, first in self._model_lines.items()):
+            known = ((looks.calls[call], first) for call, first in self._model_lines.items() if call in looks.calls)
+            if any(is_moved(at, first) for at, first in known):
                 moved += looks.seconds
                 del self._looks[row, line]
-                kept = self._looks.setdefault((LOOP, line), _Looks())
+                kept = self._looks.setdefault((target, line), _Looks())
                 kept.seconds += looks.seconds
                 for inside, each in looks.inside.items():
                     kept.inside[inside] += each
         return moved
+
+    def from_the_model(self) -> float:
+        """Seconds of the rows ``loop`` from where the script calls its model; now of ``forward``."""
+        return self._move(LOOP, FORWARD, lambda line, first: line >= first)
 
     def rows(self) -> list[dict[str, Any]]:
         """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""

@@ -178,7 +178,7 @@ def untouched(
     They reach into the next epoch where that begins soon, and with them the rank's ledger ends.
     """
     ledger = rank.ledger
-    if rank.orders.isolated or not isinstance(ledger, LedgerKeeper):
+    if rank.orders.isolated or rank.orders.skips_first_steps or not isinstance(ledger, LedgerKeeper):
         return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
     ahead = max(ahead, int(rank.stamps.follows_device))  # the step before was waited for: its queue is empty

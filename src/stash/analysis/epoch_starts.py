@@ -1,0 +1,65 @@
+"""Steps that begin an epoch take longer than others: workers that are just started compete with them for cores.
+
+What they take longer belongs to the epoch's start and to no step. Known where the job's first steps, as typed, reach
+over the start of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from stash.core.ladder import UNTOUCHED
+from stash.core.ledger_rows import EPOCH_START
+from stash.core.records.profile import Block, Profile
+from stash.core.records.rank_ledger import RankLedger
+
+
+def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
+    """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median."""
+    found = {}
+    blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
+    for ledger in profile.ledgers:
+        block = blocks.get(ledger.rank)
+        places = {} if block is None else _places(ledger, block)
+        if block is not None and places:
+            usual = median(block.step_seconds)
+            found[ledger.rank] = {at: max(0.0, block.step_seconds[n] - usual) for at, n in places.items()}
+    return found
+
+
+def without_epoch_starts(profile: Profile) -> Profile:
+    """The profile, in whose first steps those that begin an epoch take and wait no longer than the median."""
+    ledgers = {ledger.rank: ledger for ledger in profile.ledgers}
+    blocks = tuple(
+        _usual(block, _places(ledgers[block.rank], block))
+        if block.rung == UNTOUCHED.name and block.rank in ledgers
+        else block
+        for block in profile.blocks
+    )
+    return profile.model_copy(update={"blocks": blocks})
+
+
+def _places(ledger: RankLedger, block: Block) -> dict[int, int]:
+    """Which of the block's steps, counted from 0, follow an epoch's start; by the steps taken before."""
+    if len(block.step_seconds) != ledger.timed_steps:
+        return {}
+    first = ledger.steps - ledger.timed_steps
+    starts = [at for row in ledger.rows if row.row == EPOCH_START for at in row.at_steps]
+    return {at: at - first for at in starts if 0 <= at - first < ledger.timed_steps}
+
+
+def _usual(block: Block, places: Mapping[int, int]) -> Block:
+    if not places:
+        return block
+    found: dict[str, Any] = {}
+    for name, total in (("step_seconds", "seconds"), ("step_waits", "wait_seconds")):
+        values = list(getattr(block, name))
+        if len(values) == block.steps:
+            usual = median(values)
+            for at in places.values():
+                values[at] = min(values[at], usual)
+            found |= {name: tuple(values), total: sum(values)}
+    return replace(block, **found)
