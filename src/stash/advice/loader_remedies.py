@@ -82,8 +82,8 @@ def one_rank_sends(case: Case) -> list[Remedy]:
     place = None if case.breakdown.run is None else next(iter(case.breakdown.run.own_collectives), None)
     where = "" if place is None else f" at {place.where}"
     text = (
-        f"Let every rank read its own batches: now one rank prepares those of all and sends them (`{names[0]}`{where}), "
-        "while the others wait"
+        "Let every rank read its own batches: now one rank prepares those of all and sends them "
+        f"(`{names[0]}`{where}), while the others wait"
     )
     return [Remedy(text, name="own-batches", first=True)]
 
