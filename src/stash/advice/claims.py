@@ -65,11 +65,12 @@ def may_claim(breakdown: Breakdown) -> Claims:
     it. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    if _noise(breakdown) > breakdown.step_seconds:
-        return Claims(kind="cannot tell", noisy=True, unknown=unknown)
-    rows = _largest_rows(breakdown)
+    is_noisy = _noise(breakdown) > breakdown.step_seconds
+    rows = _largest_rows(breakdown, is_noisy or breakdown.is_other_job)
     if rows and all(row.between for row in rows):
         return Claims(kind="run", rows=rows, unknown=unknown)
+    if is_noisy:
+        return Claims(kind="cannot tell", noisy=True, unknown=unknown)
     if breakdown.is_other_job:
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
@@ -124,16 +125,19 @@ def _leads_by_both(
 # Between steps
 
 
-def _largest_rows(breakdown: Breakdown) -> tuple[RunRow, ...]:
+def _largest_rows(breakdown: Breakdown, by_first_steps: bool) -> tuple[RunRow, ...]:
     """Rows of an epoch that may be its largest, the largest first; empty without a ledger.
 
-    Of a job that was measured as another, its whole step as it was typed stands for all that is in it.
+    ``by_first_steps``: what was measured tells nothing, so the whole step as it was typed stands for all that is in
+    it; empty if that is unknown.
     """
     run, typed = breakdown.run, breakdown.as_typed
     if run is None:
         return ()
     known = [row for row in run.rows if row.time is not None]
-    if typed is not None and breakdown.is_other_job:
+    if by_first_steps:
+        if typed is None:
+            return ()
         step = RunRow(name="compute", time=typed.first.step)
         known = [step, *(row for row in known if row.name in NOW_AND_THEN)]
     known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]

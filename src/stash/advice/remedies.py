@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from stash.advice.case import LARGER_BATCH, Case, Remedy
+from stash.advice.case import LARGER_BATCH, UNEQUAL, Case, Remedy
 from stash.advice.loader_remedies import for_loader, one_rank_sends
 from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
 from stash.analysis.breakdown import SMALL_SHARE
@@ -34,8 +34,6 @@ from stash.predict.sufficiency import Suffices
 SMALL_FILE = 256e3
 _AHEAD = 2.0
 """Times the bytes of a sample that are fetched for it, from which reading ahead is no help."""
-_UNEQUAL = 0.1
-"""Of their mean, by which sizes of batches vary where ranks wait for the longest."""
 BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
 _LONG_OPTIMIZER = 0.2
@@ -175,7 +173,7 @@ ACCUMULATED = 4
 def for_interconnect(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "interconnect")
-    found = [*one_rank_sends(case), *for_own_collectives(case, "interconnect"), *_less_exchange(case)]
+    found = [*_beside_gradients(case, "interconnect"), *_less_exchange(case)]
     if case.on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
@@ -191,12 +189,19 @@ def for_network(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
         return _of_groups(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
-    found = [*one_rank_sends(case), *for_own_collectives(case, "network"), *_less_exchange(case)]
+    found = [*_beside_gradients(case, "network"), *_less_exchange(case)]
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
         found.append(_asking(case, rented, Alteration(network_times=2.0), name="faster-network"))
     return [*found, _larger_batch(case)]
+
+
+def _beside_gradients(case: Case, stall: str) -> list[Remedy]:
+    """Against what an exchange stall contains that is no exchange of gradients."""
+    alone = case.breakdown.communication.total_seconds
+    waits = case.seconds(stall) - alone if alone is not None else 0.0
+    return [*one_rank_sends(case), *for_own_collectives(case, stall), *_unequal_batches(case, waits)]
 
 
 def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
@@ -403,7 +408,10 @@ def for_transfer(case: Case) -> list[Remedy]:
 
 
 def for_contention(case: Case) -> list[Remedy]:
-    slow, found = case.breakdown.slow_rank, [*_balanced_experts(case), *_unequal_batches(case)]
+    slow, found = (
+        case.breakdown.slow_rank,
+        [*_balanced_experts(case), *_unequal_batches(case, case.seconds("contention"))],
+    )
     if slow is not None:
         place = next(rank for rank in case.profile.ranks if rank.rank == slow.rank)
         found.append(
@@ -435,18 +443,18 @@ def for_contention(case: Case) -> list[Remedy]:
     return found
 
 
-def _unequal_batches(case: Case) -> list[Remedy]:
-    """Ranks that get more to do than others, now one and now another."""
+def _unequal_batches(case: Case, seconds: float) -> list[Remedy]:
+    """Ranks that get more to do than others, now one and now another, for which the others wait ``seconds``."""
     loader = case.loader
-    if case.breakdown.slow_rank is not None or loader is None or (loader.batch_spread or 0.0) < _UNEQUAL:
+    if case.breakdown.slow_rank is not None or loader is None or (loader.batch_spread or 0.0) < UNEQUAL:
+        return []
+    if seconds < SMALL_SHARE * case.breakdown.step_seconds:
         return []
     text = (
-        f"Give all ranks batches of like lengths in a step (sorted or bucketed by length): sizes of batches vary by "
+        "Give all ranks batches of like lengths in a step (sorted or bucketed by length): sizes of batches vary by "
         f"{loader.batch_spread:.0%}, and each step waits for whoever has the longest; no rank is slow by itself"
     )
-    return [
-        Remedy(text, case.saves(less={"contention": case.seconds("contention")}), name="unequal-lengths", first=True)
-    ]
+    return [Remedy(text, seconds, name="unequal-lengths", first=True)]
 
 
 def _balanced_experts(case: Case) -> list[Remedy]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stash.advice.case import Case, Remedy, reason
-from stash.advice.claims import Claims, Kind, may_claim
+from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
@@ -66,7 +66,8 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`."
         )
-        return (*others, report)[:MAX_STEPS]
+        flushed = [each for each in REMEDIES["compute"](case) if each.name == "flush-denormal"]
+        return (*(_sentence(case, each) for each in flushed), *others, report)[:MAX_STEPS]
     steps = [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
@@ -81,7 +82,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
     unsure = _first_of_rows(case, [row for row in rows if row not in sure])
-    return (*others, *steps, *_first_of_each(case, claims), *unsure)[:MAX_STEPS]
+    return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -143,6 +144,19 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
         if remedy is not None:
             found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
     return tuple(found.values())[:MAX_STEPS]
+
+
+def _if_open(case: Case, claims: Claims) -> tuple[str, ...]:
+    """What to do about stalls that are not certain and would be large, the largest estimate first."""
+    found = []
+    large = [stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds]
+    for stall in sorted(large, key=lambda stall: -stall.seconds):
+        place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
+        where = "" if place is None else f", waited for at {place.where}"
+        found += [
+            f"If it is {stall.name}{where}: {_lower(_sentence(case, each))}" for each in _best(case, stall.name)[:1]
+        ]
+    return tuple(found)
 
 
 def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:
@@ -257,7 +271,7 @@ def _epoch_seconds(case: Case) -> float:
 def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
     """Rows between steps that matter, and that the verdict does not name: the largest first."""
     run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
-    if run is None or claims.noisy:
+    if run is None:
         return []
     others = [row for row in run.rows if row.between and row not in named and (row.share or 0.0) >= SMALL_SHARE]
     return sorted(others, key=lambda row: -row.seconds)

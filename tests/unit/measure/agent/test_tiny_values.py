@@ -36,6 +36,12 @@ def test_values_that_decay_are_counted_flushed_or_not() -> None:
     assert found.lost() == 40
 
 
+def test_values_that_are_denormal_already_are_counted_whether_arithmetic_sees_them_or_not() -> None:
+    trace = torch.full((100,), 2e-39)
+    tiny_values.flush()
+    assert TinyValues([trace]).lost() == 100
+
+
 def test_zeros_of_before_small_and_foreign_tensors_are_not_counted() -> None:
     sparse, small, whole = torch.zeros(100), torch.ones(8), torch.ones(100, dtype=torch.float64)
     found = TinyValues([sparse, small, whole])

@@ -32,10 +32,11 @@ class TinyValues:
     def __init__(self, tensors: Iterable[Any]) -> None:
         floats = [each for each in tensors if _is_looked_at(each)]
         self._before = [(weakref.ref(each), _count(each)) for each in floats]
+        self._denormal = sum(_count(each, least=1) for each in floats)
 
     def lost(self) -> int:
-        """How many values have become zero, or too small, since."""
-        found = 0
+        """How many values were too small, or have become so, or zero, since."""
+        found = self._denormal
         for reference, before in self._before:
             tensor = reference()
             if tensor is not None:
@@ -50,7 +51,9 @@ def _is_looked_at(tensor: Any) -> bool:
     return bool(plain and tensor.dtype is kind and tensor.device.type == "cpu" and tensor.numel() >= _FEWEST)
 
 
-def _count(tensor: Any) -> int:
+def _count(tensor: Any, least: int = 0) -> int:
+    """Values that are too small, by their bits, since arithmetic may take them for zero; those too, or not."""
     torch = sys.modules["torch"]
     with torch.no_grad():
-        return int((tensor.detach().abs() < torch.finfo(torch.float32).tiny).sum())
+        bits = tensor.detach().contiguous().view(torch.int32) & 0x7FFFFFFF
+        return int(((bits >= least) & (bits < 0x00800000)).sum())
