@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
-from stash.analysis.run_account import NOW_AND_THEN, RunRow
+from stash.analysis.run_account import IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.intervals import Interval
 from stash.core.records.base import Record
@@ -138,8 +138,9 @@ def _largest_rows(breakdown: Breakdown, by_first_steps: bool) -> tuple[RunRow, .
     if by_first_steps:
         if typed is None:
             return ()
-        step = RunRow(name="compute", time=typed.first.step)
-        known = [step, *(row for row in known if row.name in NOW_AND_THEN)]
+        between = [row for row in known if row.between]
+        rest = typed.first.step.shifted(-sum(row.seconds for row in between if row.name in IN_COMPUTE))
+        known = [RunRow(name="compute", time=rest), *between]
     known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]
     certain = max(row.least for row in known)
     return tuple(sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds))

@@ -306,7 +306,7 @@ def _without_own_code(
     rows, unseen = [], []
     for name, time in stalls.items():
         left = less.get(name, 0.0)
-        shifted = time if not left else _shifted(time, left).widened(doubt)
+        shifted = time if not left else time.shifted(-left).widened(doubt)
         if left and shifted.value < 0:
             unseen.append(
                 f"The script's own code took {format_seconds(left)} of a step as typed, more than the "
@@ -323,11 +323,6 @@ def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:
     if rung(lowest).active == "leader":
         return seconds[0]
     return sum(seconds) / len(seconds) if rung(lowest).exchanges else max(seconds)
-
-
-def _shifted(time: Interval, left: float) -> Interval:
-    low, high = (None if end is None else end - left for end in (time.low, time.high))
-    return time.model_copy(update={"value": time.value - left, "low": low, "high": high})
 
 
 # Rows that come now and then

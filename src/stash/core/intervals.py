@@ -85,6 +85,11 @@ class Interval(Record):
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Interval(value=self.value * factor, low=low, high=high, repetitions=self.repetitions)
 
+    def shifted(self, by: float) -> Interval:
+        """The same measurement of something that is longer ``by`` so much, known exactly."""
+        low, high = (None if end is None else end + by for end in (self.low, self.high))
+        return self.model_copy(update={"value": self.value + by, "low": low, "high": high})
+
 
 def within(value: float, low: float | None, high: float | None) -> bool:
     """Whether a value is a finite number between its ends, or both of them are unknown."""
