@@ -71,7 +71,7 @@ def for_epoch_start(case: Case) -> list[Remedy]:
         f"Make what happens before an epoch's first batch cheaper{_at(place)}: draw the sampler's indices with "
         "vectorised code (`torch.randperm`, numpy), or once for several epochs"
     )
-    return [Remedy(draw, saves, name="sampler", of_run=True)]
+    return [*found, Remedy(draw, saves, name="sampler", of_run=True)]
 
 
 def for_evaluation(case: Case) -> list[Remedy]:

@@ -44,6 +44,8 @@ _MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
 """Steps of warm-up and trial, and blocks of a round, when a loop's few steps are to be shared out."""
 
+_FIRST_PART = 4
+"""Of a loop's steps, one in so many is timed as typed, where it ended before any block."""
 _VARIABLES = "RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
 _WANTS_LAUNCHER = re.compile(
     rf"environment variable (?:{_VARIABLES}) expected|KeyError: '(?:{_VARIABLES})'"
@@ -164,7 +166,7 @@ class ProfileSession:
                 orders,
                 most_steps=self._most_steps,
                 endless=bool(self._endless),
-                skips_first_steps=bool(m.gathered.ledgers),
+                first_steps=self._first_steps(),
             )
             failure = self.launches.run(Member(orders))
             gathered = m.gathered
@@ -283,6 +285,12 @@ class ProfileSession:
             m.gathered.note("the training loop ended before enough was measured; the job was started again")
             return True
         return m.complete_rounds() > 0 or self._shorten_blocks()
+
+    def _first_steps(self) -> int | None:
+        """Of a loop that ended while its first steps were timed, a part: blocks are to fit in behind them."""
+        if self.measurement.gathered.ledgers:
+            return 0
+        return self.launches.steps() // _FIRST_PART if self._endless else None
 
     def _shorten_blocks(self) -> bool:
         """After a loop that ended before its first round: whether shorter blocks would fit into it."""

@@ -40,8 +40,8 @@ class Orders:
     """No block longer than this, for loops that end after few steps."""
     endless: bool = False
     """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
-    skips_first_steps: bool = False
-    """The job's first steps, as typed, were timed by a launch before."""
+    first_steps: int | None = None
+    """Time so many of the job's first steps, as typed, at most; 0: a launch before did."""
     isolated: bool = False
     """Never switch the scope: this launch measures its rungs as it was started."""
     may_isolate: bool = True

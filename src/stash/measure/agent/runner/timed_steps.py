@@ -39,6 +39,8 @@ _LARGEST_SHARE = 0.25
 _UNTOUCHED_STEPS = (5, 400)
 _USUAL_STEPS = 30
 """So many show what comes every 20 or 25 steps."""
+_MANY_STEPS = 150
+"""As many as tell a step's mean: scripts of quick trials have few more."""
 _AFTER_EPOCH_START = 10
 """Steps of the next epoch."""
 _GROWTH = 1.01
@@ -178,12 +180,13 @@ def untouched(
     They reach into the next epoch where that begins soon, and with them the rank's ledger ends.
     """
     ledger = rank.ledger
-    if rank.orders.isolated or rank.orders.skips_first_steps or not isinstance(ledger, LedgerKeeper):
+    if rank.orders.isolated or rank.orders.first_steps == 0 or not isinstance(ledger, LedgerKeeper):
         return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
     ahead = max(ahead, int(rank.stamps.follows_device))  # the step before was waited for: its queue is empty
     of_epoch = epoch_steps(rank.feeds)
     wanted = _untouched_steps(rank.orders.budget, step_seconds, ledger, of_epoch)
+    wanted = min(wanted, rank.orders.first_steps or wanted)
     steps, settle = rank.agree(
         (wanted, min(_UNTOUCHED_STEPS[1], ahead)),
         lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
@@ -213,12 +216,12 @@ def _untouched_steps(budget: float, step: float, ledger: LedgerKeeper, of_epoch:
     """
     fewest, most = _UNTOUCHED_STEPS
     if step <= 0:
-        return most
+        return _MANY_STEPS
     longest = _LARGEST_SHARE * budget
     if fewest * step > longest:
         return 0
     usual = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget)
-    steps = min(most, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
+    steps = min(_MANY_STEPS, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
     if of_epoch is not None:
         through = max(0, of_epoch - ledger.steps_of_epoch) + max(fewest, min(of_epoch, _AFTER_EPOCH_START))
         if through * step + ledger.first_start <= longest:
