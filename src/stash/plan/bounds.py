@@ -5,7 +5,9 @@ copies to the device) and what is waited for the slowest rank. What else a step 
 
 - an exchange exposes ``max(ready + remaining) − ready[last] >= 0`` seconds (``timeline.exposed``), times a proportion
   and an error factor that are not negative;
-- loaders make a step last as long as it trains, or longer (``pipeline``).
+- loaders that need s seconds for its batches make a step of t seconds take ``max(t, s)`` or more (``pipeline``), of
+  which the proportion ``less`` is counted: t + less · max(0, s − t), which grows with t. Reading from storage takes
+  no less than reading from memory.
 
 What fresh batches cost beyond what any queue explains (``loading.Held.more``) is in every forecast, and so in the
 bound. Only noise of a measurement may be negative, and it is added: the least draw of a measured exchange below zero,
@@ -28,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.bill import HOUR
@@ -55,9 +58,15 @@ class _LeastStep:
     """What a step cannot do without, ``[draws]``."""
 
     seconds: Array
-    """Of its passes, with what no queue tells of fresh batches, and measured noise below zero."""
+    """Of its passes."""
+    fresh: Array
+    """What no queue tells of fresh batches, and measured noise below zero."""
     scale: float
     """Compute, in times of the profiled one."""
+
+    @property
+    def least(self) -> Array:
+        return self.seconds + self.fresh
 
 
 class Floors:
@@ -68,24 +77,60 @@ class Floors:
         self._late: dict[tuple[int, int, int], Array] = {}
         self._passes: dict[tuple[int, str | None, int, int, bool], _LeastStep] = {}
         self._rows: dict[int, tuple[Array, Array]] = {}
+        self._shortest: dict[tuple[int, bool], Array] = {}
 
-    def row(self, shape: Shape, price: Array) -> Least:
-        """Bound a node at these dollars an hour, as of ``bill.hourly``; raises UserError for unknown devices."""
+    def row(self, shape: Shape, price: Array, supply: Array | None = None) -> Least:
+        """Bound a node at these dollars an hour, as of ``bill.hourly``; raises UserError for unknown devices.
+
+        ``supply`` is what the node's loaders need for a step's batches, ``[draws]``.
+        """
         per_hour = shape.nodes / HOUR * shape.steps
+        mean, sure = self._usual(shape)
+        if len(price) == 1:
+            money, sure_money = mean * price, sure * price
+        else:
+            money, sure_money = self._per_step(shape, price)
+        if supply is not None:
+            mean, sure, money, sure_money = self._supplied(shape, price, supply, mean, sure, money, sure_money)
+        return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
+
+    def _usual(self, shape: Shape) -> tuple[Array, Array]:
+        """Mean and sure seconds of a step, ``[node counts]`` each."""
         if id(shape) not in self._rows:
             self._rows[id(shape)] = self._per_step(shape, np.ones(1))
-        mean, sure = self._rows[id(shape)]
-        money, sure_money = (mean * price, sure * price) if len(price) == 1 else self._per_step(shape, price)
-        return Least(mean * shape.steps, money * per_hour, sure * shape.steps, sure_money * per_hour)
+        return self._rows[id(shape)]
 
     def _per_step(self, shape: Shape, price: Array) -> tuple[Array, Array]:
         """Mean and sure seconds of a step times ``price``, ``[node counts]`` each."""
         drawn, off = np.empty((2, len(shape.nodes), shape.base.draws.count))
         for number, ranks in enumerate(shape.ranks.tolist()):
             passes = self._trains(shape, ranks > 1)
-            drawn[number] = passes.seconds + self._slower(shape, number) * passes.scale
+            drawn[number] = passes.least + self._slower(shape, number) * passes.scale
             off[number] = np.minimum(0.0, shape.doubts[number]) * passes.scale
         return (drawn * price).mean(axis=1), quantile_at((drawn + off) * price, self._confidence)
+
+    def _supplied(
+        self, shape: Shape, price: Array, supply: Array, mean: Array, sure: Array, money: Array, sure_money: Array
+    ) -> tuple[Array, ...]:
+        """The same four, no less than loaders make steps last, of ranks that wait as little as any of the counts."""
+        rows = [each.copy() for each in (mean, sure, money, sure_money)]
+        held = shape.base.held
+        for several in (False, True):
+            which = (shape.ranks > 1) == several
+            if held is None or not which.any():
+                continue
+            passes = self._trains(shape, several)
+            trains = passes.seconds + self._least_slower(shape, which, several) * passes.scale
+            drawn = trains + held.prep.less * np.maximum(0.0, supply - trains) + passes.fresh
+            ends = [drawn.mean(), quantile_at(drawn, self._confidence)]
+            if len(price) == 1:
+                ends += [each * price[0] for each in ends]
+            else:
+                paid = drawn * price
+                ends += [paid.mean(), quantile_at(paid, self._confidence)]
+            for row, least in zip(rows, ends, strict=True):
+                row[which] = np.maximum(row[which], least)
+        return tuple(rows)
 
     def compute(self, shape: Shape) -> float:
         """Of a step on several ranks, in times of the profiled one."""
@@ -96,6 +141,17 @@ class Floors:
         if key not in self._passes:
             self._passes[key] = _trains(shape, several)
         return self._passes[key]
+
+    def _least_slower(self, shape: Shape, which: NDArray[np.bool_], several: bool) -> Array:
+        """Of these node counts the least wait, or none, ``[draws]``."""
+        key = id(shape), several
+        if key not in self._shortest:
+            late = [
+                self._slower(shape, each) + np.minimum(0.0, shape.doubts[each])
+                for each in np.flatnonzero(which).tolist()
+            ]
+            self._shortest[key] = np.minimum(0.0, np.min(late, axis=0))
+        return self._shortest[key]
 
     def _slower(self, shape: Shape, number: int) -> Array:
         """Seconds that a node count's ranks wait longer for their slowest than those profiled, ``[draws]``."""
@@ -128,10 +184,17 @@ def _trains(shape: Shape, several: bool) -> _LeastStep:
         # What measured exchanges have below zero: noise, which forecasts keep.
         exchanges = [drawn for name in EXCHANGE_STALLS if (drawn := base.stall(name)) is not None]
         seconds = seconds + float(sum(min(0.0, drawn.min()) for drawn in exchanges))
-    if base.held is not None:
-        noise = base.held.prep.noise if base.held.fetch is None else base.held.prep.noise + base.held.fetch.noise
-        seconds = seconds + noise + after.samples * base.held.prep.more
-    return _LeastStep(seconds, float(np.mean(factor)))
+    return _LeastStep(seconds, fresh(shape), float(np.mean(factor)))
+
+
+def fresh(shape: Shape) -> Array:
+    """What no queue tells of fresh batches, and measured noise below zero: seconds of a step, ``[draws]``."""
+    held = shape.base.held
+    if held is None:
+        return np.zeros(shape.base.draws.count)
+    samples = shape.key.batch * shape.key.accumulate
+    seconds: Array = held.prep.noise + samples * held.prep.more
+    return seconds if held.fetch is None else seconds + held.fetch.noise
 
 
 def raised(

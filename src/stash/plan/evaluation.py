@@ -8,12 +8,13 @@ bill. Each stage is a bound of the next. Knows how to evaluate one candidate; wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stash.core.ladder import DATA_STALLS
 from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Floors, Least, raised
+from stash.plan.bounds import Floors, Least, fresh, raised
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
@@ -22,8 +23,9 @@ from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
+from stash.predict.loading import cores_worth
 from stash.predict.passes import Base
-from stash.predict.pipeline import cached_share
+from stash.predict.pipeline import cached_share, supply_seconds
 
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
@@ -117,8 +119,18 @@ class Evaluator:
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
         """Start a chain at its lower bound; raises UserError where nothing is known of the device's speed."""
         price = hourly(rentable.price, rentable.key, shape.base.draws)
-        floor = self._floors.row(shape, price)
+        supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
+        floor = self._floors.row(shape, price, supply)
         return CandidateChain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
+
+    def _needs_workers(self, chain: CandidateChain, drawn: StallDraws) -> bool:
+        """Whether as many workers as now are proven to make a step longer by more than ``WORTH``; see ``bounds``."""
+        base, supply = chain.shape.base, _supply(chain.rentable, chain.shape, None)
+        if chain.own or base.held is None or supply is None:
+            return False
+        trains = np.sum([part.seconds for part in drawn.parts if part.name not in DATA_STALLS], axis=0)
+        least = trains + base.held.prep.less * np.maximum(0.0, supply - trains) + fresh(chain.shape)
+        return bool(least.mean() > (1 + WORTH) * drawn.step.mean())
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -150,7 +162,7 @@ class Evaluator:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
         most, share = _most_workers(chain.rentable, base), self._share(chain)
         drawn, workers = self._drawn(chain, nodes, most, share), most
-        if most is not None:
+        if most is not None and not self._needs_workers(chain, drawn):
             usual = self._drawn(chain, nodes, None, share)
             longer = usual.step - drawn.step
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
@@ -202,6 +214,24 @@ class Evaluator:
         loading, memory = chain.shape.base.loading, chain.rentable.memory_bytes
         size = None if loading is None else loading.dataset_bytes
         return None if not size or not memory else cached_share(memory, size)
+
+
+def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
+    """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
+    base, loading = shape.base, shape.base.loading
+    if loading is None or base.work_elsewhere is None or rentable.machine is not None or rentable.threads is None:
+        return None
+    each = loading.pipeline.workers if workers is None else workers
+    pipeline = replace(
+        loading.pipeline,
+        store=None,
+        ranks=rentable.devices,
+        workers=each,
+        samples=shape.key.batch,
+        batches=shape.key.accumulate,
+        cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
+    )
+    return shape.key.accumulate * supply_seconds(pipeline, base.work_elsewhere)
 
 
 def _most_workers(rentable: Rentable, base: Base) -> int | None:
