@@ -339,7 +339,14 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
     assert facts["parameters"] == 2
     assert facts["replayed_batches"] == 2  # of a measured step, and one that is read ahead
     assert facts["loaders"] == [
-        {"kind": "watched", "batches_per_step": 1, "startup_seconds": None, "on_device": False}
+        {
+            "kind": "watched",
+            "batches_per_step": 1,
+            "startup_seconds": None,
+            "on_device": False,
+            "tensors_per_batch": 1.0,
+            "batch_spread": None,
+        }
     ]
 
 
