@@ -57,7 +57,8 @@ def steps_in_words(count: float) -> str:
 def written_place(place: SlowLine) -> str:
     """``"train.py:88 `torchmetrics.update()`"``"""
     words = place.words.replace("`", "")
-    return f"{place.where} `{words}`" if words else place.where
+    called = f", called at {place.caller}" if place.caller else ""
+    return f"{place.where} `{words}`{called}" if words else f"{place.where}{called}"
 
 
 def _reason(case: Case, row: RunRow) -> str:

@@ -107,6 +107,8 @@ class SlowLine(Record):
     text: str
     inside: str = ""
     """What it waited for there."""
+    caller: str = ""
+    """Where the training loop called what leads there; empty where the line is its own."""
     seconds: float
     """Of every step; 0 of what comes now and then."""
     each: float | None = None
@@ -418,6 +420,7 @@ def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
         line=place.line,
         text=place.text,
         inside=place.inside,
+        caller=place.caller,
         seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
         each=each,
     )

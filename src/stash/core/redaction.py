@@ -16,7 +16,7 @@ from stash.core.records.profile import Profile
 
 PATH, URL, ADDRESS = "<path>", "<url>", "<address>"
 HOSTNAMES = ("hostname",)
-PATHS = ("path", "left_files", "file", "text", "samples_at")
+PATHS = ("path", "left_files", "file", "text", "samples_at", "caller")
 SENTENCES = ("price_source", "why", "notes", "fault", "unrecorded", "unplaced")
 COMMANDS = ("command",)
 """Fields that are changed, by the kind of what they hold; any other says nothing of where the run was."""

@@ -157,6 +157,7 @@ def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
                 "line": place.line,
                 "text": place.text,
                 "inside": place.inside or None,
+                "called_at": place.caller or None,
                 "seconds": significant(place.seconds),
                 "each_seconds": significant(place.each),
             }

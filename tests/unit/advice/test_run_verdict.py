@@ -141,6 +141,12 @@ def test_a_stall_is_named_with_the_line_that_waits_for_it():
     assert "at train.py:41 `loss.backward()`" in advice(ledger(0, places=places), times=times, ranks=2).text
 
 
+def test_a_line_within_a_function_is_named_with_where_the_loop_called_it():
+    place = at("loop", 21, "order = scores.argsort()", 16 * 0.012).model_copy(update={"caller": "train.py:43"})
+    found = advice(ledger(a_step={"loop": 0.012}, places=(place,)))
+    assert "most of it at train.py:21 `order = scores.argsort()`, called at train.py:43." in found.text
+
+
 def test_two_rows_between_steps_that_may_both_be_the_largest_tie():
     starts, evaluations = {0: 1.0, 20: 1.0, 40: 1.3, 60: 1.15}, {20: 1.1, 40: 1.1, 60: 1.1}
     found = advice(ledger(epoch_steps=20, now_and_then={"epoch start": starts, "evaluation": evaluations}))

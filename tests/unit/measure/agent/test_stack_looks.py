@@ -48,6 +48,12 @@ def test_a_look_counts_for_the_scripts_innermost_line_and_says_what_that_waits_f
     assert loop[0]["file"] == str(tmp_path / "train.py")
 
 
+def test_a_line_in_a_function_is_named_with_where_the_loop_called_it(tmp_path: Path) -> None:
+    callers = {row["line"]: Path(row["caller"]).name for row in run(tmp_path).rows()}
+    assert callers[4] == "train.py:10"
+    assert callers[13] == ""
+
+
 def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_lines_are_not(tmp_path: Path) -> None:
     places = run(tmp_path)
     assert places.before_the_model() == 2.0

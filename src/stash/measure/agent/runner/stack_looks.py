@@ -174,8 +174,18 @@ class Places:
         for row, places in sorted(by_row.items()):
             for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
                 inside = max(looks.inside, key=lambda name: looks.inside[name])
-                found.append({"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds})
+                caller = self._caller(line, looks)
+                found.append(
+                    {"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds, "caller": caller}
+                )
         return found
+
+    def _caller(self, line: ScriptLine, looks: _Looks) -> str:
+        """Where the function that calls the model called what leads to the line; empty where it is its own line."""
+        for call, at in looks.calls.items():
+            if call in self._model_lines:
+                return "" if ScriptLine(call.file, at) == line else f"{path_from_here(call.file)}:{at}"
+        return ""
 
 
 def place_of(line: ScriptLine) -> dict[str, Any]:
