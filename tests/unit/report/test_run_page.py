@@ -131,6 +131,7 @@ def test_programs_read_rows_places_and_what_is_unseen():
         "line": 88,
         "text": "torchmetrics.update()",
         "inside": "AUROC.compute",
+        "called_at": None,
         "seconds": 0.0042,
         "each_seconds": None,
     }
