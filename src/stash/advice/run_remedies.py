@@ -62,6 +62,8 @@ def for_epoch_start(case: Case) -> list[Remedy]:
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
         found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))
+        if loader.start_method == "fork":
+            return found
         small = (
             "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
             f"files in the worker instead of being pickled{_at(place)}"

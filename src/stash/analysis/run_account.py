@@ -299,7 +299,7 @@ def _without_own_code(
     """
     times = {LOOP: growth or 1.0}
     inside = sum(_under(ledgers, row.name, lowest) * times.get(row.name, 1.0) for row in own)
-    beyond = max(0.0, sum(row.seconds for row in own) - inside) if len(ledgers) > 1 else 0.0
+    beyond = sum(row.seconds for row in own) - inside if len(ledgers) > 1 else 0.0
     inside = inside if growth is not None else max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:

@@ -245,6 +245,13 @@ def test_keeping_workers_saves_what_the_first_batch_does_not_need():
     assert "fork instead of spawn" in found["pickle"].text
 
 
+def test_workers_that_are_forked_are_not_told_to_fork():
+    starts = ledger(epoch_steps=20, now_and_then=STARTS)
+    spawned, forked = (RESTARTED.model_copy(update={"start_method": each}) for each in ("spawn", "fork"))
+    assert "pickle" in remedies("epoch start", starts, loader=spawned)
+    assert set(remedies("epoch start", starts, loader=forked)) == {"persistent"}
+
+
 def test_an_iterator_for_each_step_is_made_once():
     found = remedies("epoch start", ledger(now_and_then={"epoch start": dict.fromkeys(range(20), 0.03)}))
     assert found["one-iterator"].text.startswith("Keep one iterator, `batches = iter(loader)` once")
