@@ -61,8 +61,9 @@ def may_claim(breakdown: Breakdown) -> Claims:
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
     is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
-    it was typed, took another time than what was measured nothing is claimed of the step, unless the script's own code
-    explains it. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute, may.
+    it was typed, took another time than what was measured nothing is claimed of the step, unless the script's own
+    code explains it. What lies between steps leads where it takes more of an epoch for certain than any stall, and
+    compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     is_noisy = _noise(breakdown) > breakdown.step_seconds
