@@ -20,29 +20,37 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
+NOW_AND_THEN: Mapping[str, StepStage] = {
+    EPOCH_START: StepStage.EPOCH_START, EVALUATION: StepStage.EVALUATION, CHECKPOINT: StepStage.CHECKPOINT,
+    COLLECTOR: StepStage.COLLECTOR,
+}  # fmt: skip
+"""Stages that few steps have, by the names of a ledger's rows, which are their stalls' names as well."""
 STAGES = (
-    StepStage.OPTIMIZER, StepStage.BETWEEN, StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD,
-    StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
+    StepStage.OPTIMIZER, StepStage.BETWEEN, *NOW_AND_THEN.values(), StepStage.INPUT, StepStage.TRANSFER,
+    StepStage.FORWARD, StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
 )  # fmt: skip
 """In the order of a cycle."""
-STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", "disturbed")
+STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", *NOW_AND_THEN, "disturbed")
 """What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed``
 what other work on the machines cost, where that is known."""
 OWN_STAGES: Mapping[str, StepStage] = {
     "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
-    "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD,
+    "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD, **NOW_AND_THEN,
 }  # fmt: skip
 """Stages in which a rank waits for none of the others, by the names that users read."""
 STALL_OF = {
     "optimizer": "compute", "forward": "compute", "backward": "compute", "input": "input", "transfer": "transfer",
-    "between": "other",
+    "between": "other", **{name: name for name in NOW_AND_THEN},
 }  # fmt: skip
 _OWN = STAGES.index(StepStage.COLLECTIVE)
 """So many stages come before those in which ranks wait for each other."""
-_COMPUTE = (0, 4, 5)
-"""Places of optimizer, forward and backward among ``STAGES``."""
+_OPTIMIZER, _BETWEEN, _INPUT, _TRANSFER, _FORWARD, _BACKWARD = (
+    STAGES.index(OWN_STAGES[name]) for name in ("optimizer", "between", "input", "transfer", "forward", "backward")
+)
+_COMPUTE = (_OPTIMIZER, _FORWARD, _BACKWARD)
 AMBIGUOUS = 0.05
 """Of a step, in collectives inside it, from which on two accounts of it may differ by as much."""
 
@@ -114,12 +122,12 @@ def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -
         last.append(upto.argmax(axis=1))
     shown = np.diff(np.array(tops), axis=0, prepend=0.0)
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
-    computes = stages[0] + stages[4] + stages[5]
-    compute = np.partition(computes, middle, axis=1)[:, middle]
-    late = shown[0] + shown[4] + shown[5] - compute
+    compute = np.partition(sum(stages[at] for at in _COMPUTE), middle, axis=1)[:, middle]
+    late = sum(shown[at] for at in _COMPUTE) - compute
     parts = {
-        "compute": compute, "contention": late, "transfer": shown[3], "exchange": shown[6] + shown[7],
-        "input": shown[2], "other": shown[1],
+        "compute": compute, "contention": late, "transfer": shown[_TRANSFER], "exchange": shown[_OWN:].sum(axis=0),
+        "input": shown[_INPUT], "other": shown[_BETWEEN],
+        **{name: part for name, stage in NOW_AND_THEN.items() if (part := shown[STAGES.index(stage)]).any()},
     }  # fmt: skip
     own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
@@ -132,7 +140,7 @@ def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -
         set_by=set_by,
         others_wait=others,
         ranks={
-            rank: {**{name: row[place] for name, place in places.items()}, "exchange": row[6] + row[7]}
+            rank: {**{name: row[place] for name, place in places.items()}, "exchange": sum(row[_OWN:])}
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
@@ -148,7 +156,9 @@ def _setters(
     ``own`` is (ranks, stages); ``last``, by stage, are the places of the ranks at the frontier in each cycle.
     """
     set_by, others = {}, {}
-    for stall, stage, places in (("input", 2, (2,)), ("other", 1, (1,)), ("contention", 5, _COMPUTE)):
+    alone = [(STALL_OF[name], STAGES.index(OWN_STAGES[name])) for name in ("input", "between", *NOW_AND_THEN)]
+    alone = [(name, at) for name, at in alone if name not in NOW_AND_THEN or own[:, at].any()]
+    for stall, stage, places in (*((name, at, (at,)) for name, at in alone), ("contention", _BACKWARD, _COMPUTE)):
         first = int(np.bincount(last[stage], minlength=len(ranks)).argmax())
         set_by[stall] = ranks[first]
         others[stall] = float(np.median(np.delete(own[:, places].sum(axis=1), first)))

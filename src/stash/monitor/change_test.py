@@ -2,9 +2,10 @@
 
 A *slice* is 2.5 seconds of training and three steps at least. Its reference is the run's own steady start, or a
 profile. A stall has risen if in each of three slices in a row it is longer than it was by more than 5 % of the step
-and four times what slices usually differ by, and the step has risen by as much; it has ended if in three in a row it
-is longer by less than half of that. Four standard deviations of three independent slices are once in 10^13; real
-jitter has heavier tails and remembers, so how often healthy runs raise an alert was counted (``bench.watch``).
+and four times what slices usually differ by, and the step has risen by as much, and by more than the rise's own
+interval; it has ended if in three in a row it is longer by less than half of that. Four standard deviations of
+three independent slices are once in 10^13; real jitter has heavier tails and remembers, so how often healthy runs
+raise an alert was counted (``bench.watch``).
 
 What the training thread was kept from running (its run-queue delay) is taken out of both before the test: other work
 on the machine is told of, and is no change of the job. Checkpoints and validation, between steps, are left out.
@@ -12,6 +13,7 @@ on the machine is told of, and is no change of the job. Checkpoints and validati
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ TESTED = ("compute", "contention", "transfer", "exchange", "input")
 _IN_A_ROW = 3
 _LEAST_SHARE = 0.05
 _DEVIATIONS = 4.0
+_WINDOWS_A_MINUTE, _GROWS, _GROWS_OF_STEP = 6, 0.5, 0.1
 _SKIPPED, _REFERENCE = 1, 6
 """Slices of warming up, and of the steady start at least."""
 _MAX_START = 80
@@ -46,6 +49,8 @@ class Slice:
     account: StepAccount
     ended: float = 0.0
     """When its last step ended (Unix time)."""
+    saved_step: int | None = None
+    """The last of its steps before which a checkpoint was saved."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ class ChangeTest:
         if name not in self._open and min(rises) > least and min(steps) > min(least, whole):
             rank, stage = self._cause(name)
             change = self._change(name, rises, steps, rank, stage)
+            if change.plus_minus >= change.seconds:
+                return None
             self._open[name] = change
             return change
         if name in self._open and max(rises) < least / 2:
@@ -199,6 +206,51 @@ class ChangeTest:
         if name == "compute" and len(by_rank) > 1:  # of the rank in the middle: one rank's alone is contention
             return None, stage if alike else None
         return (None if alike else rank), stage
+
+
+@dataclass(frozen=True)
+class SlowGrowth:
+    """What lies between steps takes longer and longer."""
+
+    step: int
+    """The first of the minute that showed it."""
+    before: float
+    """Seconds of a step in the first minute."""
+    now: float
+    ratio: float
+    """Of the step to what it was."""
+
+
+class GrowthTest:
+    """Takes windows, and tells once that what lies between steps grows: metrics over all that was seen, say.
+
+    Of each minute the shortest window counts, since validation and saving come now and then. It grows if it has in
+    three minutes in a row, by half of what it was and a tenth of the step.
+    """
+
+    def __init__(self) -> None:
+        self._minutes: list[tuple[int, float]] = []
+        """Of each its first step, and the least that lay between steps."""
+        self._held: list[tuple[int, float]] = []
+        self._step = 0.0
+        self.is_told = False
+
+    def take(self, first_step: int, between: float, step: float) -> SlowGrowth | None:
+        """The next window: seconds of a step ``between`` steps, and of the whole ``step``."""
+        self._held.append((first_step, between))
+        if len(self._held) < _WINDOWS_A_MINUTE or self.is_told:
+            return None
+        held, self._held = self._held, []
+        if not self._minutes:
+            self._step = step
+        self._minutes.append((held[0][0], min(seconds for _, seconds in held)))
+        first, last = self._minutes[0][1], [seconds for _, seconds in self._minutes[-_IN_A_ROW - 1 :]]
+        rise = last[-1] - first
+        is_rising = len(last) > _IN_A_ROW and all(b > a for a, b in itertools.pairwise(last))
+        if not is_rising or rise < max(_GROWS * first, _GROWS_OF_STEP * self._step):
+            return None
+        self.is_told = True
+        return SlowGrowth(held[0][0], first, last[-1], (self._step + rise) / self._step)
 
 
 def corrected(account: StepAccount) -> dict[str, float]:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import SecondsArray, account, cycles, undisturbed
+from stash.monitor.accounting import STAGES, SecondsArray, account, cycles, undisturbed
 from stash.monitor.change_test import Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
+_CHECKPOINT = STAGES.index(StepStage.CHECKPOINT)
 _KEPT_ROWS = 20_000
 """Of a rank that the others are far behind: more than that are given up."""
 
@@ -185,7 +186,9 @@ class Cutter:
             found = account(whole.ranks, whole.seconds, delays)
         else:
             found = undisturbed(whole.ranks, whole.seconds, delays, lost)
-        return Slice(whole.numbers[0], whole.numbers[-1], found, whole.ended)
+        saved = np.flatnonzero(whole.seconds[:, :, _CHECKPOINT].any(axis=1))
+        saved_step = whole.numbers[saved[-1]] if len(saved) else None
+        return Slice(whole.numbers[0], whole.numbers[-1], found, whole.ended, saved_step)
 
 
 def together(held: Sequence[Joined]) -> Joined:

@@ -50,6 +50,7 @@ class _WatchedOptions(Options):
         "FILE", "Write the record to this file (default: named after the job).", Path, "-o", "--output"
     )
     join: Path | None = option("FILE", "Follow the record of a watched run.", Path)
+    epilog: Path | None = option("FILE", "Print one line about this record, for a scheduler's epilog.", Path)
     pause: bool = flag("With --join: pause watching.")
     resume: bool = flag("With --join: resume watching.")
     capture: tuple[int, tuple[int, ...]] | None = option(
@@ -114,8 +115,15 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
       stash watch --baseline train.stash.json --metrics 19177 -- torchrun --nproc-per-node 8 train.py
       stash watch --join train.watch.jsonl
       stash watch --join train.watch.jsonl --capture 5:0,3
+      stash watch --epilog train.watch.jsonl
       stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
     """
+    if options.epilog is not None:
+        from stash.monitor.page import epilog
+        from stash.monitor.records import load
+
+        print(printable_line(epilog(load(options.epilog)), 400))
+        return
     if options.join is not None:
         if context.obj.kind != "none":
             raise UserError(
@@ -193,9 +201,10 @@ def begun(
     """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
     from stash.core.output_files import output_file
     from stash.core.version import __version__
+    from stash.measure.protocol.folder import start_of_machine
     from stash.monitor.baseline import read
     from stash.monitor.money import price_of
-    from stash.monitor.records import SUFFIX, Header, RecordWriter
+    from stash.monitor.records import SUFFIX, Header, RecordWriter, is_record
     from stash.monitor.watcher import NodeWatcher, WatchOptions
 
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
@@ -203,7 +212,8 @@ def begun(
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     header = Header(
         id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
-        nodes=nodes, baseline=None if baseline is None else baseline.source,
+        nodes=nodes, booted=None if price is None else start_of_machine() or None,
+        baseline=None if baseline is None else baseline.source,
         baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
     )  # fmt: skip
     chosen = WatchOptions(
@@ -213,8 +223,10 @@ def begun(
     listeners = [*_listeners(options, header), _OnStandardError()]
     while True:
         target = output_file(options.output, stem, SUFFIX)
+        goes_on = options.output is not None and is_record(str(target)) and target.exists()
         try:
-            return NodeWatcher(folder, RecordWriter(target, header), header, chosen, baseline, listeners), target
+            record = RecordWriter(target, header, goes_on=goes_on)
+            return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
         except UserError:  # another node's watcher took that name meanwhile, on a disk that they share
             if options.output is not None or not target.exists():
                 raise

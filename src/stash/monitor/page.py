@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stash.core.formatting import dollars, listed
+from stash.core.formatting import dollars, listed, span
 from stash.core.units import counted, format_seconds, scale_for
 from stash.monitor.accounting import STALLS
 from stash.monitor.baseline import GROUPS
@@ -15,6 +15,8 @@ from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
 from stash.monitor.records import Alert, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
+from stash.monitor.wall_ledger import WallLedger, wall_ledger
+from stash.monitor.window_lines import digits
 from stash.monitor.window_sums import inapplicable, overall, row_name
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -24,6 +26,10 @@ _DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
 _MIN_SHARE = 0.05
 """Of the step: what is worth a sentence."""
 _MOST_SENTENCES = 3
+_LEAST_SHARE = 0.0005
+"""Of a run: what is less is in the JSON alone."""
+_MOST_ROWS = 5
+"""Of an epilog's line."""
 
 
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
@@ -38,7 +44,8 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         taken = shown.last_step - shown.first_step + 1
         span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
         title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
-    rows, money = () if shown is None else _rows(record, shown), tuple(_money(record))
+    wall = wall_ledger(record)
+    rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
     events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
     return Page(
         title=title,
@@ -47,8 +54,8 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         bar=rows[:-1],
         rows=rows,
         numbers=money,
-        grids=tuple(_grids(record, shown)),
-        warnings=tuple(_warnings(record, shown)),
+        grids=tuple(_grids(record, shown, None if live else wall)),
+        warnings=tuple(_warnings(record, shown, wall)),
         below_rows=_below(record, shown),
         chapters=(
             *([_course(record)] if record.windows else []),
@@ -203,7 +210,29 @@ def _stall_of(stage: str) -> str:
     return {"input": "input", "between": "other", "transfer": "transfer"}.get(stage, "contention")
 
 
-def _grids(record: RunRecord, shown: Window | None) -> Iterator[Grid]:
+def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
+    """Rows of the whole run, in dollars too where they are known."""
+    price = record.header.price
+    rate = 0.0 if price is None else price.dollars_per_hour / 3600
+    shown = [row for row in wall.rows if abs(row.seconds) >= _LEAST_SHARE * wall.seconds]
+    rows = [*((row.name, row.seconds, row.times) for row in shown), ("wall", wall.seconds, 0)]
+    texts = tuple(
+        (
+            row_name(name, record.header.nodes), span(seconds),
+            f"{seconds / wall.seconds:.1%}" if wall.seconds else "",
+            *((dollars(seconds * rate),) if rate else ()),
+            f"{times} times" if times > 1 else "",
+        )
+        for name, seconds, times in rows
+    )  # fmt: skip
+    head = ("takes", "share", *(("costs",) if rate else ()), "")
+    last = len(head)
+    return Grid("The whole run", head, texts, frozenset({0, last}), first="row", total=True)
+
+
+def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:
+    if wall is not None and len(wall.rows) > 1:
+        yield wall_grid(record, wall)
     if shown is not None and (beside := _against(record, shown)) is not None:
         yield beside
     if record.alerts:
@@ -242,9 +271,11 @@ def _alert_row(alert: Alert, record: RunRecord) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _warnings(record: RunRecord, shown: Window | None) -> Iterator[str]:
+def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iterator[str]:
     if shown is None:
         return
+    if wall.loses_unknown_work:
+        yield "the job was started again and no checkpoint was seen before: what it had to do twice is not known"
     if shown.ambiguous:
         yield (
             "ranks wait for each other inside collectives in the middle of a step, as with sharded models: a watch "
@@ -262,13 +293,12 @@ def _warnings(record: RunRecord, shown: Window | None) -> Iterator[str]:
         )
 
 
-def _money(record: RunRecord) -> Iterator[tuple[str, str]]:
+def _money(record: RunRecord, wall: WallLedger) -> Iterator[tuple[str, str]]:
     header = record.header
     if header.price is None or not record.windows:
         return
     last = record.windows[-1]
-    until = last.began + last.seconds
-    found = bill(header.price, until - header.began, record.windows, last.last_step, header.planned_steps)
+    found = bill(header.price, wall.seconds, record.windows, last.last_step, header.planned_steps)
     yield (
         "spent",
         f"{dollars(found.so_far)} at {dollars(header.price.dollars_per_hour)} an hour ({header.price.source})",
@@ -295,6 +325,7 @@ def document(record: RunRecord) -> dict[str, Any]:
         "began": header.began,
         "baseline": header.baseline,
         **_summed(whole),
+        "wall": _wall_document(record),
         "alerts": [
             {
                 "step": alert.step, "stall": alert.stall, "rank": alert.rank, "ratio": alert.ratio,
@@ -312,6 +343,35 @@ def document(record: RunRecord) -> dict[str, Any]:
         ],
         "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
     }  # fmt: skip
+
+
+def _wall_document(record: RunRecord) -> dict[str, Any]:
+    wall, price = wall_ledger(record), record.header.price
+    rate = None if price is None else price.dollars_per_hour / 3600
+    return {
+        "seconds": digits(wall.seconds),
+        "dollars": None if rate is None else digits(wall.seconds * rate),
+        "exit_code": wall.code,
+        "rows": [
+            {
+                "name": row.name, "seconds": digits(row.seconds),
+                "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
+                "dollars": None if rate is None else digits(row.seconds * rate), "times": row.times or None,
+            }
+            for row in wall.rows
+        ],
+    }  # fmt: skip
+
+
+def epilog(record: RunRecord) -> str:
+    """One line of a run that has ended, for a job's epilog: how it ended, its wall, its largest rows, its bill."""
+    wall, header = wall_ledger(record), record.header
+    ended = "still runs, or its watcher was killed" if wall.code is None else f"exit {wall.code}"
+    large = sorted(wall.rows, key=lambda row: -row.seconds)[:_MOST_ROWS]
+    parts = [f"{row_name(row.name, header.nodes)} {row.seconds / wall.seconds:.0%}" for row in large if wall.seconds]
+    bill_ = "" if header.price is None else f"; {dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
+    alerts = f"; {counted(len(record.alerts), 'alert')}" if record.alerts else ""
+    return f"{header.job} {span(wall.seconds)}, {ended}: {', '.join(parts)}{bill_}{alerts}"
 
 
 def _summed(window: Window | None) -> dict[str, Any]:

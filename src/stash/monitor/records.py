@@ -27,7 +27,7 @@ SUFFIX = ".watch.jsonl"
 SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
-_TO_ADD = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_TO_ADD = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAX_BYTES = 2**26
 
 
@@ -50,6 +50,8 @@ class Header(Record):
     stash_version: PlainName
     began: Number
     """Unix time."""
+    booted: Number | None = None
+    """Unix time at which the machine was started, if its price is known: from then on it is paid for."""
     job: PlainName
     command: CommandWords = ()
     """Without what may be a secret."""
@@ -124,6 +126,8 @@ class Window(Record):
     machines: tuple[MachineState, ...] = ()
     """Of more than 8, those of stragglers first, then those that others use most."""
     ambiguous: bool = False
+    saved_step: Count | None = None
+    """The last of its steps before which a checkpoint was saved."""
 
 
 class Alert(Record):
@@ -157,6 +161,8 @@ class RunEvent(Record):
     when: Number
     what: PlainName
     text: Sentence = ""
+    code: int | None = None
+    """Of an end: the job's exit code."""
 
 
 RecordLine = Header | Window | Alert | RunEvent
@@ -260,15 +266,21 @@ def is_record(word: str) -> bool:
 class RecordWriter:
     """Writes one run's record; a full disk loses lines, says so once, and never what is there already.
 
-    Nobody else writes one of that name meanwhile: raises UserError, which names who does.
+    Nobody else writes one of that name meanwhile: raises UserError, which names who does. A job that ``goes_on`` with
+    the record of an earlier start of it adds to that.
     """
 
-    def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES) -> None:
+    def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES, goes_on: bool = False) -> None:
         self.path, self._header, self._rotated = path, header, rotated
         self.failed: str | None = None
         """Why the last line was not written."""
         self._open: dict[int, Alert] = {}
         self._lock = ExitStack()
+        self.before: RunRecord | None = None
+        """What was there already."""
+        if goes_on:
+            self._take_up(path)
+            return
         try:
             self._file = os.open(path, _TO_ADD | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -284,13 +296,42 @@ class RecordWriter:
         self._size = 0
         self.write(header)
 
+    def _take_up(self, path: Path) -> None:
+        """Go on in the file of an earlier start; raises ArtefactError or UserError where that cannot be."""
+        with ExitStack() as held:
+            held.enter_context(output_lock(path))
+            self.before = before = load(path, whole=False)
+            old = before.header
+            if old.job != self._header.job:
+                raise UserError(
+                    f"--output {path} is the record of {old.job}, and this is {self._header.job}; name another file"
+                )
+            try:
+                self._file = os.open(path, _TO_ADD)
+            except OSError as error:
+                raise UserError(f"cannot write {path}: {error.strerror}; choose another place with -o") from None
+            self._lock = held.pop_all()
+        content = os.pread(self._file, _MAX_BYTES, 0)
+        self._size = content.rfind(b"\n") + 1
+        os.ftruncate(self._file, self._size)  # a line that was cut short when its writer was killed
+        kept = {"id": old.id, "began": old.began, "booted": old.booted, "part": old.part}
+        self._header = self._header.model_copy(update=kept)
+        self._open = {alert.number: alert for alert in before.alerts if not alert.ended}
+        self.write(self._header)
+
+    @property
+    def header(self) -> Header:
+        """As it was written last."""
+        return self._header
+
     def write(self, line: RecordLine) -> None:
         """Add a line."""
         text = _encoded(line)
         if self._size + len(text) > self._rotated and self._size:
             self._rotate()
         if isinstance(line, Header):  # who made it does not know which file this is
-            self._header = line.model_copy(update={"part": self._header.part})
+            kept = {name: getattr(self._header, name) for name in ("id", "began", "booted", "part")}
+            self._header = line.model_copy(update=kept)
             text = _encoded(self._header)
         self._append(text)
         if isinstance(line, Alert):

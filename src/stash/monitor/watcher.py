@@ -18,20 +18,30 @@ from typing import Any, Protocol
 
 from stash.core.errors import UserError
 from stash.core.formatting import dollars
+from stash.core.records.rank_ledger import LedgerPlace
 from stash.core.units import format_seconds
-from stash.measure.protocol.orders import TraceRequest, WatchRequest
+from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import AMBIGUOUS, SecondsArray, by_calls
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, ChangeTest, Slice, StallChange
+from stash.monitor.change_test import (
+    SLICE_SECONDS,
+    SLICE_STEPS,
+    ChangeTest,
+    GrowthTest,
+    Slice,
+    SlowGrowth,
+    StallChange,
+)
 from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, Joined
 from stash.monitor.machine_state import MachineLooks, causes, most_telling
 from stash.monitor.money import bill
 from stash.monitor.node_team import NodeTeam, facts_of
-from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent
+from stash.monitor.records import Alert, Header, MachineState, RecordLine, RecordWriter, RunEvent, RunRecord
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder, withdraw_request
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
-from stash.monitor.window_lines import advice, described, digits, unseen_text, whose, window_of
+from stash.monitor.wall_ledger import CONTINUED, ENDED
+from stash.monitor.window_lines import ROWS_OF, advice, described, digits, lines_text, unseen_text, whose, window_of
 
 POLL_SECONDS = 0.5
 STUCK_SECONDS = 120.0
@@ -126,12 +136,26 @@ class NodeWatcher:
         self._request, self._traced = WatchRequest(0), float("-inf")
         self._stepless = False
         self._changes: ChangeTest | None = None
+        self._growth = GrowthTest()
+        self._lines_of: tuple[str, ...] = ()
+        """Rows whose lines were asked for."""
         self._open: dict[str, Alert] = {}
         self._numbers = 0
         self._moved = clock()
         self._usual: float | None = None
         self._stuck: Alert | None = None
         self._told_money = self._capped = self._full = False
+        if record.before is not None:
+            self._header = record.header
+            self._go_on(record.before)
+
+    def _go_on(self, before: RunRecord) -> None:
+        """With the record of a job that was started before: alerts that were open are about that start."""
+        self._write(RunEvent(when=self._clock(), what=CONTINUED, text="the job was started again"))
+        self._numbers = max((alert.number for alert in before.alerts), default=0)
+        for alert in before.alerts:
+            if not alert.ended:
+                self._end(alert, "the job was started again")
 
     def _write(self, line: RecordLine) -> None:
         self._record.write(line)
@@ -155,6 +179,7 @@ class NodeWatcher:
         own = self.collector.poll()
         joined = self._team.gather(own, self._facts())
         self._follow_requests()
+        self._tell_lines()
         if self._team.hands_on:
             return
         if joined is not None:
@@ -240,16 +265,17 @@ class NodeWatcher:
         if request.steps:  # traced steps leave no rows
             self._moved = self._clock() + request.steps * (self._usual or 0.0)
 
-    def _capture(self, late: int | None) -> None:
+    def _capture(self, late: int | None) -> bool:
         """An alert has begun: trace the rank that is late, and rank 0 to compare it with; at most once an hour."""
         if self._options.capture is None or self._clock() - self._traced < _TRACES_EVERY:
-            return
+            return False
         self._traced = self._clock()
         request = RunRequest(
             None, self._options.capture, tuple(sorted({0, late or 0})), str(traces_folder(self._record.path))
         )
         self._team.tell(json.dumps(request.row()).encode())
         self._ask(request)
+        return True
 
     def _know_job(self) -> None:
         """At the first steps: how many ranks there are, and whether the baseline is of the like."""
@@ -303,7 +329,8 @@ class NodeWatcher:
         )  # fmt: skip
         self._open[change.stall] = alert.model_copy(update={"began": alert.when})
         self._alert(alert)
-        self._capture(change.rank)
+        if not self._capture(change.rank):
+            self._ask_for_lines(change.stall, change.rank)
 
     def _alert(self, alert: Alert) -> None:
         alert = alert if alert.began is not None else alert.model_copy(update={"began": alert.when})
@@ -332,6 +359,46 @@ class NodeWatcher:
             "machines": most_telling(self._machines(), {each.node for each in late}),
         })  # fmt: skip
         self._write(window)
+        between = window.stalls.get("other") or 0.0
+        grown = self._growth.take(window.first_step, between, window.step_seconds)
+        if grown is not None:
+            self._tell_growth(grown)
+
+    def _tell_growth(self, grown: SlowGrowth) -> None:
+        self._numbers += 1
+        text = (
+            f"what lies between steps grows: {format_seconds(grown.before)} a step at first, "
+            f"{format_seconds(grown.now)} since step {grown.step:,}; its lines follow"
+        )
+        self._alert(Alert(
+            number=self._numbers, when=self._clock(), what="slower", step=grown.step, stall="other",
+            ratio=digits(grown.ratio), seconds=digits(grown.now - grown.before), text=text,
+        ))  # fmt: skip
+        self._ask_for_lines("other", None)
+
+    def _ask_for_lines(self, stall: str, rank: int | None) -> None:
+        """Have a rank of this node say which lines of the script a stall is at; of all that are slower the first."""
+        asked = min(self.collector.ranks, default=None) if rank is None else rank
+        if asked not in self.collector.ranks or self._request.paused:
+            return
+        self._lines_of = ROWS_OF.get(stall, ())
+        self._request = WatchRequest(self._request.number + 1, lines=(asked,))
+        with suppress(OSError):
+            self._request.write(self._folder)
+            state = self.collector.ranks[asked]
+            state.asked = self._request.number
+            state.reader.request(state.asked)
+
+    def _tell_lines(self) -> None:
+        """What ranks have said to that."""
+        for path in self._folder.glob(f"{LINES}.*.json"):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                rank, rows = int(path.name.split(".")[1]), json.loads(path.read_text())
+                path.unlink()
+                places = [LedgerPlace.model_validate(row) for row in rows]
+                places = [place for place in places if place.row in self._lines_of]
+                if places:
+                    self._event("lines", lines_text(rank, places))
 
     def _look_whether_it_moves(self) -> None:
         still = self._clock() - self._moved
@@ -392,7 +459,7 @@ class NodeWatcher:
             if rest is not None:
                 self._window(rest)
             how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
-            self._event("end", how)
+            self._write(RunEvent(when=self._clock(), what=ENDED, text=how, code=code))
         for listener in self._listeners:
             listener.close()
         self._team.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stash.core.formatting import listed
+from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER
+from stash.core.records.rank_ledger import LedgerPlace
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
@@ -10,11 +14,19 @@ from stash.monitor.change_test import Slice, StallChange
 from stash.monitor.records import LateRank, Window
 
 _MAX_RANKS, _SLOWEST = 64, 8
+_MOST_LINES = 2
+ROWS_OF = {
+    "compute": (FORWARD, BACKWARD, OPTIMIZER), "contention": (FORWARD, BACKWARD, OPTIMIZER), "input": (INPUT,),
+    "other": (LOOP,),
+}  # fmt: skip
+"""A stall's rows in a ledger."""
 DOES = {
     StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
     StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
     StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
-    StepStage.OPTIMIZER: "in the optimizer",
+    StepStage.OPTIMIZER: "in the optimizer", StepStage.EPOCH_START: "start an epoch",
+    StepStage.EVALUATION: "evaluate", StepStage.CHECKPOINT: "save a checkpoint",
+    StepStage.COLLECTOR: "collect garbage",
 }  # fmt: skip
 """What ranks do in a stage."""
 _DIGITS = 6
@@ -36,6 +48,7 @@ def window_of(part: Slice, device: str | None) -> Window:
         ranks=_shown(found),
         stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=digits(o.seconds)) for o in late),
         delay=digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
+        saved_step=part.saved_step,
     )  # fmt: skip
 
 
@@ -86,6 +99,17 @@ def unseen_text(others: int, every: int, seconds: float | None) -> str:
     return (
         f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
     )
+
+
+def lines_text(rank: int, places: Sequence[LedgerPlace]) -> str:
+    """At which lines of the script a rank is for the longest; ``places`` have seconds of a step."""
+    longest = sorted(places, key=lambda place: -place.seconds)[:_MOST_LINES]
+    parts = [
+        f"{format_seconds(each.seconds)} at {each.file}:{each.line} `{each.text}`"
+        + (f" (called at {each.caller})" if each.caller else "")
+        for each in longest
+    ]
+    return f"a step of rank {rank} takes {listed(parts)}"
 
 
 def digits(value: float) -> float:

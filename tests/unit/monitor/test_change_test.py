@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stash.monitor.accounting import StepAccount
-from stash.monitor.change_test import ChangeTest, Slice, StallChange, corrected
+from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, SlowGrowth, StallChange, corrected
 
 
 def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise: float = 0.0, **more: float) -> Slice:
@@ -124,3 +124,29 @@ def test_a_trend_of_warming_up_is_not_taken_for_steady() -> None:
 def test_the_sum_of_what_is_tested_is_the_step_without_what_lies_between() -> None:
     values = corrected(part(0).account)
     assert values["step"] == pytest.approx(0.1)
+
+
+def grown(minutes: list[float], test: GrowthTest) -> SlowGrowth | None:
+    """What comes of minutes of six windows; one of each is long, as where a checkpoint is saved."""
+    found = None
+    for number, between in enumerate(minutes):
+        for window in range(6):
+            found = test.take(100 * number + window, 9.0 if window == 3 else between, 0.1) or found
+    return found
+
+
+def test_what_lies_between_steps_and_grows_is_told_once_with_the_minute_that_showed_it() -> None:
+    test = GrowthTest()
+    found = grown([0.010, 0.014, 0.018, 0.024], test)
+    assert found is not None
+    assert (found.step, found.before, found.now) == (300, 0.010, 0.024)
+    assert grown([0.1, 0.2, 0.3, 0.4], test) is None
+
+
+@pytest.mark.parametrize(
+    "minutes",
+    [[0.010] * 9, [0.010, 0.030, 0.010, 0.030, 0.012], [0.0010, 0.0013, 0.0016, 0.0019], [0.10, 0.11, 0.12, 0.13]],
+    ids=["level", "up-and-down", "little-of-the-step", "little-of-itself"],
+)
+def test_what_does_not_grow_much_is_not_told(minutes: list[float]) -> None:
+    assert grown(minutes, GrowthTest()) is None

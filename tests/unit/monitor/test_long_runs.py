@@ -20,6 +20,7 @@ from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
 from stash.monitor import watching
+from stash.monitor.accounting import STAGES
 from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
 from stash.monitor.records import Header, RunEvent, Window
@@ -29,7 +30,8 @@ from stash.monitor.watching import Looks
 
 
 def joined(first: int, count: int) -> Joined:
-    return Joined((0,), list(range(first, first + count)), np.ones((count, 1, 8)), np.zeros((count, 1, 2)), 0.0)
+    seconds = np.ones((count, 1, len(STAGES)))
+    return Joined((0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0)
 
 
 def test_steps_that_are_counted_again_begin_a_new_part() -> None:

@@ -16,7 +16,7 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import watcher
-from stash.monitor.accounting import account
+from stash.monitor.accounting import STAGES, account
 from stash.monitor.collector import Collector, Joined
 from stash.monitor.command import WatchCommandOptions, begun
 from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
@@ -27,8 +27,8 @@ from stash.monitor.watcher import NodeWatcher, WatchOptions
 
 def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined:
     """Forward passes of that length, and an exchange of one second."""
-    each = np.zeros((len(numbers), len(ranks), 8))
-    each[:, :, 4], each[:, :, 7] = seconds, 1.0
+    each = np.zeros((len(numbers), len(ranks), len(STAGES)))
+    each[:, :, STAGES.index(StepStage.FORWARD)], each[:, :, STAGES.index(StepStage.EXCHANGE)] = seconds, 1.0
     return Joined(ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1]))
 
 

@@ -13,7 +13,8 @@ import stash
 from stash.core.artefact import save
 from stash.core.errors import StashError, UserError
 from stash.measure.protocol import orders
-from stash.monitor.accounting import account
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor.accounting import NOW_AND_THEN, STAGES, account
 from stash.monitor.baseline import read
 from stash.monitor.change_test import Slice
 from stash.monitor.records import GpuState, Header, MachineState, RecordWriter
@@ -31,8 +32,9 @@ def header(ranks: int) -> Header:
 
 def part(number: int, ranks: int) -> Slice:
     """Of ranks that differ in every digit, the last ones the slowest in turn."""
-    seconds = 0.01 + np.random.default_rng(number).random((24, ranks, 8)) / 100
-    seconds[:, (number * 8 + np.arange(8)) % ranks, 4] += 0.1
+    seconds = 0.01 + np.random.default_rng(number).random((24, ranks, len(STAGES))) / 100
+    seconds[:, (number * 8 + np.arange(8)) % ranks, STAGES.index(StepStage.FORWARD)] += 0.1
+    seconds[:, :, [STAGES.index(stage) for stage in NOW_AND_THEN.values()]] = 0.0
     return Slice(24 * number, 24 * number + 23, account(range(ranks), seconds, seconds[:, :, 0]), 1e9 + 10 * number)
 
 

@@ -46,12 +46,13 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
         run.train(30, late=lambda rank: 0.05 * rank)
         run.train(30)
     assert len(run.record().alerts) == 2
-    assert asked(run) == [1.0, 1.0]
-    assert WatchRequest.read(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
+    assert [event.what for event in run.record().events] == ["capture"]
+    assert WatchRequest.read(tmp_path) == WatchRequest(2, lines=(1,))
     run.now += 3600
     run.train(30)
     run.train(30, late=lambda rank: 0.05 * rank)
-    assert asked(run) == [2.0, 2.0]
+    assert [event.what for event in run.record().events] == ["capture", "capture"]
+    assert WatchRequest.read(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])

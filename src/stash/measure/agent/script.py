@@ -64,6 +64,10 @@ class LoopListener:
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
 
+    def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
+        """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
+        return take(*arguments)
+
     def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, which a loop waits for; ``source`` is what it comes from."""
         return take(*arguments)

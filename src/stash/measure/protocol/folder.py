@@ -218,7 +218,7 @@ def owned(folder: Path) -> bool | None:
             return None
         if kernel != _kernel():  # of this name there is no other machine: nothing was written since this one started
             written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
-            return False if machine == host() and written < _start_of_machine() else None
+            return False if machine == host() and written < start_of_machine() else None
         free = lock(descriptor, shared=True)
         return None if free is None else not free
     finally:
@@ -238,7 +238,7 @@ def host() -> bytes:
     return os.uname().nodename.encode()
 
 
-def _start_of_machine() -> float:
+def start_of_machine() -> float:
     """Unix time; 0 if it does not say."""
     try:
         found = re.search(r"^btime (\d+)$", _STAT.read_text(), re.M)

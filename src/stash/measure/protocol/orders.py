@@ -154,9 +154,7 @@ class Invitation:
 
     def write(self, folder: RunFolder) -> None:
         """Write it for the ranks of this folder."""
-        draft = folder.invitation.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(self)))
-        draft.rename(folder.invitation)
+        leave_whole(folder.invitation, asdict(self))
 
     def bring(self, folder: RunFolder) -> bool:
         """Write it as the meeting, for this folder's launcher; False if another rank did so before."""
@@ -189,6 +187,15 @@ def _read(kind: type[T], path: Path) -> T | None:
         return None
 
 
+def leave_whole(path: Path, content: object) -> None:
+    """Leave a small file of JSON for another process, which never finds half of it."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(json.dumps(content))
+    draft.rename(path)
+
+
+LINES = "lines"
+"""How files begin in which ranks say where they are: ``lines.3.json``."""
 _REQUEST = "request.json"
 """What a run's watchers ask of its ranks, beside their rings, in which it is counted how often they asked."""
 
@@ -211,11 +218,11 @@ class WatchRequest:
     number: int
     paused: bool = False
     trace: TraceRequest | None = None
+    lines: tuple[int, ...] = ()
+    """Ranks that say at which lines of the script their training thread is."""
 
     def write(self, folder: Path) -> None:
-        draft = folder / f"{_REQUEST}.new"
-        draft.write_text(json.dumps(asdict(self)))
-        draft.rename(folder / _REQUEST)
+        leave_whole(folder / _REQUEST, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> WatchRequest:
@@ -223,7 +230,7 @@ class WatchRequest:
         row = json.loads((folder / _REQUEST).read_text())
         trace = row.get("trace")
         wanted = None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
-        return cls(int(row["number"]), bool(row["paused"]), wanted)
+        return cls(int(row["number"]), bool(row["paused"]), wanted, tuple(row.get("lines", ())))
 
 
 _FRAME = re.compile(

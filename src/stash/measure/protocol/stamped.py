@@ -39,24 +39,31 @@ class StepStage(IntEnum):
     """Inside other collectives that the script calls."""
     OPTIMIZER = 10
     """From the backward pass to the end of the optimizer's step."""
+    EPOCH_START = 11
+    """From asking a loader for an iterator to its first batch; this one and those below: of watched runs only."""
+    EVALUATION = 12
+    """Forward passes that no step uses, and their batches."""
+    CHECKPOINT = 13
+    COLLECTOR = 14
+    """Python's, in full collections."""
 
 
 LOADERS = 4
 """With waits of their own in a row; what any further ones make a step wait for is added to the last one's."""
 NUMBER, BEGAN, ENDED = 0, 1, 2
-DELAY = StepStage.OPTIMIZER + 1
+DELAY = StepStage.COLLECTOR + 1
 INPUT_DELAY, EXCHANGE_DELAY, SWITCHES, INPUTS = range(DELAY + 1, DELAY + 5)
 GRADIENTS = INPUTS + LOADERS
 FIELDS = GRADIENTS + 1
 """Places of the other numbers of a row, as ``StampedStep`` names them, and how many there are."""
 ROW = struct.Struct("d" * FIELDS)
-ROWS = 1300
+ROWS = 1150
 HEAD = 4096
 _PIECES = HEAD + ROWS * ROW.size
 """Where the step begins that was followed last: its number, how many pieces, then stage and seconds of each."""
 MAX_PIECES = 2000
 SIZE = _PIECES + 16 + MAX_PIECES * 16
-_MAGIC = b"stash.02"
+_MAGIC = b"stash.03"
 _FIXED = struct.Struct("8s qqqqqd")
 """Magic, rank, ranks, local rank, node, process, Unix time less the monotonic clock."""
 _LIVE = 64

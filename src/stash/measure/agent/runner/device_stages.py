@@ -70,6 +70,15 @@ class DeviceStages:
         """What the step under way has of the one stage since its last update is of the other."""
         self._rename(slice(self._updated, None), before, after)
 
+    @property
+    def marks(self) -> int:
+        """So many of the step under way so far."""
+        return len(self._marks)
+
+    def rename_from(self, mark: int, before: int, after: int) -> None:
+        """What the step under way has of the one stage since it had so many marks is of the other."""
+        self._rename(slice(mark, None), before, after)
+
     def update_ends(self, beside: bool) -> None:
         """An update ends with the last mark; ``beside`` the counted one it is no pause before the step."""
         self._updated = max(0, len(self._marks) - 1)

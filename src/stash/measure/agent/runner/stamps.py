@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.script import NoStamps, bus
@@ -139,10 +139,20 @@ class BlockClock:
 
 _BETWEEN, _INPUT, _FORWARD = map(int, (StepStage.BETWEEN, StepStage.INPUT, StepStage.FORWARD))
 _BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
+_OF_A_LOOP = (int(StepStage.EPOCH_START), _INPUT, int(StepStage.TRANSFER), _FORWARD)
 _BEFORE_PASSES = (_BETWEEN, _FORWARD, _OPTIMIZER)
 _NOTHING = [0.0] * FIELDS
 _SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
+
+
+class StepMark(NamedTuple):
+    """A moment within a step."""
+
+    steps: int
+    """Before it."""
+    row: list[float]
+    device_marks: int
 
 
 class Stamps(NoStamps):
@@ -234,6 +244,23 @@ class Stamps(NoStamps):
                 self._device.rename(_OPTIMIZER, _BETWEEN)
         self._move(stage, self.now())
         return before
+
+    def mark(self) -> StepMark:
+        """This moment, for ``rename_since``."""
+        return StepMark(self.steps, self._row.copy(), 0 if self._device is None else self._device.marks)
+
+    def rename_since(self, mark: StepMark, stage: int) -> None:
+        """What the step under way has had of waits, copies and forward passes since then was ``stage``."""
+        row, before = self._row, mark.row
+        if mark.steps != self.steps or get_ident() != self._thread:
+            return
+        for each in _OF_A_LOOP:
+            row[stage] += row[each] - before[each]
+            row[each] = before[each]
+            if self._device is not None:
+                self._device.rename_from(mark.device_marks, each, stage)
+        row[INPUTS:GRADIENTS] = before[INPUTS:GRADIENTS]
+        row[INPUT_DELAY] = before[INPUT_DELAY]
 
     def other_stepped(self, beside: bool) -> None:
         """Another optimizer stepped than the one that steps are counted at; ``beside`` it: after the same pass."""

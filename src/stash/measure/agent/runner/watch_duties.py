@@ -22,14 +22,17 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
+from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OTHER
 from stash.measure.agent import private
+from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.wraps import replicas
 from stash.measure.linux.interfaces import own_address
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import Invitation, Neighbours, TraceRequest
+from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, leave_whole
 from stash.measure.protocol.stamped import MAX_PIECES, StepStage
 
 _KEY = "stash/watchers"
@@ -37,6 +40,12 @@ _LOOKS_SECONDS = 0.5
 _MEETING_SECONDS = 120.0
 EVERY = 32
 _COLLECTIVE = int(StepStage.COLLECTIVE)
+_LINES_SECONDS = 5.0
+ROW_OF = {
+    int(StepStage.BETWEEN): LOOP, int(StepStage.INPUT): INPUT, int(StepStage.FORWARD): FORWARD,
+    int(StepStage.BACKWARD): BACKWARD, int(StepStage.OPTIMIZER): OPTIMIZER,
+}  # fmt: skip
+"""What a ledger calls a stage."""
 _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _LOOKS_EVERY = 30
 """Samples between two looks at the recorder: copying its entries takes milliseconds."""
@@ -101,6 +110,25 @@ class StepTrace:
         draft = target.with_name(f"{os.getpid()}.{target.name}")
         self._profiler.export_chrome_trace(str(draft))
         draft.rename(target)
+        return True
+
+
+class ScriptLines:
+    """For some seconds: at which lines of the script the training thread is, and for how long in a step."""
+
+    def __init__(self, stamps: Stamps, folder: Path, rank: int) -> None:
+        self._stamps, self._file = stamps, folder / f"{LINES}.{rank}.json"
+        self._first, self._until = stamps.steps, stamps.now() + _LINES_SECONDS
+        self._places = Places(get_ident(), lambda: ROW_OF.get(int(stamps.ring.live[0]), OTHER))
+        self._places.start()
+
+    def step(self) -> bool:
+        """A step ended; whether it was the last of them, and the lines are told."""
+        steps = self._stamps.steps - self._first
+        if self._stamps.now() < self._until or steps < 1:
+            return False
+        self._places.stop()
+        leave_whole(self._file, [{**row, "seconds": row["seconds"] / steps} for row in self._places.rows()])
         return True
 
 

@@ -7,13 +7,14 @@ then on nothing is stamped. Who reads the ring is not known here.
 
 from __future__ import annotations
 
+import gc
 import os
 import stat
 import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
@@ -24,8 +25,8 @@ from typing import Any, TypeVar
 
 from stash.measure.agent import private, script
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
-from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watch_duties import EVERY, StepSample, StepTrace, WatchersMeeting
+from stash.measure.agent.runner.stamps import Stamps, StepMark
+from stash.measure.agent.runner.watch_duties import EVERY, ScriptLines, StepSample, StepTrace, WatchersMeeting
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.protocol.orders import Orders, WatchRequest, current, read
@@ -41,7 +42,10 @@ _LEARNS_EVERY = 2000
 _LOOKS_AT = (5, 20)
 """Steps in which models are looked for: by then a script that compiles its model has mostly done so."""
 _LOOKS_SECONDS = 5.0
-_BETWEEN = int(StepStage.BETWEEN)
+_BETWEEN, _FORWARD, _EPOCH_START = int(StepStage.BETWEEN), int(StepStage.FORWARD), int(StepStage.EPOCH_START)
+_EVALUATION, _COLLECTOR = int(StepStage.EVALUATION), int(StepStage.COLLECTOR)
+_FULL_COLLECTION = 2
+"""The generation of objects that takes long to look through."""
 
 
 def start(optimizer_module: ModuleType) -> None:
@@ -113,24 +117,93 @@ def _left_by_own_user(path: Path) -> str:
         os.close(descriptor)
 
 
+@dataclass
+class _BegunLoop:
+    """A loop that took an iterator, with gradients on, and that no backward pass has followed yet."""
+
+    source: int
+    """The identity of what its batches come from."""
+    passes: int
+    """Backward passes before it."""
+    mark: StepMark
+    batches: int = 0
+
+
 class WatchedLoops(script.LoopListener):
-    """The waits of one process for its loaders, each by its number and name."""
+    """The waits of one process for its loaders, each by its number and name.
+
+    Loops without gradients are evaluation, and so are those of several batches that end without a backward pass.
+    """
 
     def __init__(self) -> None:
         self.stamps: Stamps | None = None
+        self._begun: _BegunLoop | None = None
         self._numbers: dict[int, int] = {}
         """By the identity of a source that is still there."""
         self._known: list[tuple[type[Any], Callable[[], Any]]] = []
         """Of each number: its source's class, and what gives the source, or ``None`` once that is gone."""
+
+    def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
+        """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
+        stamps = self.stamps
+        if stamps is None or not stamps.of_this_thread:
+            return take(*arguments)
+        is_training = _has_gradients()
+        if is_training:
+            self._begun = _BegunLoop(id(loader.dataset), script.passes(), stamps.mark())
+        before = stamps.enter(_EPOCH_START if is_training else _EVALUATION)
+        try:
+            return take(*arguments)
+        finally:
+            stamps.enter(before)
 
     def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, what the training thread waits for; ``source`` is what it comes from."""
         stamps = self.stamps
         if stamps is None:
             return take(*arguments)
+        if not _has_gradients():
+            return self._evaluated(stamps, take, *arguments)
         number = self._numbers.get(id(source))
         if number is None:
             number = self._number(source)
+        begun = self._begun
+        if begun is not None and begun.source == id(source):
+            return self._waited_since(begun, stamps, number, take, *arguments)
+        return self._waited_in_step(stamps, number, take, *arguments)
+
+    def _evaluated(self, stamps: Stamps, take: Callable[..., T], *arguments: Any) -> T:
+        """Its stage lasts from a loop's first batch to its end, forward passes included."""
+        stamps.enter(_EVALUATION)
+        try:
+            return take(*arguments)
+        except BaseException:
+            stamps.enter(_BETWEEN)
+            raise
+
+    def _waited_since(
+        self, begun: _BegunLoop, stamps: Stamps, number: int, take: Callable[..., T], *arguments: Any
+    ) -> T:
+        """The first batch of a loop ends the start of its epoch; a loop that ends without a pass was evaluation."""
+        begun.batches += 1
+        if begun.batches == 1:
+            stamps.enter(_EPOCH_START)
+            try:
+                return take(*arguments)
+            finally:
+                stamps.enter(_FORWARD)
+        if script.passes() > begun.passes:
+            self._begun = None
+        try:
+            return self._waited_in_step(stamps, number, take, *arguments)
+        except StopIteration:
+            if self._begun is not None and begun.batches > 2:
+                self._begun = None
+                stamps.rename_since(begun.mark, _EVALUATION)
+            raise
+
+    @staticmethod
+    def _waited_in_step(stamps: Stamps, number: int, take: Callable[..., T], *arguments: Any) -> T:
         delay = stamps.wait_begins(perf_counter())
         try:
             batch = take(*arguments)
@@ -187,6 +260,7 @@ class WatchedRun(script.Listener):
         self._resting: Stamps | None = None
         """While nothing is stamped: paused, or traced."""
         self._trace: StepTrace | None = None
+        self._lines: ScriptLines | None = None
         self._last_ready: list[Any] = []
         self.counted_before: int | None = 0
         """Steps that were taken before this object listened; ``None``: to be found, alike on all ranks."""
@@ -198,6 +272,8 @@ class WatchedRun(script.Listener):
         """Where the job trains on CUDA."""
         self._look_at = _LOOKS_AT[0]
         self._look: CalledModels | None = None
+        self._interrupted = _BETWEEN
+        """What a collection of garbage came between."""
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -207,12 +283,15 @@ class WatchedRun(script.Listener):
         stamps, self._resting = self._stamps or self._resting, None
         if stamps is not None:
             stamps.ring.note(text)
-            stamps.let_go()
-            self._note_in(None)
-        self._learn_no_more()
+            self._leave(stamps)
         print(text, file=sys.stderr)
 
-    def _learn_no_more(self) -> None:
+    def _leave(self, stamps: Stamps) -> None:
+        """Note nothing any more."""
+        stamps.let_go()
+        self._note_in(None)
+        if self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
         for learning in (self._order, self._look):
             if learning is not None:
                 learning.end()
@@ -242,6 +321,8 @@ class WatchedRun(script.Listener):
                 self._among_ranks(now)
             if stamps.ring.live[2] != self._asked.number:
                 self._answer()
+            if self._lines is not None and self._lines.step():
+                self._lines = None
             if self.awaited is not None and now > self._looks_at:
                 self._look_for_watcher(now, self.awaited)
             if self.each_step is not None:
@@ -280,6 +361,7 @@ class WatchedRun(script.Listener):
             self._copies = BatchCopies.of_process(device)
         self._note_in(stamps)
         self.loops.name_loaders()
+        gc.callbacks.append(self._collects)
         self._rank, stamps.steps = rank, self.counted_before or 0
         if self.counted_before is None and ranks > 1:
             self._groups_at = sum(private.sequence_numbers().values())
@@ -290,15 +372,22 @@ class WatchedRun(script.Listener):
             if local == 0 and ranks > _number("LOCAL_WORLD_SIZE", ranks):
                 self._meeting = WatchersMeeting(self._folder, node)
 
+    def _collects(self, phase: str, info: dict[str, int]) -> None:
+        """Python looks for garbage."""
+        if info["generation"] < _FULL_COLLECTION:
+            return
+        if phase == "start":
+            self._interrupted = self.stamps.enter(_COLLECTOR)
+        else:
+            self.stamps.enter(self._interrupted)
+
     def _look_for_watcher(self, now: float, awaited: AwaitedRun) -> None:
         """One that has left takes its folder along: another one may come."""
         self._looks_at = now + _LOOKS_SECONDS
         if self._folder.is_dir() or self._stamps is None:
             return
         awaited.steps, self.listens = self._stamps.steps, False
-        self._stamps.let_go()
-        self._note_in(None)
-        self._learn_no_more()
+        self._leave(self._stamps)
         script.subscribe(awaited)
 
     def _look_for_models(self, step: int) -> None:
@@ -332,6 +421,8 @@ class WatchedRun(script.Listener):
         """There is a request: from now on paused, or not; or traced from a step on."""
         assert self._stamps is not None
         self._read_request(self._stamps)
+        if self._rank in self._asked.lines:
+            self._lines = ScriptLines(self._stamps, self._folder, self._rank)
         wanted = self._asked.trace
         if wanted is not None and (not wanted.ranks or self._rank in wanted.ranks):
             self._trace = StepTrace(wanted, self._rank, self._stamps.steps + 1)
@@ -400,6 +491,10 @@ class WatchedRun(script.Listener):
     def note(self, text: str) -> None:
         if self._stamps is not None:
             self._stamps.ring.note(text)
+
+
+def _has_gradients() -> bool:
+    return bool(sys.modules["torch"].is_grad_enabled())
 
 
 class GradientOrder:

@@ -29,7 +29,7 @@ from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.protocol.stamped import StepStage
 
-_TRANSFER, _FORWARD = map(int, (StepStage.TRANSFER, StepStage.FORWARD))
+_TRANSFER, _FORWARD, _CHECKPOINT = map(int, (StepStage.TRANSFER, StepStage.FORWARD, StepStage.CHECKPOINT))
 _MAX_CALLS = 4
 """Of one class until a backward pass: one that the script calls more often is a layer, and no model."""
 _followed: WeakSet[type[Any]] = WeakSet()
@@ -37,21 +37,47 @@ _followed: WeakSet[type[Any]] = WeakSet()
 
 
 def wrap_loaders(module: ModuleType) -> None:
-    """Tell of every wait for a loader's batch (``torch.utils.data.dataloader``); without gradients none trains."""
+    """Tell of every wait for a loader's iterator and for its batches (``torch.utils.data.dataloader``)."""
     private.wrap_handing_out(module, _timed)
+    private.wrap_loaders(module, making=lambda make: make, looping=_started)
+
+
+def _started(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(get_iterator)
+    def started(self: Any) -> Any:
+        listener = script.bus.listener
+        return listener.loops.started(self, get_iterator, self) if listener.listens else get_iterator(self)
+
+    return started
 
 
 def _timed(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    is_grad_enabled = sys.modules["torch"].is_grad_enabled
-
     @functools.wraps(hand_out)
     def timed(self: Any) -> Any:
         listener = script.bus.listener
-        if not listener.listens or not is_grad_enabled():
-            return hand_out(self)
-        return listener.loops.waited(private.data_set(self), hand_out, self)
+        return listener.loops.waited(private.data_set(self), hand_out, self) if listener.listens else hand_out(self)
 
     return timed
+
+
+def wrap_saves(module: ModuleType) -> None:
+    """Tell of every save of a checkpoint, of a module that has any of PyTorch's or safetensors' functions for it."""
+    for name in ("save", "save_state_dict", "async_save", "save_file", "save_model"):
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, _saving(original))
+
+
+def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def saving(*args: Any, **kwargs: Any) -> Any:
+        before = script.enter(_CHECKPOINT)
+        try:
+            return save(*args, **kwargs)
+        finally:
+            script.enter(before)
+
+    return saving
 
 
 def wrap_collectives(c10d: ModuleType) -> None:
