@@ -300,7 +300,13 @@ def _local_name(parameter: str, name: str) -> str:
 def _local_file(parameter: str, name: str) -> str:
     """A regular file on this machine; raises UserError, or ArtefactError where there is none."""
     path = Path(_local_name(parameter, name))
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise UserError(
+            f"{parameter}={shortened(name, 200)}: {error.strerror}; name a file on this machine"
+        ) from None
+    if not is_there:
         content_of(path)  # says what is there instead, and names files that could be meant
     return str(path)
 

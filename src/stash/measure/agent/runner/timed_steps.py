@@ -37,6 +37,8 @@ _UNTOUCHED_SHARE = 0.15
 _LARGEST_SHARE = 0.25
 """The same where that shows an epoch's start, or few steps at all."""
 _UNTOUCHED_STEPS = (5, 400)
+_LOOKS_AGAIN = (10, 30, 90, 200)
+"""Steps at which it is seen how many fit: the first ones take what workers had ready."""
 _USUAL_STEPS = 30
 """So many show what comes every 20 or 25 steps."""
 _MANY_STEPS = 150
@@ -48,9 +50,9 @@ _GROWTH = 1.01
 
 
 def timed(
-    rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float
+    rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float, most_seconds: float | None = None
 ) -> Generator[None, None, BlockDone]:
-    """Time the next ``steps`` of the script; ``began``: the run.
+    """Time the next ``steps`` of the script; ``began``: the run. Of steps that take long fewer fit ``most_seconds``.
 
     A CUDA device tells by events in its queue what they took, from the end of the step before to the end of the last:
     a host that runs ahead goes on doing so, and hides in a block what it hides in the job; the caller has let a step
@@ -65,9 +67,13 @@ def timed(
     usage = Usage(feeds)
     clock = loops.begin_block()
     rank.ledger.saved()
-    for index in range(steps):
+    done = 0
+    while done < steps:
         yield
-        now = record(settled=index == steps - 1)
+        done += 1
+        if most_seconds is not None and done in _LOOKS_AGAIN:
+            steps = min(steps, _that_fit(rank, most_seconds, done, sum(clock.steps)))
+        now = record(settled=done == steps)
         totals.append(_totals(feeds, tally))
         _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
         clock.step(now, loops.between, counted + (handed if lasts else 0.0) + rank.ledger.saved())
@@ -104,6 +110,12 @@ def timed(
         step_seconds=tuple(lengths), interrupted_seconds=clock.interrupted, started=clock.started - began,
         launch=rank.orders.launch, gpu=gpu, **found,
     )  # fmt: skip
+
+
+def _that_fit(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
+    """So many steps, of which all but the last of those ``done`` took ``seconds``: the fewest of any rank."""
+    fit = max(done + 1, int(most_seconds * (done - 1) / seconds)) if seconds > 0 else _UNTOUCHED_STEPS[1]
+    return int(rank.agree(fit, min))
 
 
 def _lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:
@@ -197,7 +209,8 @@ def untouched(
         yield
     ledger.begin_timing()
     began = rank.clock.now()
-    block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began)
+    longest = _LARGEST_SHARE * rank.orders.budget
+    block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began, longest)
     between = block.stage_seconds.get("between", 0.0) if rank.clock.runs_ahead else None
     is_alone = rank.place.world_size == 1 and not rank.clock.runs_ahead
     return Payload.of(block), Payload.of(ledger.end(rank.place.rank, of_epoch, between, is_alone))
