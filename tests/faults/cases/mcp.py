@@ -44,7 +44,7 @@ CASES = [
     refused("no argument", "explain", {}, "run: field required"),
     refused("an object where a number is asked for", "list", {"limit": {"n": 1}}, "limit: "),
     refused("a tool that is none", "explane", {"run": "a"}, "did you mean explain"),
-    refused("a name of 100,000 letters", "explain", {"run": "x" * 100_000}, "name a file on this machine"),
+    refused("a name of 100,000 letters", "explain", {"run": "x" * 100_000}, "name a file here"),
     Case("mcp", "a pipe instead of a file", prepare=pipe, program=pipe_asked, needs=has_sdk,
          expected=Expected((2,), ("a pipe",))),
     Case("mcp", "what is no protocol at all", needs=has_sdk,

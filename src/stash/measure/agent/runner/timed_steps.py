@@ -114,7 +114,12 @@ def timed(
 
 def _that_fit(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
     """So many steps, of which all but the last of those ``done`` took ``seconds``: the fewest of any rank."""
-    fit = max(done + 1, int(most_seconds * (done - 1) / seconds)) if seconds > 0 else _UNTOUCHED_STEPS[1]
+    most = _UNTOUCHED_STEPS[1]
+    fit = (
+        most
+        if most * seconds <= most_seconds * (done - 1)
+        else max(done + 1, int(most_seconds * (done - 1) / seconds))
+    )
     return int(rank.agree(fit, min))
 
 
