@@ -345,12 +345,13 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed:
         return
     seconds, step = times
     rank.publish(JobFacts(before_forward=round(seconds / step, 4), inputs_placed=placed))
-    if seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0:  # an earlier launch's note is there
+    if (
+        rank.feeds or seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0
+    ):  # there is an earlier launch's note
         return
-    loader = "beside the data loader" if rank.feeds else "Stash sees no data loader"
     rank.note(
-        f"your code between steps takes {seconds * 1e3:.3g} ms before the next forward pass, with batches from "
-        f"memory ({loader}); if it makes or changes batches, that time counts as compute"
+        f"your code between steps takes {seconds * 1e3:.3g} ms before the next forward pass, and Stash sees no data "
+        "loader; if it makes or changes batches, that time counts as compute: `stash.loader(batches)` shows it"
     )
 
 
