@@ -13,7 +13,7 @@ from stash.monitor.accounting import STALLS
 from stash.monitor.baseline import GROUPS
 from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
-from stash.monitor.records import Alert, LateRank, RunRecord, Window
+from stash.monitor.records import Alert, Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
 from stash.monitor.wall_ledger import WallLedger, wall_ledger
 from stash.monitor.window_lines import digits
@@ -88,7 +88,7 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
         now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
         yield f"A step takes {now / known:.0%} of the profile's{against}."
     elif not (live and open_ones):
-        yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header.nodes)}"
+        yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header)}"
     ended = [alert for alert in record.alerts if alert.ended]
     for alert in ended[-_MOST_SENTENCES:]:
         yield _past(alert, record)
@@ -119,16 +119,26 @@ def _clock(seconds: float, record: RunRecord) -> str:
     return text.removeprefix(f"{day} ").removesuffix(" UTC")
 
 
-def _largest(shown: Window, nodes: int) -> str:
-    """What most of a step is lost to, and what says more about it."""
-    lost = {name: value or 0.0 for name, value in shown.stalls.items() if name not in ("compute", "other")}
+_GOES_INTO = {
+    "epoch start": "epochs that start", "evaluation": "evaluation", "checkpoint": "saving checkpoints",
+    "collector": "Python's garbage collector",
+}  # fmt: skip
+
+
+def _largest(shown: Window, header: Header) -> str:
+    """What most of a step is lost to, and what says more about it; without a loader they hide between steps."""
+    apart = ("compute",) if header.loaders else ("compute", "other")
+    lost = {name: value or 0.0 for name, value in shown.stalls.items() if name not in apart}
     name = max(lost, key=lambda each: lost[each], default="")
     share = lost[name] / shown.step_seconds if name and shown.step_seconds else 0.0
     if share < _MIN_SHARE:
         return f"No stall takes {_MIN_SHARE:.0%} of it."
     if name == "disturbed":
         return f"Other work on the machine costs {share:.0%} of it."
-    return f"{share:.0%} of it is {row_name(name, nodes)}: `stash profile` says why, `stash fix` tries changes."
+    if name == "other":
+        return f"{share:.0%} of it lies between steps: `stash profile` names the lines."
+    what = f"goes into {_GOES_INTO[name]}" if name in _GOES_INTO else f"is {row_name(name, header.nodes)}"
+    return f"{share:.0%} of it {what}: `stash profile` says why, `stash fix` tries changes."
 
 
 def _below(record: RunRecord, shown: Window | None) -> str:

@@ -31,6 +31,8 @@ Log = Callable[[dict[str, float]], object]
 _LOOKS_SECONDS = 10.0
 _END, _OUTPUT = "end", "output"
 _PATIENCE = 10.0
+_COPIED = {"torch.distributed.distributed_c10d": "torch.distributed", "torch.serialization": "torch"}
+"""Modules whose functions are known under another one's name as well."""
 
 
 @contextmanager
@@ -134,8 +136,8 @@ def enter_process(folder: Path | str, began: bool = False) -> Any:
     for module in [name for name in left if name in sys.modules and not _Wrapped.done]:
         home, _, function = left.pop(module).partition(":")
         getattr(import_module(f"stash.measure.agent.{home}"), function)(sys.modules[module])
-        if module == "torch.distributed.distributed_c10d":  # its names were copied by then
-            getattr(import_module(f"stash.measure.agent.{home}"), function)(sys.modules["torch.distributed"])
+        if module in _COPIED:  # its names were copied by then
+            getattr(import_module(f"stash.measure.agent.{home}"), function)(sys.modules[_COPIED[module]])
     if left and not _Wrapped.done:
         sys.meta_path.insert(0, boot.PostImport(left))
     _Wrapped.done = True

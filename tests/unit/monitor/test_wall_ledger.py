@@ -143,3 +143,20 @@ def test_the_record_of_another_job_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is the record of train\.py, and this is other\.py"):
         write(path, [], goes_on=True, job="other.py")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("loaders", "stalls", "sentence"),
+    [
+        (("Samples",), {}, "50% of it lies between steps: `stash profile` names the lines."),
+        ((), {"evaluation": 0.4}, "20% of it goes into evaluation: `stash profile` says why"),
+        (("Samples",), {"checkpoint": 1.2}, "60% of it goes into saving checkpoints"),
+    ],
+    ids=["own-lines", "no-loader-is-seen", "checkpoints"],
+)
+def test_what_takes_most_of_the_run_stands_on_top(
+    loaders: tuple[str, ...], stalls: dict[str, float], sentence: str
+) -> None:
+    record = RunRecord(header(loaders=loaders))
+    record.take(window(5.0, **stalls))
+    assert sentence in page(record).verdict[0]
