@@ -225,19 +225,20 @@ def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     price = record.header.price
     rate = 0.0 if price is None else price.dollars_per_hour / 3600
     shown = [row for row in wall.rows if abs(row.seconds) >= _LEAST_SHARE * wall.seconds]
+    is_repeated = any(row.times > 1 for row in shown)
     rows = [*((row.name, row.seconds, row.times) for row in shown), ("wall", wall.seconds, 0)]
     texts = tuple(
         (
             row_name(name, record.header.nodes), span(seconds),
             f"{seconds / wall.seconds:.1%}" if wall.seconds else "",
             *((dollars(seconds * rate),) if rate else ()),
-            f"{times} times" if times > 1 else "",
+            *((f"{times} times" if times > 1 else "",) if is_repeated else ()),
         )
         for name, seconds, times in rows
     )  # fmt: skip
-    head = ("takes", "share", *(("costs",) if rate else ()), "")
-    last = len(head)
-    return Grid("The whole run", head, texts, frozenset({0, last}), first="row", total=True)
+    head = ("takes", "share", *(("costs",) if rate else ()), *(("",) if is_repeated else ()))
+    words = {0, len(head)} if is_repeated else {0}
+    return Grid("The whole run", head, texts, frozenset(words), first="row", total=True)
 
 
 def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:

@@ -13,7 +13,10 @@ from stash.monitor.window_sums import inapplicable, overall, row_name
 from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, plane_chart, ruler
 from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
 
-SERIES = {"exchange": "interconnect", "input": "prep", "other": "plain", "disturbed": "shade"}
+SERIES = {
+    "exchange": "interconnect", "input": "prep", "other": "loop", "epoch start": "start", "collector": "plain",
+    "disturbed": "shade",
+}  # fmt: skip
 """Whose colour a stall has, of those that the ladder calls otherwise."""
 _MOST_COLUMNS = 120
 _LONGEST_GAP = 0.5

@@ -25,6 +25,10 @@ LOOKS = {
     "prep": ("color(169)", "p"),
     "fetch": ("color(167)", "f"),
     "disturbed": ("color(245)", "~"),
+    "loop": ("color(110)", "l"),
+    "start": ("color(167)", "s"),
+    "evaluation": ("color(99)", "e"),
+    "checkpoint": ("color(209)", "c"),
 }
 """Of a series, its style, and its letter where there is no colour."""
 _OTHER = "color(245)", "+"

@@ -70,4 +70,4 @@ def test_red_and_green_of_the_same_lightness_would_not_do() -> None:
 
 
 def test_every_stall_has_a_colour_by_day_by_night_and_in_the_terminal() -> None:
-    assert LIGHT.keys() == DARK.keys() >= set(STALLS) == LOOKS.keys() - {"disturbed"}
+    assert set(STALLS) <= LOOKS.keys() - {"disturbed"} <= LIGHT.keys() == DARK.keys()

@@ -320,7 +320,8 @@ def _step(width: float) -> float:
 
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
 # swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
-# no stall; ``heat`` is the strongest ground of a matrix, on which words are still read.
+# no stall; ``heat`` is the strongest ground of a matrix, on which words are still read. ``loop``, ``start``,
+# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",
@@ -331,6 +332,10 @@ LIGHT: Mapping[str, str] = {
     "network": "#d55e00",
     "prep": "#cc79a7",
     "fetch": "#994477",
+    "loop": "#5a92d0",
+    "start": "#994477",
+    "evaluation": "#6f2bd9",
+    "checkpoint": "#d55e00",
     "plain": "#8792a0",
     "slower": "#d55e00",
     "faster": "#009e73",
@@ -346,6 +351,10 @@ DARK: Mapping[str, str] = {
     "network": "#f0803c",
     "prep": "#e6a5c8",
     "fetch": "#b8558a",
+    "loop": "#2b6aa0",
+    "start": "#b8558a",
+    "evaluation": "#9b4dff",
+    "checkpoint": "#f0803c",
     "plain": "#6f7c8a",
     "slower": "#f0803c",
     "faster": "#2fbf94",
