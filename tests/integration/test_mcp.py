@@ -220,6 +220,7 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
     answers = ask(folder, [(tool, given) for tool, given, _ in calls])
     assert all(failed for failed, _ in answers)
     assert [json.loads(text)["error"]["code"] for _, text in answers] == [code for _, _, code in calls]
+    assert json.loads(answers[-1][1])["error"]["message"].startswith("budget: unknown time unit 'x' in '2x'")
     assert set(folder.iterdir()) == before
 
 
