@@ -147,6 +147,7 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, tmp_path: Pa
 def test_what_is_saved_only_together_has_a_place_in_the_bar_which_is_the_step():
     bar = page(fix()).bar
     assert [row.name for row in bar] == ["workers=6", "cores=own", "only together", "left"]
+    assert [row.series for row in bar] == ["compute", "compute", "compute", "plain"]  # green is saved, grey is left
     assert sum(row.fraction for row in bar) == pytest.approx(1.0)
     less = page(fix(together=Interval(value=0.06, low=0.05, high=0.07), after_seconds=0.352)).bar
     assert [row.name for row in less] == ["workers=6", "cores=own", "left"]
