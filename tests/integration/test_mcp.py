@@ -212,12 +212,15 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("profile", {"command": []}, "usage"),
         ("profile", {"command": ["nothing.py"]}, "usage"),
         ("profile", {"command": ["train.py"], "budget": 1e9}, "usage"),
+        ("profile", {"command": ["train.py"], "budget": "20m"}, "usage"),
+        ("profile", {"command": ["train.py"], "budget": "2x"}, "usage"),
     ]
     os.mkfifo(folder / "pipe.stash.json")
     before = set(folder.iterdir())
     answers = ask(folder, [(tool, given) for tool, given, _ in calls])
     assert all(failed for failed, _ in answers)
     assert [json.loads(text)["error"]["code"] for _, text in answers] == [code for _, _, code in calls]
+    assert json.loads(answers[-1][1])["error"]["message"].startswith("budget: unknown time unit 'x' in '2x'")
     assert set(folder.iterdir()) == before
 
 
@@ -301,7 +304,7 @@ def test_a_command_is_profiled_and_its_file_explained(folder: Path) -> None:
     (failed, text), (again, same), (broken, why) = ask(
         folder,
         [
-            ("profile", {"command": ["train.py"], "budget": 2}),
+            ("profile", {"command": ["train.py"], "budget": "2s"}),
             ("explain", {"run": "train.stash.json"}),
             ("profile", {"command": ["fails.py"], "budget": 2}),
         ],

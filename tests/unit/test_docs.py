@@ -162,6 +162,14 @@ def test_readme_shows_a_breakdown_of_the_profile_that_is_kept() -> None:
     assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", shown, re.MULTILINE)
 
 
+def test_no_moment_of_the_readmes_first_picture_is_an_empty_box() -> None:
+    picture = (ROOT / "docs/pictures/profile.svg").read_text()
+    frames = re.findall(r'<g id="f\d+">(.*?)</g>', picture, re.DOTALL)
+    assert len(frames) > 1
+    assert all(len(re.findall(r">[^<]*\w[^<]*</text>", frame)) > 5 for frame in frames)
+    assert re.search(r"@keyframes f0\{0%\{visibility:hidden\}0\.00%\{visibility:visible\}", picture)
+
+
 def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
     assert len(links) > 10

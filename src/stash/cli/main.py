@@ -160,6 +160,9 @@ def _run() -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, which is no error
+            error.show()
+            return 2
         text = printable_line(_sentence(error))
         if getattr(error, "as_json", False):
             print(strict_json(error_document(UserError.code, text)))

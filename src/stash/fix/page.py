@@ -70,8 +70,8 @@ def _verdict(fix: Fix) -> str:
     sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and proven(each.saves)]
     if sure:
         return f"{nothing}, but {listed(sure)} looked faster at first: allow more time with --budget."
-    if any(each.standing == "left out" and each.why.startswith("no time") for each in fix.tried):
-        return f"{nothing}, and some changes were not tried: allow more time with --budget."
+    if any(each.why.startswith("no time") for each in fix.tried):
+        return f"{nothing}, and time was too short for some: allow more with --budget."
     return f"{nothing}: leave it as it is."
 
 

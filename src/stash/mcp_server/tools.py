@@ -27,6 +27,7 @@ import anyio.abc
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from stash.cli.main import app
+from stash.core import parsers
 from stash.core.artefact import content_of
 from stash.core.documents import FIX
 from stash.core.errors import JobError, StashError, UserError
@@ -95,6 +96,14 @@ def _as_list(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
+def _as_seconds(given: Any) -> Any:
+    """A time as the command line takes it."""
+    try:
+        return parsers.duration(given) if isinstance(given, str) else given
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
 ArtefactName = Annotated[
     str, Field(description="A file on this machine: a *.stash.json, or another that Stash wrote.")
 ]
@@ -106,7 +115,12 @@ TrainingWords = Annotated[
     ),
     BeforeValidator(_as_words),
 ]
-TimeLimit = Annotated[float, Field(description=f"At most so long, up to {_MAX_SECONDS}.")]
+TimeLimit = Annotated[
+    float,
+    Field(description=f"Seconds, or like 2m: at most so long, up to {_MAX_SECONDS}."),
+    BeforeValidator(_as_seconds),
+    WithJsonSchema({"type": ["number", "string"]}),
+]
 Output = Annotated[str | None, Field(description="A new file for what is measured; else named after the script.")]
 TextList = Annotated[list[str], BeforeValidator(_as_list)]
 Given = Annotated[dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from stash.core import parsers
 from stash.core.errors import StashError, UserError
 from stash.core.interrupts import require_linux
 from stash.core.ladder import NAMES, parse_rungs
@@ -25,7 +26,7 @@ def profile(
     *args: Any,
     nproc_per_node: int | None = None,
     noise: float | None = None,
-    budget: float = 60.0,
+    budget: float | str = 60.0,
     rungs: str | None = None,
     isolate: bool = False,
     data_root: str | None = None,
@@ -41,9 +42,9 @@ def profile(
     process, or in ``nproc_per_node`` ranks; one that cannot start without ranks (it forms its process group from the
     environment, ``init_process_group()``) gets one per GPU, or 2 on CPUs. So it works from a notebook, and what it
     returns is lost. Measuring ends when the verdict holds, or when noise leaves every stall ± ``noise``, a
-    fraction of the step (0.01 is the command's ``--noise 1``); in any case after ``budget`` seconds. Live
-    ``progress`` is shown in notebooks and on terminals unless it is given as True or False. Raises JobError with the
-    function's own traceback when nothing could be measured, UserError for arguments that do not fit.
+    fraction of the step (0.01 is the command's ``--noise 1``); in any case after ``budget`` seconds, or ``"2m"``.
+    Live ``progress`` is shown in notebooks and on terminals unless it is given as True or False. Raises JobError with
+    the function's own traceback when nothing could be measured, UserError for arguments that do not fit.
     """
     require_linux("stash.profile")
     if noise is not None and not 0 < noise < 1:
@@ -51,6 +52,8 @@ def profile(
             f"noise={noise:g}: it is a fraction of the step, more than 0 and less than 1; "
             "write 0.02 for the ±2 % that the command calls --noise 2"
         )
+    if isinstance(budget, str):
+        budget = parsers.duration(budget)
     if not budget > 0:
         raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
     if isinstance(train, str):

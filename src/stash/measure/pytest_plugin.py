@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
     """Call it with a training function, its arguments, and limits: ``stash_budget(train, step="250ms", prep="9ms")``.
 
-    The function is profiled as by ``stash.profile``, for at most ``budget`` seconds, in ``nproc_per_node`` processes.
-    Limits are those of ``stash check --max``: the step or a stall, in time, or a stall as a share of the step
-    (``"15%"``); ``samples_per_second`` is one from below. A limit that is broken by the whole 95 % interval fails the
-    test, one inside the interval skips it. Returns the profile; JUnit XML has its figures as properties.
+    The function is profiled as by ``stash.profile``, for at most ``budget`` (seconds, or ``"2m"``), in
+    ``nproc_per_node`` processes. Limits are those of ``stash check --max``: the step or a stall, in time, or a stall
+    as a share of the step (``"15%"``); ``samples_per_second`` is one from below. A limit that is broken by the whole
+    95 % interval fails the test, one inside the interval skips it. Returns the profile; JUnit XML has its figures as
+    properties.
     """
 
     def within(
-        train: Callable[..., Any], *args: Any, budget: float = 60.0, nproc_per_node: int | None = None,
+        train: Callable[..., Any], *args: Any, budget: float | str = 60.0, nproc_per_node: int | None = None,
         samples_per_second: float | None = None, **limits: str,
     ) -> Profile:  # fmt: skip
         from stash.analysis.attribution import attribute

@@ -60,9 +60,9 @@ def _tables(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
         rows = [each for each in options if getattr(each, "rich_help_panel", None) == panel]
         yield panel or "Options", [(_spelled(each), _with_default(each)) for each in rows]
     commands = [command.get_command(context, name) for name in getattr(command, "commands", ())]
-    for panel in dict.fromkeys(each.rich_help_panel for each in commands):
-        rows = [each for each in commands if each.rich_help_panel == panel]
-        yield panel or "Commands", [(each.name, read_docstring(each.help or "")[0]) for each in rows]
+    for title in dict.fromkeys(each.rich_help_panel or "Commands" for each in commands):
+        rows = [each for each in commands if (each.rich_help_panel or "Commands") == title]
+        yield title, [(each.name, read_docstring(each.help or "")[0]) for each in rows]
 
 
 def _spelled(option: Any) -> str:

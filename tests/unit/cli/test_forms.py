@@ -227,6 +227,21 @@ def test_every_command_refuses_an_unknown_option_in_one_sentence(
                 assert "--help`" in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [words for words, command in every_command(get_command(app)) if getattr(command, "no_args_is_help", False)],
+    ids=" ".join,
+)
+def test_a_group_without_a_command_shows_its_help(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, *words, "--help") == 0
+    help_text = capsys.readouterr().out
+    assert commands.run(monkeypatch, *words) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.strip()) == ("", help_text.strip())
+
+
 def test_no_change_is_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.run(monkeypatch, "whatif", "train.stash.json") == 2
     assert "say what, like --nodes 8" in capsys.readouterr().err

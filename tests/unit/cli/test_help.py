@@ -44,6 +44,7 @@ def test_help_has_one_layout(words: tuple[str, ...], command: Any, shown: Any) -
     assert " ".join(text.split("\n\n")[0].split()) == summary
     assert text.split("\n\n")[1].startswith(f"Usage: {' '.join(('stash', *words))} ")
     titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert len(set(titles)) == len(titles)
     assert titles.count("Options") == 1
     assert titles.count("Examples") == bool(examples)
     if examples:

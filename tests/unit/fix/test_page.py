@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +18,7 @@ from stash.fix.command import FixOptions, _finish
 from stash.fix.page import page
 from stash.fix.patch import Patch
 from stash.fix.running import settings
+from stash.fix.tries import NO_PROOF, NO_TIME
 from stash.ui.html import render as render_html
 from stash.ui.terminal import render
 
@@ -146,6 +147,7 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, tmp_path: Pa
 def test_what_is_saved_only_together_has_a_place_in_the_bar_which_is_the_step():
     bar = page(fix()).bar
     assert [row.name for row in bar] == ["workers=6", "cores=own", "only together", "left"]
+    assert [row.series for row in bar] == ["compute", "compute", "compute", "plain"]  # green is saved, grey is left
     assert sum(row.fraction for row in bar) == pytest.approx(1.0)
     less = page(fix(together=Interval(value=0.06, low=0.05, high=0.07), after_seconds=0.352)).bar
     assert [row.name for row in less] == ["workers=6", "cores=own", "left"]
@@ -158,6 +160,17 @@ def test_what_to_type_again_is_what_was_typed():
     run = "`stash run --with train.fix.json -- torchrun --nproc-per-node 2 train.py`"
     assert any(run in step for step in launched.next_steps)
     assert page(fix(engine="torchrun")).again == "stash fix --nproc-per-node 2 train.py"
+
+
+@pytest.mark.parametrize(("standing", "why"), [("left out", NO_TIME), ("unproven", NO_PROOF)])
+def test_what_no_time_was_left_for_is_no_reason_to_leave_the_script_as_it_is(standing: Any, why: str):
+    saves = None if standing == "left out" else Interval(value=0.0327, low=None, high=None)
+    late = Tried(
+        name="cache=memory", knob="cache", text="samples kept", effect="none", standing=standing, why=why, saves=saves
+    )
+    verdict = page(fix(together=None, after_seconds=None, tried=(late,), patch="")).verdict
+    assert "allow more with --budget" in str(verdict)
+    assert "leave it" not in str(verdict)
 
 
 def test_what_was_found_is_shown_though_it_cannot_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

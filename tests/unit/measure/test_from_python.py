@@ -42,6 +42,7 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
         ("pass", {"lr": 0.1}, r"takes no arguments; give what it names as variables=\{...\}"),
         (print, {"held": (x for x in ())}, r"print cannot be given to a process of its own \(cannot pickle"),
         (print, {"budget": 0}, "must be more than 0 seconds"),
+        (print, {"budget": "2x"}, "unknown time unit 'x' in '2x'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_profiled_is_refused_in_a_sentence(train: Any, more: dict[str, Any], sentence: str) -> None:
@@ -53,6 +54,15 @@ def test_options_of_the_magic_are_those_of_the_command() -> None:
     nproc, wishes = read_line("--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm")
     assert (nproc, wishes.budget, wishes.noise, wishes.isolate) == (2, 30.0, 0.01, True)
     assert wishes.rungs == ("solo", "warm")
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
+def test_a_budget_is_read_as_on_the_command_line(
+    budget: float | str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stash.measure.from_python.measured", lambda *words: words[3])
+    wishes: Any = profile(print, budget=budget)
+    assert wishes.budget == seconds
 
 
 @pytest.mark.parametrize("line", ["--budget", "--what 3", "--nproc-per-node 0", "--budget soon"])

@@ -104,4 +104,5 @@ def now() -> str:
 def first_mistake(error: ValidationError, *above: str) -> str:
     """The first wrong field, as it is called below ``above``, and why: ``workload.batch: field required``."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join([*above, *map(str, first['loc'])])}: {first['msg'].lower()}"
+    why = first["msg"].removeprefix("Value error, ").lower()
+    return f"{'.'.join([*above, *map(str, first['loc'])])}: {why}"

@@ -10,6 +10,7 @@ from stash.lab.testbed.revoke import Revocation, RevocationMoment, moments, pars
 
 def test_a_revocation_is_read_with_and_without_notice() -> None:
     assert parse_revocation("worker2@40s,notice=20s") == Revocation("worker2", 40.0, 20.0)
+    assert parse_revocation("worker2@40,notice=20") == Revocation("worker2", 40.0, 20.0)
     assert parse_revocation("v100@1m") == Revocation("v100", 60.0, None)
 
 
