@@ -66,9 +66,9 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`."
         )
-        flushed = [each for each in REMEDIES["compute"](case) if each.name == "flush-denormal"]
-        return (*(_sentence(case, each) for each in flushed), *others, report)[:MAX_STEPS]
-    steps = [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
+        return (*_known_of_compute(case), *others, report)[:MAX_STEPS]
+    steps = list(_known_of_compute(case)) if _mostly_compute(case, claims) else []
+    steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
             "Profile again on a machine that does nothing else, and see what the script does with batches besides "
@@ -83,6 +83,11 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
     unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
+
+
+def _known_of_compute(case: Case) -> tuple[str, ...]:
+    """Against what makes compute long for certain, however little is known of the rest."""
+    return tuple(_sentence(case, each) for each in REMEDIES["compute"](case) if each.first)
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:

@@ -13,6 +13,7 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.verdict import Advice
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
+from stash.core.records.parallel import EmbeddingTable
 from stash.core.records.profile import Block, Gradient, Loader, Operator, Profile
 from stash.core.records.rank_ledger import LedgerPlace
 
@@ -372,6 +373,43 @@ def test_a_thread_that_holds_the_interpreter_leads_and_goes_into_a_process_of_it
 def test_values_that_became_denormal_are_to_be_flushed():
     found = advice(ledger(), work={"vanished_values": 1200})
     assert found.next_steps[0].startswith("Call `torch.set_flush_denormal(True)` first of all: 1,200 values")
+
+
+TABLE = EmbeddingTable(
+    rows=100_000, dimension=32, lookups=256, distinct=250, hottest=0.01, sparse=False, gradient_bytes=12_800_000
+)
+
+
+@pytest.mark.parametrize(
+    ("work", "name"),
+    [
+        ({"anomaly_mode": True}, "anomaly-mode"),
+        ({"anomaly_mode": False}, None),
+        ({"precision": "float64"}, "float32"),
+        ({"embeddings": (TABLE,), "parameter_bytes": 13_000_000}, "sparse"),
+        ({"embeddings": (TABLE,), "parameter_bytes": 30_000_000}, None),
+        ({"embeddings": (TABLE.model_copy(update={"sparse": True}),), "parameter_bytes": 13_000_000}, None),
+        ({"embeddings": (TABLE.model_copy(update={"distinct": 20_000}),), "parameter_bytes": 13_000_000}, None),
+    ],
+)
+def test_what_makes_compute_long_for_certain_is_said_first(work, name):
+    found = remedies("compute", ledger(), work=work)
+    assert {each for each, remedy in found.items() if remedy.first} == ({name} if name else set())
+
+
+def test_what_makes_compute_long_for_certain_is_said_where_noise_leaves_a_stall_open():
+    times = {"solo": [0.020] * 6, "warm": [0.0202, 0.0302, 0.0202, 0.0302, 0.0202, 0.0302]}
+    found = advice(ledger(), times=times, work={"anomaly_mode": True})
+    assert found.kind == "cannot tell"
+    assert found.next_steps[0].startswith("Leave out `torch.autograd.set_detect_anomaly(True)`")
+    assert found.next_steps[1].startswith("Profile again")
+
+
+def test_a_collection_that_the_script_asks_for_is_to_be_left_out():
+    places = (at("collector", 34, "gc.collect()", 0.2),)
+    found = advice(ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}, places=places))
+    assert found.next_steps[0].startswith("Leave out train.py:34 `gc.collect()`, or call it every 100 steps")
+    assert "freeze" not in " ".join(found.next_steps)
 
 
 def test_an_optimizer_that_walks_over_many_parameters_is_to_take_them_at_once():

@@ -143,6 +143,8 @@ class Workload(Record):
     vanished_values: Whole | None = None
     """Values of parameters and buffers on a CPU that became smaller than a float32 holds normally while Stash, which
     flushes such values to zero, measured; ``None`` where none did, or the script flushes them itself."""
+    anomaly_mode: bool | None = None
+    """Whether autograd looked for NaN in each operation (``torch.autograd.set_detect_anomaly``)."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it

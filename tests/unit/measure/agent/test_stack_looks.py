@@ -112,6 +112,36 @@ def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: P
     assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
 
 
+def test_own_lines_between_backward_and_the_update_are_the_loops_and_the_librarys_clipping_is_not(
+    tmp_path: Path,
+) -> None:
+    script = """
+def clip(look, parameters):
+    look(2.0)
+def train(look, library, optimizer, parameters):
+    clip(look, parameters)
+    library(parameters, 1.0)
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(script)
+    places, names = Places(threading.get_ident(), lambda: OPTIMIZER), dict[str, object]()
+
+    class Parameter(torch.nn.Parameter):
+        @property
+        def grad(self) -> None:
+            places.add(OPTIMIZER, sys._getframe(1), 0.5)
+
+    def look(seconds: float) -> None:
+        places.add(OPTIMIZER, sys._getframe(1), seconds)
+
+    parameters = [Parameter(torch.ones(2))]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look, torch.nn.utils.clip_grad_norm_, optimizer, parameters)  # type: ignore[operator]
+    assert places.before_update == 2.0
+    assert {(row["row"], row["line"]) for row in places.rows()} == {(LOOP, 3), (OPTIMIZER, 6), (OPTIMIZER, 7)}
+
+
 def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
     script = """
 import torch

@@ -33,6 +33,12 @@ _MOST_LETTERS = 120
 _OWN = Path(__file__).parents[2]
 _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
+_UPDATES = (
+    _OPTIMIZERS,
+    os.path.join("torch", "nn", "utils", "clip_grad.py"),
+    os.path.join("torch", "amp", "grad_scaler.py"),
+)
+"""What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 
 
@@ -71,6 +77,8 @@ class Places:
         self._is_looking = False
         self.of_optimizer = 0.0
         """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
+        self.before_update = 0.0
+        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
@@ -88,7 +96,7 @@ class Places:
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows."""
         self._looks = {key: looks for key, looks in self._looks.items() if key[0] in keep}
-        self.of_optimizer = 0.0
+        self.of_optimizer = self.before_update = 0.0
 
     def _look_on(self) -> None:
         last = time.perf_counter()
@@ -112,9 +120,10 @@ class Places:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
         inside, place, calls = "", None, dict[_Call, int]()
         model: tuple[_Call, int] | None = None
-        is_below = False
+        is_below, updates = False, row != OPTIMIZER
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
+            updates = updates or path.endswith(_UPDATES)
             if is_own(path):
                 place = place or ScriptLine(path, frame.f_lineno)
                 call = _Call(path, code.co_firstlineno)
@@ -125,14 +134,17 @@ class Places:
                     model, is_below = (call, frame.f_lineno), False
             elif path.endswith(_MODULES):
                 is_below = True
-            elif row == LOOP and place is None and path.endswith(_OPTIMIZERS):
+            elif row in (LOOP, FORWARD) and place is None and path.endswith(_OPTIMIZERS):
+                self.of_optimizer += seconds if row == LOOP else 0.0  # what follows a batch is computing already
                 row = OPTIMIZER
-                self.of_optimizer += seconds
             if place is None and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
         if place is None:
             return
+        if not updates:
+            row = LOOP
+            self.before_update += seconds
         looks = self._looks.setdefault((row, place), _Looks())
         looks.seconds += seconds
         looks.inside[inside] += seconds

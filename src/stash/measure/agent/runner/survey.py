@@ -259,6 +259,7 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
         "whole_parameters": _of_whole_model(parameters),
         "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
+        "anomaly_mode": bool(sys.modules["torch"].is_anomaly_enabled()),
     }
 
 
