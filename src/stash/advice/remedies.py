@@ -20,6 +20,7 @@ from stash.analysis.pipeline_schedule import EVEN
 from stash.analysis.seen import expert_loads
 from stash.core.errors import UserError
 from stash.core.formatting import listed
+from stash.core.ledger_rows import OPTIMIZER
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
@@ -365,6 +366,7 @@ def _optimizer(case: Case) -> list[Remedy]:
     blocks = [block for block in case.profile.blocks if block.rung == case.breakdown.rungs[0] and block.stage_seconds]
     whole = sum(block.seconds for block in blocks)
     share = sum(block.stage_seconds.get("optimizer", 0.0) for block in blocks) / whole if whole else 0.0
+    share = min(share, _seen_of_optimizer(case))
     if share < _LONG_OPTIMIZER or len(case.profile.workload.gradients) < _MANY_PARAMETERS:
         return []
     place = None if case.breakdown.run is None else case.breakdown.run.place("optimizer")
@@ -374,6 +376,14 @@ def _optimizer(case: Case) -> list[Remedy]:
         f"{share:.0%} of a step, for {len(case.profile.workload.gradients):,} parameters one by one"
     )
     return [Remedy(text, name="fused", knob="fused", first=True)]
+
+
+def _seen_of_optimizer(case: Case) -> float:
+    """Of first steps, the share without the script's own lines before the update; 1 where that is unknown."""
+    ledgers = [each for each in case.profile.ledgers if each.timed_seconds]
+    rows = [sum(row.timed_seconds for row in each.rows if row.row == OPTIMIZER) for each in ledgers]
+    known = [row / each.timed_seconds for row, each in zip(rows, ledgers, strict=True) if row]
+    return max(known, default=1.0)
 
 
 def _flush(case: Case) -> list[Remedy]:

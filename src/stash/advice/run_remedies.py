@@ -27,6 +27,7 @@ _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 """What no step does without."""
 _COLLECTS = re.compile(r"\bcollect\(")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
+_GRADIENT = re.compile(r"\.grad\b")
 _METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I)
 _LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
 
@@ -129,12 +130,20 @@ def for_loop(case: Case) -> list[Remedy]:
             f"pictures), and do it every {SELDOM} steps"
         )
         return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
-    return [_less_often(case, place) for place in places]
+    seen = sum(place.seconds for place in run.places if place.row == LOOP)
+    part = min(1.0, row.seconds / seen)  # places were looked at beside other work, which stretches them
+    return [_less_often(case, place, part * place.seconds) for place in places]
 
 
-def _less_often(case: Case, place: SlowLine) -> Remedy:
-    """What the line itself suggests; done every ``SELDOM`` steps, so much of its time is left."""
-    saves, where = place.seconds * (1 - 1 / SELDOM), written_place(place)
+def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
+    """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
+    saves, where = seconds * (1 - 1 / SELDOM), written_place(place)
+    if _GRADIENT.search(place.text):
+        text = (
+            f"Treat all gradients at once at {where} (`torch.nn.utils.clip_grad_norm_`, `get_total_norm`) instead of "
+            f"one by one, or only every {SELDOM} steps"
+        )
+        return Remedy(text, saves, name="gradients", of_run=True)
     if _TO_HOST.search(place.text):
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
         return Remedy(text, saves, name="item", knob="" if case.on_cpu else "items", of_run=True)

@@ -335,6 +335,9 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
+    alone = None if breakdown.run is None else breakdown.run.row("compute")
+    if alone is not None and alone.seconds < breakdown.step_seconds / 2:  # most of it is the script's own code
+        return ""
     return f"Compute is most of every {written.step} step: {_compute(breakdown)} ({_compute_share(breakdown)})."
 
 

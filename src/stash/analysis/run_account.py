@@ -192,7 +192,7 @@ def account_for_run(
     if growth is not None and growth > GROWING:
         between = tuple(_grown(row, growth) if row.name == LOOP else row for row in between)
     stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds, growth)
-    stall_rows, between = _no_more_than_contains_it(stall_rows, between)
+    stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     starts = _with_first_steps(_occurrences(ledgers, EPOCH_START), longer_first_steps(profile))
     recurring = [_epoch_start(profile, starts, epoch_steps)]
@@ -323,30 +323,31 @@ def _without_own_code(
 
 
 def _no_more_than_contains_it(
-    stalls: Sequence[RunRow], own: Sequence[RunRow]
+    stalls: Sequence[RunRow], own: Sequence[RunRow], lost_share: float
 ) -> tuple[list[RunRow], tuple[RunRow, ...]]:
-    """Of the script's ``own`` code, as typed, what is longer than what contains it goes, and is its doubt."""
+    """Of the script's ``own`` code, as typed, what is longer than what contains it goes, and is its doubt.
+
+    Other work that stretched it took at least the share that the first steps lost to it.
+    """
     whole = sum(row.seconds for row in own)
-    over = min(whole, sum(max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)))
-    if over <= 0:
+    below = {row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)}
+    if whole <= 0 or not any(below.values()):
         return list(stalls), tuple(own)
-    left = 1 - over / whole
+    gone = max(min(1.0, sum(below.values()) / whole), min(1.0, lost_share))
+    back = {**below, COMPUTE: gone * whole - below.get(CONTENTION, 0.0)}
     shorter = (
         row.model_copy(
             update={
-                "time": None if row.time is None else row.time.scaled(left),
-                "doubt": row.doubt + (1 - left) * row.seconds,
+                "time": None if row.time is None else row.time.scaled(1 - gone),
+                "doubt": row.doubt + gone * row.seconds,
             }
         )
         for row in own
     )
-    return [_none_for_negative(row) for row in stalls], tuple(shorter)
-
-
-def _none_for_negative(row: RunRow) -> RunRow:
-    if row.name not in (COMPUTE, CONTENTION) or row.time is None or row.seconds >= 0:
-        return row
-    return row.model_copy(update={"time": row.time.shifted(-row.seconds)})
+    return [
+        row if row.time is None else row.model_copy(update={"time": row.time.shifted(back.get(row.name, 0.0))})
+        for row in stalls
+    ], tuple(shorter)
 
 
 def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:

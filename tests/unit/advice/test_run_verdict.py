@@ -405,6 +405,23 @@ def test_what_makes_compute_long_for_certain_is_said_where_noise_leaves_a_stall_
     assert found.next_steps[1].startswith("Profile again")
 
 
+def test_own_code_that_most_of_compute_is_leaves_no_word_of_compute():
+    times = {"solo": [0.020] * 6, "warm": [0.0202, 0.0302, 0.0202, 0.0302, 0.0202, 0.0302]}
+    places = (at("loop", 25, "total += p.grad.norm().item()", 16 * 0.030),)
+    found = advice(ledger(a_step={"loop": 0.0101}, places=places), times=times)
+    assert "Compute is most" not in found.text
+    assert "Against loop: treat all gradients at once at train.py:25" in found.next_steps[0]
+    assert "saves about 9.09 ms" in found.next_steps[0]
+
+
+def test_an_update_that_is_mostly_the_scripts_own_lines_is_no_optimizer_that_walks():
+    gradients = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
+    stages = {"solo": {"stage_seconds": {"optimizer": 10 * 0.006}}}
+    seen = ledger(a_step={"loop": 0.0055, "optimizer": 0.0005, "forward": 0.014})
+    found = advice(seen, block_extra=stages, work={"gradients": gradients})
+    assert "foreach" not in " ".join(found.next_steps)
+
+
 def test_a_collection_that_the_script_asks_for_is_to_be_left_out():
     places = (at("collector", 34, "gc.collect()", 0.2),)
     found = advice(ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}, places=places))

@@ -64,6 +64,16 @@ def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_tha
     )
 
 
+def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps():
+    """25 ms in compute's 20, of steps that lost half to others: 12.5 ms, and compute is the rest."""
+    ours = profile(ledger(a_step={"loop": 0.025}))
+    stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
+    run = account_for_run(ours, stalls, 0.021, "solo", lost_share=0.5)
+    assert run.row("loop").seconds == pytest.approx(0.0125)
+    assert run.row("compute").seconds == pytest.approx(0.0075)
+    assert run.step_seconds == pytest.approx(0.021)
+
+
 def test_a_line_that_asks_for_batches_is_no_place_of_the_loop():
     places = [
         LedgerPlace(row=row, file="train.py", line=7, text="for x in loader:", seconds=1) for row in ("input", "loop")

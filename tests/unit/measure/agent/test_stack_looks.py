@@ -179,3 +179,23 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tm
     assert 0 < places.cost < 0.2
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
+
+
+def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(tmp_path: Path) -> None:
+    """As the thread that looks does between any two of the training thread's instructions."""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+
+    class Row(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            names["look"](f"row {len(places._looks)}")  # type: ignore[operator]
+            return False
+
+    script = "def look(row):\n    add(row)\n"
+    names["add"] = lambda row: places.add(row, sys._getframe(1), 1.0)
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    for row in (LOOP, Row("one"), FORWARD):
+        names["look"](row)  # type: ignore[operator]
+    places.clear(keep=(EPOCH_START,))
+    assert places.rows() == []

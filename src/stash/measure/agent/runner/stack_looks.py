@@ -94,8 +94,8 @@ class Places:
         self._is_looking = False
 
     def clear(self, keep: tuple[str, ...]) -> None:
-        """Forget what was seen but for these rows."""
-        self._looks = {key: looks for key, looks in self._looks.items() if key[0] in keep}
+        """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
+        self._looks = {key: looks for key, looks in self._looks.copy().items() if key[0] in keep}
         self.of_optimizer = self.before_update = 0.0
 
     def _look_on(self) -> None:
@@ -103,6 +103,8 @@ class Places:
         while self._is_looking:
             time.sleep(_PERIOD)
             now = time.perf_counter()
+            if not self._is_looking:  # what was seen is being read
+                return
             try:
                 self._look(min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames: a profile goes on without places
@@ -160,9 +162,11 @@ class Places:
     def _move(self, source: str, target: str, is_moved: Callable[[int, int], bool]) -> float:
         """Move looks by the line that a function is at, and the first of its lines that calls a model."""
         moved = 0.0
-        for row, line in [key for key in self._looks if key[0] == source]:
+        for row, line in [key for key in self._looks.copy() if key[0] == source]:
             looks = self._looks[row, line]
-            known = ((looks.calls[call], first) for call, first in self._model_lines.items() if call in looks.calls)
+            known = (
+                (looks.calls[call], first) for call, first in self._model_lines.copy().items() if call in looks.calls
+            )
             if any(is_moved(at, first) for at, first in known):
                 moved += looks.seconds
                 del self._looks[row, line]
@@ -180,12 +184,12 @@ class Places:
         """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
         found: list[dict[str, Any]] = []
         by_row: dict[str, list[tuple[ScriptLine, _Looks]]] = defaultdict(list)
-        for (row, line), looks in self._looks.items():
+        for (row, line), looks in self._looks.copy().items():
             if looks.seconds >= _FEWEST_SECONDS:
                 by_row[row].append((line, looks))
         for row, places in sorted(by_row.items()):
             for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
-                inside = max(looks.inside, key=lambda name: looks.inside[name])
+                inside = max(looks.inside.copy(), key=lambda name: looks.inside[name])
                 caller = self._caller(line, looks)
                 found.append(
                     {"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds, "caller": caller}
