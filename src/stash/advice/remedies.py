@@ -338,7 +338,8 @@ def _costly_settings(case: Case) -> list[Remedy]:
             "Train in float32, with `model.float()` and batches of float32 (numpy's arrays are float64 by default): "
             "parameters are float64 now, which takes twice the time at least, and twice the memory"
         )
-        found.append(Remedy(text, name="float32", first=True))
+        digits = "numbers have 7 digits instead of 16"
+        found.append(Remedy(text, cost=digits, name="float32", first=True))
     return [*found, *_sparse(case)]
 
 

@@ -61,6 +61,9 @@ def for_epoch_start(case: Case) -> list[Remedy]:
     if row.every is not None and row.every < _FEW_STEPS:
         once = f"Keep one iterator{_at(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
         found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
+    if loader is not None and loader.workers and loader.remade:
+        once = f"Make the loader once, outside the loop over epochs{_at(place)}, with persistent_workers=True"
+        return [*found, Remedy(once, saves, name="one-loader", of_run=True, first=True)]
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
         found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))

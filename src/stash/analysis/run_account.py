@@ -50,6 +50,8 @@ _BETWEEN = "between"
 """The stage of a step's stamps that the loop's own code is in."""
 _WORTH_SAYING = 0.05
 """Of a step."""
+_STRETCHED = 0.25
+"""Of the first steps, lost to other work, from which their own code is stretched as they are."""
 _MOST = 0.5
 """Of the loop's own code, that stamps have to see of it: what runs within a step's other stages grows by itself."""
 GROWING = 1.25
@@ -327,11 +329,11 @@ def _no_more_than_contains_it(
 ) -> tuple[list[RunRow], tuple[RunRow, ...]]:
     """Of the script's ``own`` code, as typed, what is longer than what contains it goes, and is its doubt.
 
-    Other work that stretched it took at least the share that the first steps lost to it.
+    Other work that stretched it took about the share that the first steps lost to it.
     """
     whole = sum(row.seconds for row in own)
     below = {row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)}
-    if whole <= 0 or not any(below.values()):
+    if whole <= 0 or not (any(below.values()) or lost_share > _STRETCHED):
         return list(stalls), tuple(own)
     gone = max(min(1.0, sum(below.values()) / whole), min(1.0, lost_share))
     back = {**below, COMPUTE: gone * whole - below.get(CONTENTION, 0.0)}
@@ -339,7 +341,7 @@ def _no_more_than_contains_it(
         row.model_copy(
             update={
                 "time": None if row.time is None else row.time.scaled(1 - gone),
-                "doubt": row.doubt + gone * row.seconds,
+                "doubt": max(row.doubt, gone * row.seconds),
             }
         )
         for row in own
@@ -393,7 +395,8 @@ def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int 
     if not found:
         return None
     first, *later = found.values()
-    keeps = any(loader.workers and loader.persistent_workers for loader in profile.workload.loaders)
+    loaders = profile.workload.loaders
+    keeps = any(each.workers and each.persistent_workers and not each.remade for each in loaders)
     if not later and keeps:
         why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
         return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)

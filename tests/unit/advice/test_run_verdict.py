@@ -65,6 +65,14 @@ def test_a_loader_without_workers_waits_for_its_sampler():
     assert "persistent_workers" not in " ".join(found.next_steps)
 
 
+def test_a_loader_that_is_made_again_for_each_epoch_is_to_be_made_once():
+    loader = Loader(kind="map", workers=2, persistent_workers=True, remade=True)
+    place = at("epoch start", 40, "for x, y in loader:", each=1.07)
+    found = advice(ledger(epoch_steps=20, now_and_then=STARTS, places=(place,)), loader=loader)
+    assert "a new loader is made each time, which starts 2 workers (train.py:40)." in found.text
+    assert found.next_steps[0].startswith("Make the loader once, outside the loop over epochs (train.py:40), with")
+
+
 def test_the_loop_leads_with_its_line():
     places = (at("loop", 88, "metric.update(out, y)", 0.016 * 14.2),)
     found = advice(ledger(a_step={"forward": 0.004, "loop": 0.015}, places=places))

@@ -56,7 +56,7 @@ def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_tha
     run = account(ledger(a_step={"loop": 0.025}))
     assert run.row("compute").seconds == 0
     assert run.row("loop").seconds == pytest.approx(0.020)
-    assert run.row("loop").doubt == pytest.approx(0.025 / 2 / 4 + 0.005)
+    assert run.row("loop").doubt == pytest.approx(0.005)
     assert run.row("loop").share == pytest.approx(20 / 21)
     assert run.unseen[0] == (
         "The script's own code took 25.0 ms of a step as typed, more than the 20.0 ms of compute that contain it, "
@@ -64,13 +64,14 @@ def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_tha
     )
 
 
-def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps():
-    """25 ms in compute's 20, of steps that lost half to others: 12.5 ms, and compute is the rest."""
-    ours = profile(ledger(a_step={"loop": 0.025}))
+@pytest.mark.parametrize(("wall", "kept"), [(0.025, 0.0125), (0.016, 0.008)])
+def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps(wall, kept):
+    """Of steps that lost half to others it lost half, too, and compute is the rest of what contains it."""
     stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
-    run = account_for_run(ours, stalls, 0.021, "solo", lost_share=0.5)
-    assert run.row("loop").seconds == pytest.approx(0.0125)
-    assert run.row("compute").seconds == pytest.approx(0.0075)
+    run = account_for_run(profile(ledger(a_step={"loop": wall})), stalls, 0.021, "solo", lost_share=0.5)
+    assert run.row("loop").seconds == pytest.approx(kept)
+    assert run.row("loop").most == pytest.approx(wall)
+    assert run.row("compute").seconds == pytest.approx(0.020 - kept)
     assert run.step_seconds == pytest.approx(0.021)
 
 

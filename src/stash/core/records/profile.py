@@ -39,6 +39,8 @@ class Loader(Record):
     """Of the bytes of its batches, the standard deviation as a part of the mean."""
     samples_at: PlainName | None = None
     """Where the script prepares a sample, ``train.py:25``; ``None`` where a library does."""
+    remade: bool | None = None
+    """Whether the script made it again for another epoch, as far as was seen."""
     on_device: bool | None = None
     """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
 
