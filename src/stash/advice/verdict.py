@@ -45,6 +45,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     rows = _other_rows(case, claims)
     sure = [row for row in rows if row.least >= SMALL_SHARE * _epoch_seconds(case)]
     others = _first_of_rows(case, sure)
+    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
@@ -60,13 +61,13 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
             f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much."
         )
-        return (*others, again)[:MAX_STEPS]
+        return (*others, again, *unsure)[:MAX_STEPS]
     if claims.other_job:
         report = (
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`."
         )
-        return (*_known_of_compute(case), *others, report)[:MAX_STEPS]
+        return (*_known_of_compute(case), *others, report, *unsure)[:MAX_STEPS]
     steps = list(_known_of_compute(case)) if _mostly_compute(case, claims) else []
     steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
@@ -81,7 +82,6 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     for why, names in hidden.items():
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
-    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
 
 
