@@ -141,7 +141,7 @@ def for_loop(case: Case) -> list[Remedy]:
 def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
     saves, where = seconds * (1 - 1 / SELDOM), written_place(place)
-    if _GRADIENT.search(place.text):
+    if _GRADIENT.search(place.text) and not _LOG.search(place.text):
         text = (
             f"Treat all gradients at once at {where} (`torch.nn.utils.clip_grad_norm_`, `get_total_norm`) instead of "
             f"one by one, or only every {SELDOM} steps"

@@ -422,6 +422,11 @@ def test_own_code_that_most_of_compute_is_leaves_no_word_of_compute():
     assert "saves about 9.09 ms" in found.next_steps[0]
 
 
+def test_a_line_that_logs_gradients_is_to_log_less_often():
+    places = (at("loop", 25, "writer.add_histogram(name, p.grad, step)", 16 * 0.010),)
+    assert set(remedies("loop", ledger(a_step={"loop": 0.010}, places=places))) == {"log"}
+
+
 def test_an_update_that_is_mostly_the_scripts_own_lines_is_no_optimizer_that_walks():
     gradients = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
     stages = {"solo": {"stage_seconds": {"optimizer": 10 * 0.006}}}
