@@ -20,6 +20,7 @@ from stash.analysis.pipeline_schedule import EVEN
 from stash.analysis.seen import expert_loads
 from stash.core.errors import UserError
 from stash.core.formatting import listed
+from stash.core.ledger_rows import OPTIMIZER
 from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
@@ -39,6 +40,10 @@ BUSY = 0.9
 _LONG_OPTIMIZER = 0.2
 """Of a step, from which the optimizer is worth a sentence."""
 _MANY_PARAMETERS = 50
+_FEW_ROWS = 0.1
+"""Of an embedding's rows, at most, that a step looks up where gradients of all are a waste."""
+_LARGE_TABLES = 0.5
+"""Of all parameters' bytes, from which such tables matter."""
 _WORTH_A_MESH = 0.05
 """The share of a step that another mesh must save to be suggested."""
 CACHED = Alteration(cache=1.0)
@@ -293,9 +298,9 @@ def for_compute(case: Case) -> list[Remedy]:
     work = case.profile.workload
     if case.breakdown.waits_for_host:
         return _submit_faster()
-    found = []
+    found = _costly_settings(case)
     if case.on_cpu:
-        return _compute_on_cpus(case)
+        return [*found, *_compute_on_cpus(case)]
     if trained_in(work) == "fp32":
         found.append(
             Remedy(
@@ -319,11 +324,50 @@ def for_compute(case: Case) -> list[Remedy]:
     return found
 
 
+def _costly_settings(case: Case) -> list[Remedy]:
+    """Known from the job itself, whatever the noise: what few mean to leave on."""
+    work, found = case.profile.workload, []
+    if work.anomaly_mode:
+        text = (
+            "Leave out `torch.autograd.set_detect_anomaly(True)` (`detect_anomaly` of trainers): each operation "
+            "keeps a stack, and each gradient is searched for NaN, which often doubles the step"
+        )
+        found.append(Remedy(text, name="anomaly-mode", first=True))
+    if work.precision == "float64":
+        text = (
+            "Train in float32, with `model.float()` and batches of float32 (numpy's arrays are float64 by default): "
+            "parameters are float64 now, which takes twice the time at least, and twice the memory"
+        )
+        digits = "numbers have 7 digits instead of 16"
+        found.append(Remedy(text, cost=digits, name="float32", first=True))
+    return [*found, *_sparse(case)]
+
+
+def _sparse(case: Case) -> list[Remedy]:
+    """Embeddings whose gradients and updates are of all rows, of which a step looks up few."""
+    tables = [each for each in case.profile.workload.embeddings if not each.sparse]
+    tables = [each for each in tables if each.gradient_bytes and each.distinct < _FEW_ROWS * each.rows]
+    size = sum(each.gradient_bytes for each in tables)
+    if size < _LARGE_TABLES * (case.profile.workload.parameter_bytes or math.inf):
+        return []
+    text = (
+        f"Give large embeddings sparse gradients, `nn.Embedding(..., sparse=True)` with `torch.optim.SparseAdam` or "
+        f"SGD: a step looks up {sum(each.distinct for each in tables):,} of {sum(each.rows for each in tables):,} "
+        f"rows, but the optimizer updates all {format_bytes(size)}"
+    )
+    return [
+        Remedy(
+            text, cost="the optimizer's averages no longer move in rows without a gradient", name="sparse", first=True
+        )
+    ]
+
+
 def _optimizer(case: Case) -> list[Remedy]:
     """One that takes long beside the passes: it walks over its parameters one by one."""
     blocks = [block for block in case.profile.blocks if block.rung == case.breakdown.rungs[0] and block.stage_seconds]
     whole = sum(block.seconds for block in blocks)
     share = sum(block.stage_seconds.get("optimizer", 0.0) for block in blocks) / whole if whole else 0.0
+    share = min(share, _seen_of_optimizer(case))
     if share < _LONG_OPTIMIZER or len(case.profile.workload.gradients) < _MANY_PARAMETERS:
         return []
     place = None if case.breakdown.run is None else case.breakdown.run.place("optimizer")
@@ -333,6 +377,14 @@ def _optimizer(case: Case) -> list[Remedy]:
         f"{share:.0%} of a step, for {len(case.profile.workload.gradients):,} parameters one by one"
     )
     return [Remedy(text, name="fused", knob="fused", first=True)]
+
+
+def _seen_of_optimizer(case: Case) -> float:
+    """Of first steps, the share without the script's own lines before the update; 1 where that is unknown."""
+    ledgers = [each for each in case.profile.ledgers if each.timed_seconds]
+    rows = [sum(row.timed_seconds for row in each.rows if row.row == OPTIMIZER) for each in ledgers]
+    known = [row / each.timed_seconds for row, each in zip(rows, ledgers, strict=True) if row]
+    return max(known, default=1.0)
 
 
 def _flush(case: Case) -> list[Remedy]:

@@ -25,7 +25,9 @@ _COPIED = 1e9
 """Bytes a second of a checkpoint's copy in memory, at least, before it is written beside training."""
 _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 """What no step does without."""
+_COLLECTS = re.compile(r"\bcollect\(")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
+_GRADIENT = re.compile(r"\.grad\b")
 _METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I)
 _LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
 
@@ -59,6 +61,9 @@ def for_epoch_start(case: Case) -> list[Remedy]:
     if row.every is not None and row.every < _FEW_STEPS:
         once = f"Keep one iterator{_at(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
         found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
+    if loader is not None and loader.workers and loader.remade:
+        once = f"Make the loader once, outside the loop over epochs{_at(place)}, with persistent_workers=True"
+        return [*found, Remedy(once, saves, name="one-loader", of_run=True, first=True)]
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
         found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))
@@ -128,12 +133,20 @@ def for_loop(case: Case) -> list[Remedy]:
             f"pictures), and do it every {SELDOM} steps"
         )
         return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
-    return [_less_often(case, place) for place in places]
+    seen = sum(place.seconds for place in run.places if place.row == LOOP)
+    part = min(1.0, row.seconds / seen)  # places were looked at beside other work, which stretches them
+    return [_less_often(case, place, part * place.seconds) for place in places]
 
 
-def _less_often(case: Case, place: SlowLine) -> Remedy:
-    """What the line itself suggests; done every ``SELDOM`` steps, so much of its time is left."""
-    saves, where = place.seconds * (1 - 1 / SELDOM), written_place(place)
+def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
+    """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
+    saves, where = seconds * (1 - 1 / SELDOM), written_place(place)
+    if _GRADIENT.search(place.text) and not _LOG.search(place.text):
+        text = (
+            f"Treat all gradients at once at {where} (`torch.nn.utils.clip_grad_norm_`, `get_total_norm`) instead of "
+            f"one by one, or only every {SELDOM} steps"
+        )
+        return Remedy(text, saves, name="gradients", of_run=True)
     if _TO_HOST.search(place.text):
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
         return Remedy(text, saves, name="item", knob="" if case.on_cpu else "items", of_run=True)
@@ -146,9 +159,15 @@ def _less_often(case: Case, place: SlowLine) -> Remedy:
 
 
 def for_collector(case: Case) -> list[Remedy]:
-    row = _row(case, COLLECTOR)
+    row, place = _row(case, COLLECTOR), _place(case, COLLECTOR)
     if row is None:
         return []
+    if place is not None and _COLLECTS.search(place.text):
+        call = (
+            f"Leave out {written_place(place)}, or call it every {COLLECTED} steps: Python frees most objects at "
+            "once, and collects the others by itself"
+        )
+        return [Remedy(call, row.seconds * (1 - 1 / COLLECTED), name="gc-call", of_run=True, first=True)]
     freeze = (
         "Call `gc.collect()` and `gc.freeze()` once model and data are built: Python then looks at newer objects only"
     )

@@ -65,6 +65,8 @@ def _reason(case: Case, row: RunRow) -> str:
     loader = case.loader
     if row.name != EPOCH_START or loader is None:
         return ""
+    if loader.workers and loader.remade:
+        return f"a new loader is made each time, which starts {counted(loader.workers, 'worker')}"
     if loader.workers and not loader.persistent_workers:
         many = counted(loader.workers, "worker")
         return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} restarted each time"

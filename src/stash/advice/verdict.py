@@ -45,6 +45,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     rows = _other_rows(case, claims)
     sure = [row for row in rows if row.least >= SMALL_SHARE * _epoch_seconds(case)]
     others = _first_of_rows(case, sure)
+    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
@@ -60,15 +61,15 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
             f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much."
         )
-        return (*others, again)[:MAX_STEPS]
+        return (*others, again, *unsure)[:MAX_STEPS]
     if claims.other_job:
         report = (
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`."
         )
-        flushed = [each for each in REMEDIES["compute"](case) if each.name == "flush-denormal"]
-        return (*(_sentence(case, each) for each in flushed), *others, report)[:MAX_STEPS]
-    steps = [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
+        return (*_known_of_compute(case), *others, report, *unsure)[:MAX_STEPS]
+    steps = list(_known_of_compute(case)) if _mostly_compute(case, claims) else []
+    steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
             "Profile again on a machine that does nothing else, and see what the script does with batches besides "
@@ -81,8 +82,12 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     for why, names in hidden.items():
         how = f"Tell {listed(names)} from compute: {why}."
         steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
-    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
+
+
+def _known_of_compute(case: Case) -> tuple[str, ...]:
+    """Against what makes compute long for certain, however little is known of the rest."""
+    return tuple(_sentence(case, each) for each in REMEDIES["compute"](case) if each.first)
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -329,6 +334,9 @@ def _mostly_compute(case: Case, claims: Claims) -> str:
     if compute is None or compute.seconds < largest or _takes_all(breakdown) or claims.hidden:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
+        return ""
+    alone = None if breakdown.run is None else breakdown.run.row("compute")
+    if alone is not None and alone.seconds < breakdown.step_seconds / 2:  # most of it is the script's own code
         return ""
     return f"Compute is most of every {written.step} step: {_compute(breakdown)} ({_compute_share(breakdown)})."
 

@@ -50,6 +50,10 @@ _BETWEEN = "between"
 """The stage of a step's stamps that the loop's own code is in."""
 _WORTH_SAYING = 0.05
 """Of a step."""
+_STRETCHED = 0.25
+"""Of the first steps, lost to other work, from which their own code is stretched as they are."""
+_MOST = 0.5
+"""Of the loop's own code, that stamps have to see of it: what runs within a step's other stages grows by itself."""
 GROWING = 1.25
 """Times what first steps had, from which a row grows."""
 _EXAMPLE = 100
@@ -190,6 +194,7 @@ def account_for_run(
     if growth is not None and growth > GROWING:
         between = tuple(_grown(row, growth) if row.name == LOOP else row for row in between)
     stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds, growth)
+    stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     starts = _with_first_steps(_occurrences(ledgers, EPOCH_START), longer_first_steps(profile))
     recurring = [_epoch_start(profile, starts, epoch_steps)]
@@ -245,7 +250,7 @@ def _growth(profile: Profile, ledgers: Sequence[RankLedger], lowest: str, step_s
     ranks = {block.rank for block in later}
     first = [block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks]
     before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
-    if not later or before <= 0:
+    if not later or before < _MOST * sum(block.steps for block in first) * _timed(ledgers[0], LOOP):
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
     return now / (before / sum(block.steps for block in first))
@@ -312,11 +317,39 @@ def _without_own_code(
         if left and shifted.value < 0:
             unseen.append(
                 f"The script's own code took {format_seconds(left)} of a step as typed, more than the "
-                f"{format_seconds(time.value)} of {name} that contain it, so {name} comes out negative."
+                f"{format_seconds(time.value)} of {name} that contain it, so no more is counted."
             )
         unknown = max(0.0, step_seconds - shifted.value) if shifted.low is None else 0.0
         rows.append(RunRow(name=name, time=shifted, doubt=unknown))
     return rows, unseen
+
+
+def _no_more_than_contains_it(
+    stalls: Sequence[RunRow], own: Sequence[RunRow], lost_share: float
+) -> tuple[list[RunRow], tuple[RunRow, ...]]:
+    """Of the script's ``own`` code, as typed, what is longer than what contains it goes, and is its doubt.
+
+    Other work that stretched it took about the share that the first steps lost to it.
+    """
+    whole = sum(row.seconds for row in own)
+    below = {row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)}
+    if whole <= 0 or not (any(below.values()) or lost_share > _STRETCHED):
+        return list(stalls), tuple(own)
+    gone = max(min(1.0, sum(below.values()) / whole), min(1.0, lost_share))
+    back = {**below, COMPUTE: gone * whole - below.get(CONTENTION, 0.0)}
+    shorter = (
+        row.model_copy(
+            update={
+                "time": None if row.time is None else row.time.scaled(1 - gone),
+                "doubt": max(row.doubt, gone * row.seconds),
+            }
+        )
+        for row in own
+    )
+    return [
+        row if row.time is None else row.model_copy(update={"time": row.time.shifted(back.get(row.name, 0.0))})
+        for row in stalls
+    ], tuple(shorter)
 
 
 def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:
@@ -362,7 +395,8 @@ def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int 
     if not found:
         return None
     first, *later = found.values()
-    keeps = any(loader.workers and loader.persistent_workers for loader in profile.workload.loaders)
+    loaders = profile.workload.loaders
+    keeps = any(each.workers and each.persistent_workers and not each.remade for each in loaders)
     if not later and keeps:
         why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
         return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)
@@ -399,11 +433,13 @@ def _counted(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> Run
 
 
 def _places(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
-    """Of each row, those of the rank that takes most for it."""
+    """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own."""
     found = []
+    asks = {(place.file, place.line) for ledger in ledgers for place in ledger.places if place.row == INPUT}
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
         slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
-        found += [_slow_line(place, slowest) for place in slowest.places if place.row == name]
+        places = (place for place in slowest.places if place.row == name)
+        found += [_slow_line(each, slowest) for each in places if name != LOOP or (each.file, each.line) not in asks]
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
 
 

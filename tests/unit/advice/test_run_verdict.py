@@ -13,6 +13,7 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.verdict import Advice
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
+from stash.core.records.parallel import EmbeddingTable
 from stash.core.records.profile import Block, Gradient, Loader, Operator, Profile
 from stash.core.records.rank_ledger import LedgerPlace
 
@@ -62,6 +63,14 @@ def test_a_loader_without_workers_waits_for_its_sampler():
     assert "its loader has no workers, so this is its sampler, and its first batch." in found.text
     assert "`torch.randperm`" in found.next_steps[0]
     assert "persistent_workers" not in " ".join(found.next_steps)
+
+
+def test_a_loader_that_is_made_again_for_each_epoch_is_to_be_made_once():
+    loader = Loader(kind="map", workers=2, persistent_workers=True, remade=True)
+    place = at("epoch start", 40, "for x, y in loader:", each=1.07)
+    found = advice(ledger(epoch_steps=20, now_and_then=STARTS, places=(place,)), loader=loader)
+    assert "a new loader is made each time, which starts 2 workers (train.py:40)." in found.text
+    assert found.next_steps[0].startswith("Make the loader once, outside the loop over epochs (train.py:40), with")
 
 
 def test_the_loop_leads_with_its_line():
@@ -372,6 +381,65 @@ def test_a_thread_that_holds_the_interpreter_leads_and_goes_into_a_process_of_it
 def test_values_that_became_denormal_are_to_be_flushed():
     found = advice(ledger(), work={"vanished_values": 1200})
     assert found.next_steps[0].startswith("Call `torch.set_flush_denormal(True)` first of all: 1,200 values")
+
+
+TABLE = EmbeddingTable(
+    rows=100_000, dimension=32, lookups=256, distinct=250, hottest=0.01, sparse=False, gradient_bytes=12_800_000
+)
+
+
+@pytest.mark.parametrize(
+    ("work", "name"),
+    [
+        ({"anomaly_mode": True}, "anomaly-mode"),
+        ({"anomaly_mode": False}, None),
+        ({"precision": "float64"}, "float32"),
+        ({"embeddings": (TABLE,), "parameter_bytes": 13_000_000}, "sparse"),
+        ({"embeddings": (TABLE,), "parameter_bytes": 30_000_000}, None),
+        ({"embeddings": (TABLE.model_copy(update={"sparse": True}),), "parameter_bytes": 13_000_000}, None),
+        ({"embeddings": (TABLE.model_copy(update={"distinct": 20_000}),), "parameter_bytes": 13_000_000}, None),
+    ],
+)
+def test_what_makes_compute_long_for_certain_is_said_first(work, name):
+    found = remedies("compute", ledger(), work=work)
+    assert {each for each, remedy in found.items() if remedy.first} == ({name} if name else set())
+
+
+def test_what_makes_compute_long_for_certain_is_said_where_noise_leaves_a_stall_open():
+    times = {"solo": [0.020] * 6, "warm": [0.0202, 0.0302, 0.0202, 0.0302, 0.0202, 0.0302]}
+    found = advice(ledger(), times=times, work={"anomaly_mode": True})
+    assert found.kind == "cannot tell"
+    assert found.next_steps[0].startswith("Leave out `torch.autograd.set_detect_anomaly(True)`")
+    assert found.next_steps[1].startswith("Profile again")
+
+
+def test_own_code_that_most_of_compute_is_leaves_no_word_of_compute():
+    times = {"solo": [0.020] * 6, "warm": [0.0202, 0.0302, 0.0202, 0.0302, 0.0202, 0.0302]}
+    places = (at("loop", 25, "total += p.grad.norm().item()", 16 * 0.030),)
+    found = advice(ledger(a_step={"loop": 0.0101}, places=places), times=times)
+    assert "Compute is most" not in found.text
+    assert "Against loop: treat all gradients at once at train.py:25" in found.next_steps[0]
+    assert "saves about 9.09 ms" in found.next_steps[0]
+
+
+def test_a_line_that_logs_gradients_is_to_log_less_often():
+    places = (at("loop", 25, "writer.add_histogram(name, p.grad, step)", 16 * 0.010),)
+    assert set(remedies("loop", ledger(a_step={"loop": 0.010}, places=places))) == {"log"}
+
+
+def test_an_update_that_is_mostly_the_scripts_own_lines_is_no_optimizer_that_walks():
+    gradients = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
+    stages = {"solo": {"stage_seconds": {"optimizer": 10 * 0.006}}}
+    seen = ledger(a_step={"loop": 0.0055, "optimizer": 0.0005, "forward": 0.014})
+    found = advice(seen, block_extra=stages, work={"gradients": gradients})
+    assert "foreach" not in " ".join(found.next_steps)
+
+
+def test_a_collection_that_the_script_asks_for_is_to_be_left_out():
+    places = (at("collector", 34, "gc.collect()", 0.2),)
+    found = advice(ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}, places=places))
+    assert found.next_steps[0].startswith("Leave out train.py:34 `gc.collect()`, or call it every 100 steps")
+    assert "freeze" not in " ".join(found.next_steps)
 
 
 def test_an_optimizer_that_walks_over_many_parameters_is_to_take_them_at_once():

@@ -51,13 +51,36 @@ def test_compute_is_the_ladders_less_the_loop_and_the_collector():
     assert run.row("loop").doubt == pytest.approx(0.006 / 2 / 4)  # … but a doubt, of 16 steps
 
 
-def test_a_loop_longer_than_the_ladders_compute_leaves_a_negative_one_and_says_so():
+def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_that_and_says_so():
+    """Other work stretched first steps: 5 of 25 ms are doubt, and shares are of a whole."""
     run = account(ledger(a_step={"loop": 0.025}))
-    assert run.row("compute").seconds == pytest.approx(-0.005)
+    assert run.row("compute").seconds == 0
+    assert run.row("loop").seconds == pytest.approx(0.020)
+    assert run.row("loop").doubt == pytest.approx(0.005)
+    assert run.row("loop").share == pytest.approx(20 / 21)
     assert run.unseen[0] == (
         "The script's own code took 25.0 ms of a step as typed, more than the 20.0 ms of compute that contain it, "
-        "so compute comes out negative."
+        "so no more is counted."
     )
+
+
+@pytest.mark.parametrize(("wall", "kept"), [(0.025, 0.0125), (0.016, 0.008)])
+def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps(wall, kept):
+    """Of steps that lost half to others it lost half, too, and compute is the rest of what contains it."""
+    stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
+    run = account_for_run(profile(ledger(a_step={"loop": wall})), stalls, 0.021, "solo", lost_share=0.5)
+    assert run.row("loop").seconds == pytest.approx(kept)
+    assert run.row("loop").most == pytest.approx(wall)
+    assert run.row("compute").seconds == pytest.approx(0.020 - kept)
+    assert run.step_seconds == pytest.approx(0.021)
+
+
+def test_a_line_that_asks_for_batches_is_no_place_of_the_loop():
+    places = [
+        LedgerPlace(row=row, file="train.py", line=7, text="for x in loader:", seconds=1) for row in ("input", "loop")
+    ]
+    run = account(ledger(a_step={"loop": 0.006}, places=places))
+    assert [place.row for place in run.places] == ["input"]
 
 
 def test_epoch_starts_are_shared_out_over_the_epochs_steps():
@@ -253,6 +276,14 @@ def test_a_loop_that_blocks_lack_keeps_what_first_steps_had_and_compute_loses_wh
     run = attribute(found).run
     assert (run.row("loop").seconds, run.row("loop").grew) == (pytest.approx(0.006), None)
     assert run.row("compute").seconds == pytest.approx(0.017)
+
+
+def test_a_loop_of_which_stamps_see_little_is_not_known_to_grow():
+    """6 ms, of which 5 lie between backward and the update: what grows beside them tells nothing of them."""
+    later = {"solo": {"stage_seconds": {"between": 10 * 0.002}}}
+    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
+    found = with_first_block(found, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.001}))
+    assert attribute(found).run.row("loop").grew is None
 
 
 def test_a_loop_next_to_nothing_and_one_of_several_ranks_do_not_grow():

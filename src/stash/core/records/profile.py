@@ -39,6 +39,8 @@ class Loader(Record):
     """Of the bytes of its batches, the standard deviation as a part of the mean."""
     samples_at: PlainName | None = None
     """Where the script prepares a sample, ``train.py:25``; ``None`` where a library does."""
+    remade: bool | None = None
+    """Whether the script made it again for another epoch, as far as was seen."""
     on_device: bool | None = None
     """Whether its batches arrive on an accelerator: the loader itself copies them there, so prep contains that."""
 
@@ -143,6 +145,8 @@ class Workload(Record):
     vanished_values: Whole | None = None
     """Values of parameters and buffers on a CPU that became smaller than a float32 holds normally while Stash, which
     flushes such values to zero, measured; ``None`` where none did, or the script flushes them itself."""
+    anomaly_mode: bool | None = None
+    """Whether autograd looked for NaN in each operation (``torch.autograd.set_detect_anomaly``)."""
     optimizer_bytes: Whole | None = None
     """Of the state that the optimizer keeps on one device."""
     unrecorded: dict[str, Sentence] = {}  # noqa: RUF012 - pydantic copies it

@@ -69,6 +69,7 @@ class JobFacts(Message, kind="workload"):
     groups: list[dict[str, Any]] = field(default_factory=list)
     embeddings: list[dict[str, Any]] = field(default_factory=list)
     vanished_values: int | None = None
+    anomaly_mode: bool | None = None
 
     def known(self) -> dict[str, Any]:
         """The fields that were learned."""

@@ -289,6 +289,7 @@ def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(
             assert one.steps - steps == len(BATCHES)
     assert ended(one) == "rounds done"
     assert one.runner.rank.feeds[0] in made[:3]
+    assert one.runner.rank.feeds[0].remade
 
 
 def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:

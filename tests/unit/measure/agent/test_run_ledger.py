@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.script import ThreadEvent
 
@@ -155,3 +160,22 @@ def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
     thread.ledger.resume(row, thread.now)
     thread.now += 0.25
     assert thread.rows() == {**before, LOOP: 0.75, COLLECTIVE: 2.0}
+
+
+def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: Path) -> None:
+    clock = iter(range(100))
+    keeper = LedgerKeeper(SimpleNamespace(now=lambda: float(next(clock)), of_this_thread=True), 30.0)
+    try:
+        with (tmp_path / "log.csv").open("w") as log:
+            keeper.tell(ThreadEvent.STEPPED)
+            os.fsync(log.fileno())
+            assert keeper.saved() == 0
+            with keeper.saving():
+                pass
+            os.fsync(log.fileno())
+            assert keeper.saved() == 2
+            keeper.tell(ThreadEvent.STEPPED)
+            os.fsync(log.fileno())
+            assert keeper.saved() == 0
+    finally:
+        keeper.stop()

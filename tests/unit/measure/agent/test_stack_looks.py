@@ -112,6 +112,36 @@ def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: P
     assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
 
 
+def test_own_lines_between_backward_and_the_update_are_the_loops_and_the_librarys_clipping_is_not(
+    tmp_path: Path,
+) -> None:
+    script = """
+def clip(look, parameters):
+    look(2.0)
+def train(look, library, optimizer, parameters):
+    clip(look, parameters)
+    library(parameters, 1.0)
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(script)
+    places, names = Places(threading.get_ident(), lambda: OPTIMIZER), dict[str, object]()
+
+    class Parameter(torch.nn.Parameter):
+        @property
+        def grad(self) -> None:
+            places.add(OPTIMIZER, sys._getframe(1), 0.5)
+
+    def look(seconds: float) -> None:
+        places.add(OPTIMIZER, sys._getframe(1), seconds)
+
+    parameters = [Parameter(torch.ones(2))]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look, torch.nn.utils.clip_grad_norm_, optimizer, parameters)  # type: ignore[operator]
+    assert places.before_update == 2.0
+    assert {(row["row"], row["line"]) for row in places.rows()} == {(LOOP, 3), (OPTIMIZER, 6), (OPTIMIZER, 7)}
+
+
 def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
     script = """
 import torch
@@ -149,3 +179,23 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tm
     assert 0 < places.cost < 0.2
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
+
+
+def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(tmp_path: Path) -> None:
+    """As the thread that looks does between any two of the training thread's instructions."""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+
+    class Row(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            names["look"](f"row {len(places._looks)}")  # type: ignore[operator]
+            return False
+
+    script = "def look(row):\n    add(row)\n"
+    names["add"] = lambda row: places.add(row, sys._getframe(1), 1.0)
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    for row in (LOOP, Row("one"), FORWARD):
+        names["look"](row)  # type: ignore[operator]
+    places.clear(keep=(EPOCH_START,))
+    assert places.rows() == []

@@ -54,6 +54,9 @@ class Feed:
     read_before_pass = 1
     """At most, batches that a training loop took before its first backward pass."""
 
+    remade = False
+    """Its loader was made again for another epoch."""
+
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.workers = 0

@@ -53,6 +53,8 @@ class LedgerKeeper(NoLedger):
         self._interpreter: InterpreterClock | None = None
         self._interrupted = ""
         self._saved = 0.0
+        self._saved_at = -1
+        """After how many steps something was saved last."""
 
     @property
     def may_evaluate(self) -> bool:  # type: ignore[override]
@@ -97,6 +99,7 @@ class LedgerKeeper(NoLedger):
         if not self._stamps.of_this_thread:
             yield
             return
+        self._saved_at = self._ledger.steps
         before = self._ledger.interrupt(CHECKPOINT, self._stamps.now())
         try:
             yield
@@ -104,8 +107,8 @@ class LedgerKeeper(NoLedger):
             self._ledger.resume(before, self._stamps.now())
 
     def _flush(self, descriptor: Any) -> None:
-        """``os.fsync``, which is a part of saving."""
-        with self.saving():
+        """``os.fsync``, which is a part of saving where the same step has saved something, and no log's."""
+        with self.saving() if self._saved_at == self._ledger.steps else contextlib.nullcontext():
             _fsync(descriptor)
 
     def _collects(self, phase: str, info: Any) -> None:
@@ -138,6 +141,7 @@ class LedgerKeeper(NoLedger):
         rows = {row["row"]: row for row in self._ledger.rows(now, self._timed)}
         if device_between is None:
             _shift(rows, FORWARD, LOOP, self._places.before_the_model())
+            _shift(rows, OPTIMIZER, LOOP, self._places.before_update)
         elif LOOP in rows:
             _shift(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
         _shift(rows, LOOP, OPTIMIZER, self._places.of_optimizer)

@@ -367,6 +367,7 @@ class Loops(script.LoopListener):
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
         if free:
             feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
+            feed.stands_for.remade = True
             feed.stands_for.begin_epoch()
             feed.stands_for.turn = feed.turn
             feed.stands_for.take_over(feed)

@@ -33,6 +33,12 @@ _MOST_LETTERS = 120
 _OWN = Path(__file__).parents[2]
 _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
+_UPDATES = (
+    _OPTIMIZERS,
+    os.path.join("torch", "nn", "utils", "clip_grad.py"),
+    os.path.join("torch", "amp", "grad_scaler.py"),
+)
+"""What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 
 
@@ -71,6 +77,8 @@ class Places:
         self._is_looking = False
         self.of_optimizer = 0.0
         """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
+        self.before_update = 0.0
+        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
@@ -86,15 +94,17 @@ class Places:
         self._is_looking = False
 
     def clear(self, keep: tuple[str, ...]) -> None:
-        """Forget what was seen but for these rows."""
-        self._looks = {key: looks for key, looks in self._looks.items() if key[0] in keep}
-        self.of_optimizer = 0.0
+        """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
+        self._looks = {key: looks for key, looks in self._looks.copy().items() if key[0] in keep}
+        self.of_optimizer = self.before_update = 0.0
 
     def _look_on(self) -> None:
         last = time.perf_counter()
         while self._is_looking:
             time.sleep(_PERIOD)
             now = time.perf_counter()
+            if not self._is_looking:  # what was seen is being read
+                return
             try:
                 self._look(min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames: a profile goes on without places
@@ -112,9 +122,10 @@ class Places:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
         inside, place, calls = "", None, dict[_Call, int]()
         model: tuple[_Call, int] | None = None
-        is_below = False
+        is_below, updates = False, row != OPTIMIZER
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
+            updates = updates or path.endswith(_UPDATES)
             if is_own(path):
                 place = place or ScriptLine(path, frame.f_lineno)
                 call = _Call(path, code.co_firstlineno)
@@ -125,14 +136,17 @@ class Places:
                     model, is_below = (call, frame.f_lineno), False
             elif path.endswith(_MODULES):
                 is_below = True
-            elif row == LOOP and place is None and path.endswith(_OPTIMIZERS):
+            elif row in (LOOP, FORWARD) and place is None and path.endswith(_OPTIMIZERS):
+                self.of_optimizer += seconds if row == LOOP else 0.0  # what follows a batch is computing already
                 row = OPTIMIZER
-                self.of_optimizer += seconds
             if place is None and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
         if place is None:
             return
+        if not updates:
+            row = LOOP
+            self.before_update += seconds
         looks = self._looks.setdefault((row, place), _Looks())
         looks.seconds += seconds
         looks.inside[inside] += seconds
@@ -148,9 +162,11 @@ class Places:
     def _move(self, source: str, target: str, is_moved: Callable[[int, int], bool]) -> float:
         """Move looks by the line that a function is at, and the first of its lines that calls a model."""
         moved = 0.0
-        for row, line in [key for key in self._looks if key[0] == source]:
+        for row, line in [key for key in self._looks.copy() if key[0] == source]:
             looks = self._looks[row, line]
-            known = ((looks.calls[call], first) for call, first in self._model_lines.items() if call in looks.calls)
+            known = (
+                (looks.calls[call], first) for call, first in self._model_lines.copy().items() if call in looks.calls
+            )
             if any(is_moved(at, first) for at, first in known):
                 moved += looks.seconds
                 del self._looks[row, line]
@@ -168,12 +184,12 @@ class Places:
         """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
         found: list[dict[str, Any]] = []
         by_row: dict[str, list[tuple[ScriptLine, _Looks]]] = defaultdict(list)
-        for (row, line), looks in self._looks.items():
+        for (row, line), looks in self._looks.copy().items():
             if looks.seconds >= _FEWEST_SECONDS:
                 by_row[row].append((line, looks))
         for row, places in sorted(by_row.items()):
             for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
-                inside = max(looks.inside, key=lambda name: looks.inside[name])
+                inside = max(looks.inside.copy(), key=lambda name: looks.inside[name])
                 caller = self._caller(line, looks)
                 found.append(
                     {"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds, "caller": caller}

@@ -259,6 +259,7 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
         "whole_parameters": _of_whole_model(parameters),
         "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
+        "anomaly_mode": bool(sys.modules["torch"].is_anomaly_enabled()),
     }
 
 
@@ -303,6 +304,7 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     for feed in feeds:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
         facts["startup_seconds"] = feed.startup
+        facts["remade"] = feed.remade
         facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
         counts = [sum(1 for _ in batches.tensors(kept)) for kept in feed.ring.kept]
         facts["tensors_per_batch"] = fmean(counts) if counts else None
