@@ -11,6 +11,8 @@ from pathlib import Path
 HOW_TO_GET = (
     (r"Chromium", "no browser", "apt install chromium"),
     (r"npm", "no npm", "apt install npm"),
+    (r"iproute2", "no ip", "apt install iproute2"),
+    (r"no program (\w+)", r"no \1", r"apt install \1"),
     (r"no (bash|zsh|fish)\b", r"no \1", r"apt install \1"),
     (r"no gh\b", "no gh", "apt install gh"),
     (r"node exporter", "no node exporter", "apt install prometheus-node-exporter"),

@@ -12,6 +12,7 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 from functools import cache
 
 from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
@@ -117,7 +118,10 @@ def test_every_option_of_profile_is_documented() -> None:
 
 def test_python_examples_run() -> None:
     failed = []
+    has_ip = shutil.which("ip") is not None
     for block in blocks("python"):
+        if "lab.testbed" in block.text and not has_ip:  # which refuses to start without
+            continue
         try:
             with inside(ROOT), contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(block.text, block.page, "exec"), {"__name__": "__example__"})

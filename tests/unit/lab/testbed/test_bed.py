@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,10 @@ def refused(bed: Testbed, words: str) -> str:
     return sentence
 
 
+needs_ip = pytest.mark.skipif(shutil.which("ip") is None, reason="no program ip; install iproute2")
+
+
+@needs_ip
 def test_a_user_without_namespaces_is_told_to_use_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(
@@ -77,6 +82,7 @@ def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
     refused(Testbed(2), f"needs the program `{program}`; install {package}")
 
 
+@needs_ip
 def test_more_ranks_than_memory_are_refused_with_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
     refused(Testbed(4, 2), "8 ranks need about 2.40 GB of memory and 1.00 GB are free; use 3 or fewer")

@@ -33,7 +33,7 @@ def test_a_clash_of_names_is_explained() -> None:
 def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
     executor, ended, folder = Executor(Portal()), threading.Event(), str(tmp_path / "made")
     executor.do([Step(("mkdir", folder), ("rmdir", folder)),
-                 Step(("true",), ("kill", "-INT", str(os.getpid())))])  # fmt: skip
+                 Step(("true",), ("sh", "-c", f"kill -INT {os.getpid()}"))])  # fmt: skip
     other = threading.Thread(target=ended.wait)
     other.start()
     try:
