@@ -30,7 +30,6 @@ def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path: Path) -
     (cell,) = cells_of(read_study(place), None)
     found, true = attribute(load(of_study(place).cell(cell.id).profile)), truth(cell, model(cell))
     interconnect = found.stall("interconnect")
-    assert interconnect is not None
     # 42 % of the step, by hand; a link that is not shaped has 0, one of the wrong scale anything else.
     assert interconnect.share == pytest.approx(true["interconnect"] / sum(true.values()), abs=0.1)
     again = Controller(tmp_path, STUDY).ended()

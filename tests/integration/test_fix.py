@@ -102,7 +102,6 @@ def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_
     assert done.returncode == 0, done.stderr
     record = FILE.load(tmp_path / "train.fix.json")
     assert [each.knob for each in record.kept] == ["cache"], done.stdout
-    assert record.together is not None
     assert record.together.value > 0.25 * record.step_seconds
     # THEN two starts of the patched script make each sample once, and read none of another data set
     for _ in range(2):
@@ -126,16 +125,13 @@ def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp
     record = FILE.load(tmp_path / "train.fix.json")
     (kept,) = record.kept
     assert kept.knob == "workers"
-    assert kept.proof is not None
     assert kept.proof.text.endswith("losses the same, bit for bit")
     assert kept.proof.losses >= 8
     assert kept.proof.batches >= 8
     assert record.repeats
-    assert record.together is not None
     assert record.together.value > 0.25 * record.step_seconds
     after = (tmp_path / "train.py").read_text()
     workers = re.search(r"num_workers=(\d+)\)  # as it came", after)
-    assert workers is not None
     assert after.replace(f"num_workers={workers[1]}", "num_workers=0") == SCRIPT
     assert (tmp_path / "train.py.orig").read_text() == SCRIPT
     # AND the patched script runs
@@ -172,21 +168,6 @@ def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path: 
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: --budget is over before train.py can be tried")
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
-
-
-def test_of_a_script_that_starts_slowly_a_large_saving_is_proven_by_turns_of_one_launch(tmp_path: Path):
-    # GIVEN a script that starts in 20 s, whose step waits for its loader, and time for six starts
-    (tmp_path / "train.py").write_text("import time\ntime.sleep(20)\n" + SCRIPT)
-    done = fix(tmp_path, "--budget", "165s", "--try", "workers", "train.py")
-    assert done.returncode == 0, done.stderr
-    record = FILE.load(tmp_path / "train.fix.json")
-    # THEN more workers are kept, of which one launch showed what they train and another one what they save
-    assert [each.knob for each in record.kept] == ["workers"], done.stdout
-    assert record.final_in_turns
-    assert record.kept[0].proof is not None
-    assert record.kept[0].proof.holds
-    assert record.elapsed_seconds < 170
-    assert "rounds of one launch" in " ".join(done.stdout.split())
 
 
 def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):

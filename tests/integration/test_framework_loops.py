@@ -6,40 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import FULL, RunProfile, ladder_of, measured, read_from_disk, skipped
+from profiled import FULL, RunProfile, measured, skipped
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.bubble import Bubble
 from stash.core.records.parallel import MeshAxis
-from stash.core.records.profile import Profile
-
-
-def under_accelerate(free_port: int) -> tuple[object, ...]:
-    """Accelerate's own launcher of two ranks; its --cpu starts one process, so its GPU way is taken."""
-    accelerate = ("--", "accelerate", "launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
-    return (*accelerate, "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", free_port)
-
-
-PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-
-
-@pytest.mark.slow  # test_frameworks has what Stash tells its Trainer
-def test_hugging_face_trainer_under_accelerates_launcher(
-    run_profile: RunProfile, data: Path, tmp_path: Path, free_port: int
-) -> None:
-    # GIVEN Trainer, accumulating two batches, evaluating, logging and saving every five steps, for two epochs
-    folder, micro = tmp_path / "out", 2
-    job = ("hf_trainer.py", data, "--output_dir", folder, "--accumulate", micro)
-    profile = ladder_of(run_profile(*under_accelerate(free_port), *job, PATH=PATH))
-    # THEN it is measured in one launch, and nothing was saved
-    assert not profile.settings.isolated
-    assert profile.workload.batch == pytest.approx(8 * micro, rel=0.3)  # it reads ahead, in short blocks
-    assert profile.workload.loaders[0].batches_per_step == micro
-    assert profile.workload.gradients
-    assert not list(folder.glob("**/*.safetensors"))
-    assert "transformers" in profile.software
-    read_from_disk(profile)
 
 
 @pytest.mark.parametrize(
@@ -101,24 +72,6 @@ def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, d
     assert profile.workload.collectives_per_step == pytest.approx({"send": 1, "recv": 1}, rel=0.2)
 
 
-def pipelined(run_profile: RunProfile, *job: object) -> tuple[Profile, dict[str, float], Bubble]:
-    """Profile, shares of the step by stall, and the bubble."""
-    profile = measured(run_profile("--budget", 12, "scheduled_pipeline.py", *job))
-    breakdown = attribute(profile)
-    assert breakdown.seen is not None
-    assert breakdown.seen.bubble is not None
-    return profile, {stall.name: stall.share for stall in breakdown.stalls}, breakdown.seen.bubble
-
-
-@pytest.mark.slow
-def test_a_slow_stage_is_named_as_the_bubbles_cause(run_profile: RunProfile) -> None:
-    # GIVEN a second stage that takes twice as long: of 270 ms ranks work 180 on average
-    profile, shares, bubble = pipelined(run_profile, "--microbatches", 4, "--slow", 1)
-    assert shares["bubble"] == pytest.approx(1 / 3, abs=0.02)
-    assert (bubble.slowest_stage, bubble.slowest_ratio) == (1, pytest.approx(4 / 3, abs=0.05))
-    assert "Move layers away from stage 1" in " ".join(verdict(attribute(profile), profile).next_steps)
-
-
 @pytest.mark.slow  # test_replica and test_discovery have such tensors, the stages above one replica of two ranks
 @pytest.mark.parametrize("read", ["files", "nothing"])
 def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
@@ -136,7 +89,6 @@ def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
     breakdown = attribute(profile)
     assert {"compute", "interconnect"} <= {stall.name for stall in breakdown.stalls}
     # AND what its functional collectives made ranks wait was seen
-    assert breakdown.seen is not None
     assert {(each.name, each.kind) for each in breakdown.seen.waits} == {("tp", "all_reduce")}
     assert breakdown.samples_per_step == (16 if read == "files" else None)
     # AND the mesh that divides it is named

@@ -7,40 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import SCRIPTS, RunProfile, Start, blocks_of, measured, skipped
+from profiled import SCRIPTS, RunProfile, Start, measured
 
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import step_matrix
 from stash.core.records.profile import Profile
 
 BIN = Path(sys.executable).parent
-
-
-@pytest.mark.slow  # the truth suite has nodes by day
-def test_two_nodes_measure_the_network(start: Start, data: Path, tmp_path: Path, free_port: int) -> None:
-    # GIVEN the same command on two nodes (here: twice on this machine)
-    outputs = [tmp_path / f"node-{rank}.stash.json" for rank in range(2)]
-    nodes = [
-        start(
-            "--nnodes", 2, "--node-rank", rank, "--rdzv-endpoint", f"127.0.0.1:{free_port}",
-            "--nproc-per-node", 1, "plain_ddp.py", data, output=outputs[rank], budget=2,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    first, second = (node.end() for node in nodes)
-    # THEN node 0 writes a profile of two nodes with the network's rung, and node 1 says where it is
-    profile = measured(first)
-    assert profile.nodes == profile.world_size == 2
-    assert len(profile.hosts) == 2
-    assert profile.settings.rungs == ("solo", "crowd", "cluster", "warm", "cold")
-    assert skipped(profile)["node"] == "one device per node"
-    assert {block.rank for block in blocks_of(profile, "cluster")} == {0, 1}
-    assert {collective.scope for collective in profile.collectives} == {"world"}
-    assert len(step_matrix(profile).rounds) >= 1
-    assert second.code == 0, second.stderr
-    assert second.profile is None
-    assert "rank 0" in second.stdout
-    assert not second.survivors
 
 
 @pytest.mark.slow  # test_engines finds itself inside a launcher, test_framework_loops has ranks of another one

@@ -6,7 +6,6 @@ import pytest
 from profiled import RunProfile, measured
 
 from stash.analysis.attribution import attribute
-from stash.analysis.seen import phases
 
 
 @pytest.mark.parametrize(
@@ -37,23 +36,3 @@ def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(run_profile: Run
     profile = measured(run_profile("replaces_optimizer.py", "--when", when))
     assert profile.settings.launches == 1
     assert {samples for block in profile.blocks for samples in block.step_samples} == {16}
-
-
-@pytest.mark.slow
-def test_the_phase_that_was_measured_is_named(run_profile: RunProfile) -> None:
-    # GIVEN a head of 514 parameters that is trained first, and then the whole model
-    profile = measured(run_profile("replaces_optimizer.py", "--when", "stage", budget=2))
-    assert profile.workload.parameters == 514
-    assert any("a phase of training in which 514 of 8,962 parameters train" in note for note in profile.notes)
-
-
-@pytest.mark.slow
-def test_phases_that_a_script_names_have_their_time(run_profile: RunProfile) -> None:
-    profile = measured(run_profile("--budget", 6, "two_phases.py", as_typed=True))
-    breakdown = attribute(profile)
-    found = phases(profile, breakdown.rungs[-1])
-    assert found == {
-        "rollout": pytest.approx(0.03, abs=0.002),
-        "train": pytest.approx(0.022, abs=0.004),
-    }  # it trains, too
-    assert breakdown.step_seconds - sum(found.values()) == pytest.approx(0.01, abs=0.002)

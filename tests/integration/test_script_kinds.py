@@ -198,19 +198,6 @@ def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profil
 
 
 @pytest.mark.slow
-def test_two_optimizers_step_at_the_rarer_one(run_profile: RunProfile, data: Path) -> None:
-    # GIVEN a critic that steps twice for each step of the generator, on a loader that is only in the for statement
-    profile = ladder_of(run_profile("gan.py", data))
-    # THEN a step is the generator's, of two batches
-    (loader,) = profile.workload.loaders
-    assert (loader.batches_per_step, loader.workers) == (2, 1)
-    assert profile.workload.batch == 32
-    names = [gradient.name for gradient in profile.workload.gradients]
-    assert len(names) == 8, "both models are trained"
-    assert len(set(names)) == len(names), "parameters of two models must not share a name"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
 def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved

@@ -118,22 +118,6 @@ def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start: Start, tm
     assert {name for name in names[1] - names[0] if not name.startswith("STASH_")} <= ADDED | OF_A_RUN | ON_LOOPBACK
 
 
-@pytest.mark.slow
-def test_ranks_that_form_no_group_are_one_process_again(start: Start, tmp_path: Path) -> None:
-    # GIVEN ranks that were asked for, and a script that knows nothing of them
-    before = untouched(tmp_path / "before", sys.executable, "reports.py", tmp_path / "before")
-    (under := tmp_path / "under").mkdir()
-    outcome = start("--nproc-per-node", 2, "reports.py", under, standard_input=SCRIPTS / "parts.py").end()
-    # THEN they end before a round is measured, which is said, and one process as typed is measured
-    profile = measured(outcome)
-    assert profile.world_size == 1
-    assert profile.settings.launches == 2
-    assert {block.launch for block in profile.blocks} == {1}
-    assert "started as 2 ranks, the script never called init_process_group" in outcome.stderr
-    (last,) = [each for each in reported(under) if "RANK" not in each["environment"]]
-    alike(before, [last])
-
-
 def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> None:
     # GIVEN a script that asks, and somebody who answers through a pipe
     script, answer = tmp_path / "asks.py", tmp_path / "answer"

@@ -14,7 +14,6 @@ from stash.cli.main import main
 from stash.core.artefact import load, save
 from stash.core.errors import StoreError
 from stash.report.output import show_then_save
-from stash.store.storage import id_of
 from stash.store.storing import opened, store_for_copies
 
 server = pytest.importorskip("moto.server")
@@ -78,16 +77,6 @@ def test_a_bucket_is_a_store(endpoint: str, tmp_path: Path, monkeypatch: Patch, 
     fsspec.filesystem("s3").pipe_file("bucket/team/runs/notes.txt", b"x")
     assert run(monkeypatch, "store", "verify") == 1
     assert "foreign:    notes.txt" in capsys.readouterr().out
-
-
-def test_a_measurement_keeps_its_copy_there(endpoint: str, tmp_path: Path, capsys: Capture) -> None:
-    profile = build(CALM, created="2026-11-09T12:00:00+00:00")
-    show_then_save(profile, tmp_path / "a.stash.json", lambda: None, copies=store_for_copies("s3://bucket/copies"))
-    assert "A copy is in s3://bucket/copies" in capsys.readouterr().err
-    store = opened("s3://bucket/copies")
-    (name,) = store.contents().stored
-    assert store.load(name) == profile
-    assert store.find(id_of(name)[:5]) == name
 
 
 def test_a_bucket_that_is_not_there_loses_nothing(endpoint: str, tmp_path: Path, capsys: Capture) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,8 +11,6 @@ import pytest
 from characterized import SMALL_MODEL, Controller
 
 import stash
-from stash.core.artefact import load_probe
-from stash.measure.linux.processes import carrying
 
 pytestmark = pytest.mark.slow
 
@@ -86,31 +81,3 @@ def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_on
         for each in (whole, killed)
     ]
     assert [len(names) for names in kept] == [3, 3]
-
-
-def test_a_cell_that_dies_with_its_controller_is_measured_again(tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    controller = start(folder)
-    controller.wait_until(lambda: measuring(0)(folder))
-    controller.kill()
-    (own,) = (folder / "grid.study" / "cells").iterdir()
-    for process in carrying("STASH_CELL", str(own)):  # as a power cut does
-        os.kill(process, signal.SIGKILL)
-    shutil.rmtree(own)  # and what was written had not reached the disk
-    start(folder).ended()
-    assert len(cells(folder)) == 3
-    assert carrying("STASH_CELL", str(own)) == []
-
-
-def test_the_machine_is_probed_once_for_all_cells_and_is_in_their_profiles(tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    text = STUDY.replace("budget: 3s", "budget: 3s, probe: 5s").replace("[8, 16, 32]", "[8, 16]")
-    start(folder, text).ended()
-    (probe,) = (folder / "grid.study" / "probes").glob("*.host.json")
-    measured = load_probe(probe).hosts[0].links
-    assert measured is not None
-    for id in cells(folder):
-        profile = stash.load(folder / "grid.study" / "cells" / id / "profile.stash.json")
-        assert [host.links for host in profile.hosts] == [measured]
-    stored = [path.name for path in (folder / "grid.study" / "results").rglob("*.json")]
-    assert sum(name.endswith(".host.json") for name in stored) == 1, stored

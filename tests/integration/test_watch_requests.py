@@ -129,20 +129,6 @@ def attached(folder: Path, job: subprocess.Popen[str]) -> subprocess.Popen[str]:
     return start(folder, *words)
 
 
-def test_a_job_with_the_hook_is_entered_while_it_runs(tmp_path: Path, jobs: list[subprocess.Popen[str]]) -> None:
-    job = start(tmp_path, *LAUNCHER, PYTHONPATH=f"{SITE}:{ROOT / 'src'}", STASH_ATTACHABLE="1")
-    jobs.append(job)
-    time.sleep(8)
-    watcher = attached(tmp_path, job)
-    jobs.append(watcher)
-    until(lambda: (tmp_path / "run.watch.jsonl").exists() and len(record(tmp_path).windows) > 0)
-    assert record(tmp_path).windows[0].ranks.keys() == {0, 1}
-    (tmp_path / "end").touch()
-    watcher.communicate(timeout=60)
-    assert watcher.returncode == 0
-    assert record(tmp_path).events[-1].what == "end"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_who_ends_a_watch_that_was_attached_ends_no_job(
     tmp_path: Path, jobs: list[subprocess.Popen[str]], number: signal.Signals

@@ -171,46 +171,6 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
     )  # sleeps are no shorter; other work makes them longer
 
 
-OWN_BATCHES = """
-import sys, time, torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-class Slow(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-    def forward(self, inputs):
-        time.sleep(0.01)
-        return self.layer(inputs)
-model = Slow()
-if sys.argv[1] == "replicas":
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(model)
-if sys.argv[1] == "compiled":
-    model = torch.compile(model, backend="eager")
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for _ in range(120):
-    optimizer.zero_grad()
-    for _ in range(2):
-        time.sleep(0.005)
-        model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize("how", ["plain", "replicas", "compiled"])
-def test_where_no_loader_is_seen_the_forward_pass_is_told_from_what_makes_batches(tmp_path: Path, how: str) -> None:
-    (tmp_path / "own.py").write_text(OWN_BATCHES)
-    ranks = ("--nproc-per-node", "2") if how == "replicas" else ()
-    record = watched(tmp_path, *ranks, tmp_path / "own.py", how)
-    shown = record.windows[0]
-    lost = shown.stalls.get("disturbed") or 0.0  # what strangers cost is taken off wherever it fell
-    assert record.header.loaders == ()
-    assert shown.stalls["other"] + lost >= 0.0095  # two micro-batches; sleeps are no shorter
-    assert shown.ranks[0]["forward"] + lost >= 0.018  # but for the first five steps
-    assert shown.stalls["other"] < shown.ranks[0]["forward"]
-
-
 @pytest.mark.parametrize("recorder", ["0", "2000"])
 def test_collectives_of_functional_calls_are_counted_as_unseen(data: Path, tmp_path: Path, recorder: str) -> None:
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)

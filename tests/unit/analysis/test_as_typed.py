@@ -31,14 +31,12 @@ def profile(first: float, warm: float = 0.1, cold: float | None = None, **fields
 
 def test_steps_like_the_measured_ones_are_the_job() -> None:
     found = attribute(profile(0.1)).as_typed
-    assert found is not None
     assert found.share == 0.0
     assert not found.differs
 
 
 def test_a_step_between_warm_and_cold_is_the_job() -> None:
     found = attribute(profile(0.12, warm=0.1, cold=0.15)).as_typed
-    assert found is not None
     assert found.share == 0.0
 
 
@@ -46,7 +44,6 @@ def test_a_step_between_warm_and_cold_is_the_job() -> None:
 def test_another_step_is_another_job_and_has_no_verdict(first: float, share: float) -> None:
     made = profile(first)
     breakdown = attribute(made)
-    assert breakdown.as_typed is not None
     assert breakdown.as_typed.share == pytest.approx(share, abs=0.02)
     advice = verdict(breakdown, made)
     assert (advice.kind, advice.stall) == ("cannot tell", None)
@@ -62,13 +59,11 @@ def test_a_small_difference_is_a_warning() -> None:
 
 def test_the_cause_is_the_part_that_differs_most() -> None:
     found = attribute(profile(0.13, wait_seconds=10 * 0.03)).as_typed
-    assert found is not None
     assert found.cause == "waiting for the loader"
 
 
 def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
     found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
-    assert found is not None
     assert found.share == 0.0
 
 

@@ -99,7 +99,6 @@ def test_a_recording_taken_again_replaces_the_first(tmp_path: Path) -> None:
 
 def test_what_references_say_is_differences_of_the_slower_rank() -> None:
     found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)])
-    assert found is not None
     seconds = {name: known.seconds for name, known in found.stalls.items()}
     assert seconds == pytest.approx({"compute": 0.065, "contention": 0.004, "interconnect": 0.006, "prep": 0.03})
     assert found.step == pytest.approx(0.105)
@@ -110,7 +109,6 @@ def test_what_references_say_is_differences_of_the_slower_rank() -> None:
 def test_one_wild_round_in_ten_does_not_move_the_truth() -> None:
     quiet = [(0.06, 0.06, 0.07, 0.1)] * 19
     found = truths.by_references([profile([*quiet, (0.06, 0.06, 0.07, 3.0)])])
-    assert found is not None
     assert found.stalls["prep"].seconds == pytest.approx(0.03)
 
 
@@ -170,6 +168,5 @@ def test_cores_of_others_second_by_second() -> None:
 
 def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
     found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])])
-    assert found is not None
     assert found.uncertain
     assert not TRUE.uncertain

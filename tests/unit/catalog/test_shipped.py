@@ -105,7 +105,6 @@ def test_an_instance_has_the_memory_of_its_gpu() -> None:
         assert (item.gpu_memory_bytes is None) == (key in MEMORY_UNKNOWN), key
         if item.gpu and item.gpu_memory_bytes:
             whole = GPUS[item.gpu].memory_bytes
-            assert whole is not None
             assert item.gpu_memory_bytes == pytest.approx(whole * min(1.0, item.gpu_count), rel=0.075), key
 
 

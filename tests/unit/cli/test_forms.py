@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,27 +80,6 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
         f"{sentence}; if it is meant for Stash, type `stash {command} {option} … {start}`\n"
         in capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize("words", [("profle",), ("query", "--stor"), ("show", "--jsn", "x")])
-def test_a_guess_is_made_in_the_voice_of_all_errors(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(monkeypatch, *words) == 2
-    err = capsys.readouterr().err
-    assert re.search(r" \(did you mean [\w -]+\?\); type `stash .*--help` to see what there is\n$", err), err
-
-
-def test_an_error_is_coloured_where_colours_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert commands.run(monkeypatch, "show", "nothing.json") == 2
-    assert capsys.readouterr().err.startswith("\x1b[1;31merror:\x1b[0m there is no file")
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert commands.run(monkeypatch, "show", "nothing.json") == 2
-    assert capsys.readouterr().err.startswith("error: there is no file")
 
 
 @pytest.mark.parametrize("colours", [{"FORCE_COLOR": "1"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, {}])

@@ -12,7 +12,7 @@ from profile_builder import build
 from stash.cli.main import main
 from stash.cli.show_command import ShowOptions, show
 from stash.core.artefact import save
-from stash.core.errors import StashError, UserError
+from stash.core.errors import UserError
 
 
 def test_show_explains_its_words_after_the_report(capsys, monkeypatch):
@@ -25,13 +25,6 @@ def test_show_explains_its_words_after_the_report(capsys, monkeypatch):
     assert "  prep          waiting for samples to be decoded" in words
     with pytest.raises(UserError, match="--explain is about the report of a profile"):
         show(ShowOptions(file=str(GOLDEN / "one-node.stash.json"), json=True, explain=True))
-
-
-def test_show_refuses_a_profile_without_a_complete_round(tmp_path):
-    profile = build({"solo": [0.1], "crowd": [0.1]})
-    save(profile.model_copy(update={"blocks": profile.blocks[:1]}), tmp_path / "a.stash.json")
-    with pytest.raises(StashError, match=r"a\.stash\.json has no complete round"):
-        show(ShowOptions(file=str(tmp_path / "a.stash.json")))
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,6 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
     assert pool["uncertainty"]["speed"] == max(0.01, fitted["spread"])
 
 
-def test_what_would_do_is_told_where_nothing_does(monkeypatch: Patch, capsys: Capture) -> None:
-    words = (*PLAN, "--deadline", "1600s", "--loss", "0.8")
-    found = json.loads(spot(monkeypatch, capsys, *words, "--json", code=1))
-    assert found["workers"] == {}
-    assert {each["option"] for each in found["looser"]} == {"deadline", "loss", "quota"}
-
-
 def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:
@@ -134,12 +127,6 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
 
 
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
-
-
-def test_a_plan_with_interruptions_says_what_they_do(monkeypatch: Patch, capsys: Capture) -> None:
-    found = json.loads(spot(monkeypatch, capsys, *RISKY, "--interruptions", "0.5/h", "--json"))
-    assert found["p_deadline"] == found["risk"]["p_deadline"]["value"] == 1  # to join takes no time in this pool
-    assert found["advice"].startswith(("take spot", "refuse spot"))
 
 
 def test_a_plan_takes_interruptions_from_the_clouds_own_list(
@@ -176,14 +163,6 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     }  # fmt: skip
     assert run(monkeypatch, "show", "job.spotlog.json", "--redact") == 2
     assert "is about profiles, and job.spotlog.json is a log of a run" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_fleet_s_plan_is_shown_and_reported(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    (folder / "p.json").rename(folder / "job.plan.json")
-    for words in (("show", "job.plan.json"), ("report", "job.plan.json", "-o", "r.html")):
-        assert run(monkeypatch, *words) == 0
-    assert "Loss 0.8 within" in (folder / "r.html").read_text()
 
 
 @pytest.mark.usefixtures("planned")

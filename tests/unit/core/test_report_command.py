@@ -73,12 +73,6 @@ def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypat
         os.umask(before)
 
 
-def test_a_name_that_is_given_is_replaced_in_one_step(monkeypatch: Patch) -> None:
-    Path("mine.html").write_text("an earlier one")
-    assert run(monkeypatch, "report", "train.stash.json", "-o", "mine.html") == 0
-    assert "an earlier one" not in Path("mine.html").read_text()
-
-
 def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> None:
     assert run(monkeypatch, "report", "train.stash.json", "other.stash.json", "vm.host.json", "-o", "all.html") == 0
     text = Path("all.html").read_text()

@@ -29,7 +29,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text("the user's")
     os.utime(path, (1, 1))
     made = put_back.claimed_for(tmp_path / "stash-run")
-    assert made is not None
     (tmp_path / "stash-run").mkdir()
     (tmp_path / "stash-run" / "kept").symlink_to(made[0])
     keeper = FileBackup(RunFolder(tmp_path / "stash-run" / "launch-0-0"), time.time() - 60)

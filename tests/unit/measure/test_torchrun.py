@@ -53,7 +53,6 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
 def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist.TCPStore, "__init__", dist.TCPStore.__init__)  # undone at the end
     listener = interfaces.listen("127.0.0.1", 0)
-    assert listener is not None
     port = listener.getsockname()[1]
     torchrun.hand_over(listener, dist.TCPStore)
     store = dist.TCPStore("127.0.0.1", port, 1, True, multi_tenant=True)
@@ -78,7 +77,6 @@ def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
 def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> None:
     assert torchrun._listener("192.0.2.1", 0) is None
     taken = interfaces.listen("127.0.0.1", 0)
-    assert taken is not None
     with taken, pytest.raises(SystemExit, match="Address already in use"):
         torchrun._listener("127.0.0.1", taken.getsockname()[1])
 

@@ -134,9 +134,6 @@ def test_time_and_cost_follow_from_the_measured_step_by_pencil() -> None:
     assert found.dollars.value == pytest.approx(seconds * 24.48 / 3600)
     assert found.spent_dollars == pytest.approx(41.8 * 24.48 / 3600)
     step = found.step.measured
-    assert step is not None
-    assert step.high is not None
-    assert found.seconds.high is not None
     arm = ((steps * (step.high - 0.441)) ** 2 + 150**2) ** 0.5
     assert found.seconds.high - seconds == pytest.approx(arm)
 
@@ -156,7 +153,6 @@ def test_a_stall_that_the_plan_did_not_have_is_told_if_it_matters() -> None:
 def test_a_stall_that_was_not_measured_is_counted_as_planned_with_a_note() -> None:
     found = check(later(without=("fetch",)))
     step = found.step
-    assert step.measured is not None
     assert step.measured.value == pytest.approx(0.369 + 0.002)
     assert step.why == "counting fetch as planned"
     assert verdicts(found)["fetch"] == "cannot tell"
@@ -235,7 +231,6 @@ def test_fetch_of_later_epochs_is_not_what_a_profile_measures() -> None:
     """Planned 2 ms from memory, measured 40 ms cold: the step of later epochs is 369 + 2 ms."""
     found = check(later(fetch=0.040), first_epoch())
     assert verdicts(found)["fetch"] == "cannot tell"
-    assert found.step.measured is not None
     assert found.step.measured.value == pytest.approx(0.371)
     assert found.step.verdict == "as planned"
     assert found.seconds.value == pytest.approx(plan_builder.lost().steps * 0.371 + 300 + 3600)

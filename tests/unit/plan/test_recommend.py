@@ -297,7 +297,6 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
 def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
     host = Host(hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits())
     plan = asked(cpu_job(hosts=(host,)), merge(None, None), samples=1e6)
-    assert plan.chosen is not None
     assert (plan.chosen.rented.instance, plan.chosen.rented.device) == ("c5.4xlarge", None)
     assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
 

@@ -62,7 +62,6 @@ def network(exposed: float, target: Target | None = None, changes: ExchangeChang
 
 
 def at(rate: float, base: Target, nodes: int = 2) -> Target:
-    assert base.network is not None
     wished_for = base.network.model_copy(update={"bytes_per_second": wished(rate, "--network")})
     return base.model_copy(update={"network": wished_for, "nodes": nodes})
 
@@ -71,7 +70,6 @@ def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
     for exposed in (0.0, 0.005, 0.01, 0.05, -0.0001):
         profile = job(exposed)
         stall = attribute(profile).stall("network")
-        assert stall is not None
         drawn = network(exposed)
         assert drawn.mean() == pytest.approx(stall.seconds, abs=1e-12)
         assert stall.low is not None
@@ -332,8 +330,6 @@ def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_h
     base = base_of(once, draws=Draws(64))
     was, forecast = base.breakdown.stall("interconnect"), what_if(base, Alteration(nodes=2, network=1.25e9))
     now = forecast.breakdown.stall("interconnect")
-    assert was is not None
-    assert now is not None
     assert now.time.low is not None
     assert now.seconds == pytest.approx(was.seconds)
     assert {part.stall: part.origin for part in forecast.grounds}["interconnect"] == "measured"

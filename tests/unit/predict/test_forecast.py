@@ -34,7 +34,6 @@ def test_stalls_add_up_and_stand_in_ladder_order() -> None:
 def test_the_steps_interval_is_that_of_the_sums_and_not_the_sum_of_intervals() -> None:
     found = forecast(TARGET, [part("compute", 0.1), part("network", 0.05)])
     step = found.step
-    assert step is not None
     assert step.half_width == pytest.approx(1.96e-3 * np.sqrt(2), rel=0.15)
 
 
@@ -42,7 +41,6 @@ def test_errors_that_go_together_are_not_taken_as_independent() -> None:
     both = DRAWS.normals("shared") * 0.001
     parts = [Predicted("compute", 0.1 + both, "measured"), Predicted("network", 0.05 - both, "measured")]
     step = forecast(TARGET, parts).step
-    assert step is not None
     assert step.half_width == pytest.approx(0.0, abs=1e-9)
 
 

@@ -13,18 +13,12 @@ from stash.predict.draws import Draws
 def test_the_example_is_read_in_base_units() -> None:
     found = target_of_text(EXAMPLE, "lab.yaml")
     assert (found.name, found.nodes, found.devices, found.backend) == ("lab", 4, 8, "nccl")
-    assert found.inside is not None
     assert found.inside.bytes_per_second is not None
     rate = found.inside.bytes_per_second
     assert (rate.value, rate.low, rate.high) == (230e9, 225e9, 235e9)
     assert (rate.origin, rate.as_of, rate.source) == ("given", "2026-11-01", "nccl-tests of last week")
-    assert found.network is not None
-    assert found.network.latency_seconds is not None
     assert found.network.latency_seconds.value == pytest.approx(12e-6)
-    assert found.memory_bytes is not None
     assert found.memory_bytes.value == 2**40
-    assert found.storage is not None
-    assert found.storage.reads_per_second is not None
     assert found.storage.reads_per_second.value == 200_000
     assert fabric_of(found, Draws()).between == pytest.approx(4 * 22e9)
 

@@ -40,9 +40,6 @@ def test_without_set_up_nodes_talk_over_sockets() -> None:
     plain, quick = (of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
     assert (plain.talks_over, quick.talks_over) == ("sockets", "EFA")
     limit = socket_limit()
-    assert limit is not None
-    assert plain.network is not None
-    assert plain.network.bytes_per_second is not None
     assert plain.network.bytes_per_second.value == pytest.approx(limit.value)  # a line of 6.25 GB/s, and sockets
     assert of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").talks_over == "sockets"  # it has nothing else
     assert of_instance(CATALOG.instance("p3.8xlarge"), 1).talks_over is None
@@ -54,8 +51,6 @@ def test_what_the_profile_used_is_told_by_its_rate() -> None:
         return Network(bytes_per_second=known, **more)
 
     limit = socket_limit()
-    assert limit is not None
-    assert limit.high is not None
     assert transport_used(None) == "sockets"
     assert transport_used(network(1.1e9)) == "sockets"
     assert transport_used(network(1.1 * limit.high)) == "rdma"
@@ -91,7 +86,6 @@ def test_a_swept_type_that_the_profiled_machines_look_like_is_them() -> None:
     (point,) = sweep(base(), Alteration(nodes=4), axes(["instance=g4dn.12xlarge"]))
     alone = answered(base(), Alteration(instance="g4dn.12xlarge", nodes=4))
     assert alone.taken_for == "g4dn.12xlarge"
-    assert point.forecast is not None
     assert point.forecast.breakdown.step == alone.forecast.breakdown.step
 
 
@@ -116,9 +110,5 @@ def test_a_given_line_is_reached_over_what_is_asked_for() -> None:
     asked = base()
     sockets, direct = (what_if(asked, Alteration(network=50e9, transport=each)) for each in (None, "ib"))
     assert direct.target.talks_over == "InfiniBand"
-    assert sockets.target.network is not None
-    assert direct.target.network is not None
     slow, fast = sockets.target.network.bytes_per_second, direct.target.network.bytes_per_second
-    assert slow is not None
-    assert fast is not None
     assert slow.value < fast.value < 50e9

@@ -111,7 +111,6 @@ def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], s
 
 def test_ds_analyzers_questions_have_answers():
     found = suffices(CPU)
-    assert found is not None
     assert found.device_rate == pytest.approx(32 / 0.140, rel=0.01)
     assert found.baseline == min(found.device_rate, found.prep_rate, found.fetch_rate)
     assert found.workers == 3  # 16 samples of 20 ms behind 140 ms

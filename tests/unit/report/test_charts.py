@@ -224,13 +224,6 @@ def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
     assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
 
 
-def test_what_no_block_recorded_is_a_blank_with_its_reason():
-    profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
-    uses = usage(profile, step_matrix(profile).calmed())
-    assert machine_charts.shares(uses, ("solo", "crowd")).why == "no block recorded how busy its host was"
-    assert isinstance(machine_charts.traffic(uses, ("solo", "crowd"), "disk"), Blank)
-
-
 def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     runs = [("a", attribute(whole())), ("b", attribute(build({"solo": [0.1] * 3, "crowd": [0.2] * 3})))]
     chart = steps_side_by_side(runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 
@@ -10,7 +9,6 @@ import pytest
 from golden_numbers import copy_close_numbers
 from golden_profiles import GOLDEN, PROFILES, outputs, with_facts
 from profile_builder import build
-from rich.console import Console
 from rich.style import Style
 
 from stash.advice.verdict import verdict
@@ -18,10 +16,9 @@ from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import SampleCounts
 from stash.core.artefact import load
 from stash.report.profile_contract import document
-from stash.report.profile_page import page, table_rows
+from stash.report.profile_page import page
 from stash.ui.html import render as render_html
 from stash.ui.markdown import render as render_markdown
-from stash.ui.stall_lines import StallTable
 from stash.ui.terminal import render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -196,13 +193,3 @@ def test_an_interval_too_narrow_to_print_is_not_printed_as_zero():
     steady = report(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}))
     assert "+/- 2.2" in steady  # what another launch may make of it
     assert "+/- 0.0" not in steady
-
-
-def test_the_table_can_be_shown_while_measuring():
-    profile = build({"solo": [0.1, 0.1], "crowd": [0.15, 0.15]})
-    breakdown = attribute(profile)
-    out = io.StringIO()
-    rows, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step)
-    Console(file=out, width=80).print(StallTable((*rows, total)))
-    assert "100.0 ms ± 1.9" in out.getvalue()
-    assert "150.0 ms" in out.getvalue()

@@ -34,11 +34,6 @@ def test_spans_are_sets_that_refuse_what_they_have(ranges: list[tuple[int, int]]
     assert all(left[1] < right[0] for left, right in zip(spans.ranges, spans.ranges[1:], strict=False))
 
 
-def test_an_empty_range_is_refused() -> None:
-    with pytest.raises(ValueError, match="no range"):
-        Spans().add(3, 3)
-
-
 def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
     assert cut(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
 
@@ -52,23 +47,6 @@ def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:
     assert not ledger.done("a", first)
     assert ledger.done("b", first)
     assert (ledger.reissued, ledger.repeated, ledger.audit()) == (1, 1, None)
-
-
-def test_a_server_that_was_set_back_gets_again_what_it_lacks_and_nothing_else() -> None:
-    ledger = LeaseLedger()
-    for _ in range(4):
-        ledger.done("a", ledger.take("a", 10))
-    ledger.take("b", 10)
-    again = ledger.reconcile([Spans([(0, 40)]), Spans([(0, 20)])], 16)
-    assert again == 20
-    assert ledger.waiting == (DataLease(20, 36), DataLease(36, 40), DataLease(40, 50))
-    assert ledger.out == {}
-    assert ledger.audit() is None
-
-
-def test_a_training_goes_on_from_what_all_servers_have() -> None:
-    ledger = LeaseLedger([Spans([(0, 30)]), Spans([(0, 10), (20, 30)])], 10)
-    assert (ledger.issued, ledger.done_samples, ledger.waiting) == (30, 20, (DataLease(10, 20),))
 
 
 @pytest.mark.parametrize("broken", ["lost", "doubled"])

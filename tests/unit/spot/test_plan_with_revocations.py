@@ -32,9 +32,6 @@ def everywhere(rate: RevocationRate) -> RiskOptionsOf:
 def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
     plan = tight()
     found = plan_with_revocations(plan, everywhere(BRISK))
-    assert plan.chosen is not None
-    assert found.chosen is not None
-    assert found.risk is not None
     assert found.chosen.workers != plan.chosen.workers
     assert not keeps_limits(with_risk(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
     assert keeps_limits(found)
@@ -55,7 +52,6 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     # By force: every fleet of the pool that would do, and costs less, if no machine were revoked.
     plan = tight(deadline=2150)
     found = plan_with_revocations(plan, everywhere(BRISK))
-    assert found.risk is not None
     wish = FleetWish(plan.pool, plan.loss, plan.deadline_seconds)
     every = all_fleets(wish)
     cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
@@ -65,7 +61,6 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
         other = with_risk(
             plan.model_copy(update={"chosen": fleet}), RiskOptions(dict.fromkeys(fleet.workers, BRISK)), 1000
         )
-        assert other.risk is not None
         assert not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
 
 
@@ -75,17 +70,14 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(monkeyp
     hopeless = RevocationRate(12 / HOUR, "stated")
     found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
-    assert found.risk is not None
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
 
 
 def test_a_budget_counts_with_revocations_too() -> None:
     plain = tight()
-    assert plain.chosen is not None
     plan = tight(budget=plain.chosen.dollars * 1.0005)
     assert plan.chosen == plain.chosen
     found = plan_with_revocations(plan, everywhere(BRISK))
-    assert found.risk is not None
     assert found.risk.dollars.value > plan.budget_dollars  # type: ignore[operator]
     assert not kept(found)
     rare = plan_with_revocations(tight(budget=1.5 * plain.chosen.dollars), everywhere(RARE))
@@ -94,7 +86,6 @@ def test_a_budget_counts_with_revocations_too() -> None:
 
 def test_an_unknown_type_is_not_rented_instead() -> None:
     plan = tight()
-    assert plan.chosen is not None
     known = set(plan.chosen.workers)
 
     def options(workers: Mapping[str, int]) -> RiskOptions:
@@ -103,7 +94,6 @@ def test_an_unknown_type_is_not_rented_instead() -> None:
         return RiskOptions(dict.fromkeys(workers, BRISK))
 
     found = plan_with_revocations(plan, options)
-    assert found.chosen is not None
     assert set(found.chosen.workers) <= known
 
 
@@ -129,12 +119,9 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     often = RevocationRate(5 / HOUR, "stated")
     plan = with_prices(tight(), 1.2)
     found = plan_with_revocations(plan, everywhere(often))
-    assert found.chosen is not None
-    assert found.risk is not None
     assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
     assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(found.chosen.on_demand)
     # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
-    assert found.risk.on_demand_dollars is not None
     assert found.risk.dollars.value < found.risk.on_demand_dollars
     assert keeps_limits(found)
     fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]

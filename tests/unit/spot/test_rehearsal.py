@@ -168,7 +168,6 @@ def _log(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
 
 def test_the_plans_loss_is_expected_when_its_fleet_would_have_made_its_updates_as_slowly_as_it_is_played() -> None:
     of = plan()
-    assert of.chosen is not None
     undisturbed = of.chosen.updates / of.chosen.updates_per_second
     for loss in (None, of.loss):
         log = _log(of, 5.0, loss)

@@ -105,20 +105,6 @@ def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path
     fresh.load_state_dict(saved, strict=True)
 
 
-def test_a_checkpoint_brings_tied_weights_back(tmp_path: Path) -> None:
-    job = _job(Tied)
-    shards = _trained(job)
-    for shard in shards:
-        shard.save(tmp_path)
-    resumed = [ParameterShard(job, number, 2) for number in range(2)]
-    for shard in resumed:
-        shard.resume(tmp_path)
-    save_model(job, [shard.packed() for shard in resumed], tmp_path / "again.pt")
-    save_model(job, [shard.packed() for shard in shards], tmp_path / "model.pt")
-    one, other = (torch.load(tmp_path / name, weights_only=True) for name in ("again.pt", "model.pt"))
-    assert all(torch.equal(one[name], value) for name, value in other.items())
-
-
 def test_what_the_file_lacks_is_named(tmp_path: Path) -> None:
     for model, lost in (
         (Tied, None),

@@ -31,7 +31,6 @@ def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(
     loss: float, seconds: float, workers: dict[str, int], dollars: float
 ) -> None:
     found = plan(wished(loss, seconds))
-    assert found.chosen is not None
     assert (found.chosen.workers, round(found.chosen.dollars, 3)) == (workers, dollars)
     assert (found.optimal, found.gap) == (True, 0)
 
@@ -57,10 +56,7 @@ def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> N
     half = plan(FleetWish(pool, 0.8, 2400, confidence=0.5)).chosen
     careful = FleetWish(pool, 0.8, 2400, confidence=0.9)
     sure = plan(careful).chosen
-    assert half is not None
-    assert sure is not None
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2341.9) / 0.05)
-    assert sure.p_deadline is not None
     assert sure.p_deadline >= 0.9
     assert sure.dollars > half.dollars
     assert too_much(careful, half).endswith(" s too long to be in time with probability 0.9")
@@ -120,10 +116,8 @@ def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
     found = plan(FleetWish(pool.model_copy(update={"types": types}), 0.8, 2400))
     (beside,) = found.baselines
     on_demand = beside.fleet
-    assert on_demand is not None
     (unpriced,) = plan(wished(0.8, 2400)).baselines
     assert "add on_demand_dollars_per_hour" in unpriced.why
-    assert found.chosen is not None
     assert on_demand.dollars == pytest.approx(3 * found.chosen.dollars)
 
 
@@ -136,7 +130,6 @@ def test_servers_and_their_start_are_paid() -> None:
         }
     )
     found = plan(FleetWish(dear, 0.9, 3000)).chosen
-    assert found is not None
     prices = {kind.name: kind.dollars_per_hour for kind in pool.types}
     hourly = sum(prices[name] * count for name, count in found.workers.items()) + 0.4
     assert found.seconds == pytest.approx(100 + found.updates / found.updates_per_second)

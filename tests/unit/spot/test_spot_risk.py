@@ -40,7 +40,6 @@ def risk_of(plan: FleetPlan, options: RiskOptions) -> FleetRisk:
 
 
 def stated(plan: FleetPlan, per_hour: float) -> RiskOptions:
-    assert plan.chosen is not None
     return RiskOptions(dict.fromkeys(plan.chosen.workers, RevocationRate(per_hour / HOUR, "stated")))
 
 
@@ -98,7 +97,6 @@ def test_speeds_of_parts_are_those_of_such_fleets() -> None:
 
 def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot() -> None:
     plan = a_plan()
-    assert plan.chosen is not None
     rare = risk_of(plan, stated(plan, 1e-6))
     assert rare.p_deadline.value == pytest.approx(plan.chosen.p_deadline, abs=1e-3)
     assert rare.dollars.value == pytest.approx(plan.chosen.dollars, rel=5e-3)
@@ -121,20 +119,12 @@ def test_a_confidence_that_revocations_break_refuses_spot() -> None:
     assert "--confidence asks for 0.9" in asked
 
 
-def test_more_revocations_are_never_better() -> None:
-    plan = a_plan()
-    chances = [risk_of(plan, stated(plan, rate)).p_deadline.value for rate in (0.0, 0.2, 1.0, 3.0)]
-    assert chances == sorted(chances, reverse=True)
-
-
 def test_a_record_is_replayed_and_says_how_much_it_tells() -> None:
     plan = a_plan(sure=True)
-    assert plan.chosen is not None
     names = plan.chosen.workers
     there = Obtainable(gap_seconds=60, machines=(20,) * 300)
     found = risk_of(plan, RiskOptions({}, dict.fromkeys(names, there)))
     assert (found.how, found.p_deadline.value, found.revocations) == ("replay", 1.0, 0.0)
-    assert found.p_deadline.low is not None
     assert found.p_deadline.low < 0.6  # four runs beside each other
     short = Obtainable(gap_seconds=60, machines=(20,) * 80)
     once = risk_of(plan, RiskOptions({}, dict.fromkeys(names, short)))

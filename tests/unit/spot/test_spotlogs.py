@@ -32,7 +32,6 @@ def test_the_log_of_a_real_run_of_the_first_schema_is_still_read() -> None:
     log = load_spot_log(GOLDEN)
     assert [each.gone for each in log.takeovers] == ["worker1", "worker2", "server1"]
     assert (len(log.updates.seconds), log.reason, log.goal_loss) == (394, "time is up", 0.01)
-    assert log.books is not None
     assert log.books.wrong is None
 
 

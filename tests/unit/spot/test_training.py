@@ -51,7 +51,6 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
     for number in range(4):
         saved_shards.save(tmp_path, 1, {"version": number}, b"x" * number)
     found = saved_shards.newest(tmp_path, 1)
-    assert found is not None
     assert (found.facts, found.content, found.skipped) == ({"version": 3}, b"xxx", ())
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["shard1-00000002.ckpt", "shard1-00000003.ckpt"]
     assert saved_shards.newest(tmp_path, 0) is None
@@ -74,7 +73,6 @@ def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
     path = saved_shards.save(tmp_path, 0, {"version": 2}, b"second")
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     found = saved_shards.newest(tmp_path, 0)
-    assert found is not None
     assert found.content == b"first"
     assert len(found.skipped) == 1
     assert sentence in found.skipped[0]

@@ -83,7 +83,6 @@ types:
 def test_a_pool_may_say_how_often_its_types_are_revoked(file: Path) -> None:
     file.write_text(POOL.replace("BAND", "5-10%/month"))
     band = read_pool(file).types[0].interruptions
-    assert band is not None
     assert band.high == pytest.approx(0.10536 / 730, rel=1e-4)
     file.write_text(POOL.replace("BAND", "rarely"))
     with pytest.raises(UserError, match=r":9: types\[0\].interruptions: cannot read the interruptions 'rarely'"):

@@ -243,7 +243,6 @@ def test_no_store_no_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> 
     assert store_for_copies(None) is None
     monkeypatch.setenv(ENVIRONMENT, "runs")
     named = store_for_copies(None)
-    assert named is not None
     assert named.url == "runs"
 
 

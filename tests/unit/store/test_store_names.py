@@ -18,7 +18,6 @@ def test_a_name_says_when_and_what() -> None:
     name = name_of(b"x", "2026-11-22T12:43:37+02:00", ".host.json")
     assert name == "20261122T104337Z-2d711642b726b04401627ca9.host.json"
     parts = stored(name)
-    assert parts is not None
     assert (parts.moment, parts.id, parts.suffix) == ("20261122T104337Z", "2d711642b726b04401627ca9", ".host.json")
 
 

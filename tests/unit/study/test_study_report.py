@@ -97,7 +97,6 @@ def test_bars_are_as_long_as_the_shares_and_what_is_missing_is_hatched(tmp_path:
     whole = lines[0].x[1] - lines[0].x[0]
     for bar in exchange:
         share = re.search(r"([\d.]+)% of the step", bar.tip)
-        assert share is not None
         assert (bar.x[1] - bar.x[0]) / whole == pytest.approx(float(share[1]) / 100, abs=0.001)
     assert [at for at, tile in tiles(chart).items() if tile.missing] == ["vgg11 32 on 2 × p3.8xlarge"]
 
@@ -232,7 +231,6 @@ workloads: [{zoo: resnet18}, {zoo: vgg11}]
 targets: [{engine: emulated, instance: p3.8xlarge}]
 """
     _, every, _ = many(text, tmp_path)
-    assert every[0].cell.emulated is not None
     read_as = ProfileLook({}, 62, 46_800_000 * every[0].cell.emulated.scale)
     cell = every[0].cell
     (again,) = results([cell], {cell.id: attribute(profile(0.1, 0.2))}, {cell.id: read_as})

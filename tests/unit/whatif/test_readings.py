@@ -25,8 +25,6 @@ def suffices(answer: WhatIf) -> str:
 def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() -> None:
     answer = answered(base_of(load(SQUEEZENET), draws=Draws(64)), Alteration())
     assert answer.next.name == "prep"
-    assert answer.data is not None
-    assert answer.data.workers is not None
     assert answer.data.workers <= answer.data.workers_now == 2
     sentences = suffices(answer)
     assert "hide" not in sentences
@@ -38,8 +36,6 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
 def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     base = base_of(gpu_job(), draws=Draws(64))
     answer = answered(base, Alteration(workers=1))
-    assert answer.data is not None
-    assert answer.data.workers is not None
     assert answer.data.workers > answer.data.workers_now == 1
     assert "it has 1" not in suffices(answer)
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))

@@ -23,7 +23,6 @@ def test_a_block_that_read_its_files_from_storage_was_cold() -> None:
 
 def test_small_files_do_not_prove_the_large_ones_that_c_code_reads_from_memory() -> None:
     why = why_not_cold([replace(COLD_READ, called=SAMPLES * (LABEL + PICTURE))])
-    assert why is not None
     assert why.startswith("92% of the bytes that the loader read came from memory")
     assert "--data-root" in why
 
@@ -80,7 +79,6 @@ def test_a_warm_block_that_reads_from_storage_makes_prep_contain_reading() -> No
     memory = replace(COLD_READ, storage=0)
     assert why_not_warm([memory], [COLD_READ]) is None
     why = why_not_warm([replace(memory, storage=SAMPLES * LABEL // 2)], [COLD_READ])
-    assert why is not None
     assert "read 50% of what it fetched with files out of memory from storage" in why
     alone = why_not_warm([replace(memory, storage=SAMPLES * LABEL // 4)], [])
     assert "25% of all that it read" in str(alone)

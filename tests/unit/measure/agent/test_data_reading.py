@@ -105,7 +105,6 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
             file.seek(number * pagecache.PAGE)
             file.read(pagecache.PAGE)
             found = pagecache.resident_pages(file.fileno(), 2000 * pagecache.PAGE)
-        assert found is not None
         return found[0]
 
     tally.set_mode(COLD)

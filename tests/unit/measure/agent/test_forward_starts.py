@@ -140,7 +140,6 @@ def takes(
 
     stamps.follow_device()
     device = stamps._device
-    assert device is not None
     device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
     monkeypatch.setattr(streams, "copying", lambda: takes(4.0))
     return takes

@@ -14,7 +14,6 @@ from ranks_in_memory import BATCHES, PATIENCE, Job, ended, epoch, job, orders, r
 from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.runner import judge, loops
-from stash.measure.agent.runner.ladder_runner import State
 from stash.measure.protocol.messages import (
     JobFacts,
     LadderChosen,
@@ -173,12 +172,6 @@ def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinion
     assert not any(isinstance(message, LoaderTimed) for message in one.messages())
 
 
-def test_second_opinions_are_taken_where_there_is_time(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=1, budget=1000.0))
-    train(one)
-    assert any(isinstance(message, LoaderTimed) for message in one.messages())
-
-
 def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1.0))
     for _, _feed in reading(one, BATCHES):
@@ -188,15 +181,6 @@ def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp
     assert rounds_of(one) == 0
     given_up = next(message for message in one.messages() if isinstance(message, RoundGivenUp))
     assert given_up.seconds >= 1000.0 > 5 * given_up.expected_seconds
-
-
-def test_a_loop_that_ends_early_keeps_what_was_measured(tmp_path: Path) -> None:
-    one = job(orders(tmp_path, rounds=None, budget=float("inf")))
-    train(one, most=20)
-    one.runner.loop_ended()
-    assert ended(one) == "script ended"
-    assert one.left == ["left"]
-    assert one.runner.state is State.FINISHED
 
 
 def test_a_script_that_exits_by_itself_is_let_go_with_its_own_exit_code(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path: Pa
         [sys.executable, "-c", RANK], env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
     try:
-        assert rank.stdout is not None
         worker = psutil.Process(int(rank.stdout.readline()))
         assert rank.poll() is None
         os.close(owner)  # as the kernel does for a launcher that dies

@@ -23,13 +23,11 @@ def test_a_cpus_memory_is_the_hosts_and_is_handed_in_when_it_grew(monkeypatch: p
     watched = watch("cpu")
     watched.begin()
     first = watched.end()
-    assert first is not None
     assert (first.rank, first.resident_bytes, first.allocated_bytes, first.replayed_bytes) == (3, 1000, None, 40)
     assert watched.end() == first  # whose block did not count
     watched.written_down()
     assert watched.end() is None  # by half a percent
     last = watched.end()
-    assert last is not None
     assert last.resident_bytes == 1100
 
 
@@ -42,7 +40,6 @@ def test_an_accelerators_peaks_begin_again_with_every_block(monkeypatch: pytest.
     watched.begin()
     seen = watched.end()
     assert resets == [torch.device("cuda:1")]
-    assert seen is not None
     assert (seen.allocated_bytes, seen.reserved_bytes) == (70, 90)
 
 
@@ -55,6 +52,5 @@ def test_an_allocator_that_does_not_count_leaves_its_peaks_unknown(monkeypatch: 
     watched = watch("cuda:0")
     watched.begin()
     seen = watched.end()
-    assert seen is not None
     assert seen.allocated_bytes is None
     assert seen.resident_bytes is not None

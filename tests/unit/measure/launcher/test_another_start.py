@@ -31,7 +31,6 @@ def failed(error: str, file: str = "train.py") -> Diagnosis:
 )
 def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error: str) -> None:
     another = as_ranks(PLAIN, failed(error))
-    assert another is not None
     assert another.cluster == Cluster(4, engine="torchrun", all_devices=4)
     assert f"started by torchrun, as 4 ranks, since as a plain process it failed ({error})" in another.note
     assert as_ranks(RANKS, failed(error)) is None
@@ -39,7 +38,6 @@ def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(
 
 def test_as_many_as_were_asked_for_are_started() -> None:
     another = as_ranks(Cluster(engine="local", all_devices=1), failed(WANTS_RANK))
-    assert another is not None
     assert another.cluster.nproc == 1
     assert "as 1 rank, since" in another.note
 
@@ -48,7 +46,6 @@ def test_the_line_that_failed_tells_too() -> None:
     line = '  File "train.py", line 3, in <module>\n    local = int(os.environ.get("LOCAL_RANK"))\n'
     words = f"Traceback (most recent call last):\n{line}TypeError: int() argument must be a string, not 'NoneType'\n"
     another = as_ranks(PLAIN, Diagnosis("it failed", words))
-    assert another is not None
     assert "(TypeError: int() argument must be a string, not 'NoneType')" in another.note
 
 

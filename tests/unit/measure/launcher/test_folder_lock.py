@@ -43,7 +43,6 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         command = (sys.executable, "-c", program, *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
         started.append(process)
-        assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         return process
 
@@ -51,7 +50,6 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     for process in started:
         process.kill()
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()
 
 
@@ -71,7 +69,6 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(beg
     assert f"works in {tmp_path}, and two at once" in sentence
     assert "hunter2" not in sentence
     since = re.search(r"since (\d\d):(\d\d):(\d\d)\)", sentence)
-    assert since is not None
     midnight = time.mktime((*time.localtime(before)[:3], 0, 0, 0, 0, 0, -1))
     hours, minutes, seconds = map(int, since.groups())
     assert abs(midnight + 3600 * hours + 60 * minutes + seconds - before) < 30

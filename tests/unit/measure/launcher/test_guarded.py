@@ -127,7 +127,6 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run) as guarded:
         guardian = guarded._guardian
-        assert guardian is not None
         assert guardian.poll() is None
         FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_removing(str(file))
         file.unlink()

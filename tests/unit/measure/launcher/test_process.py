@@ -118,7 +118,6 @@ def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_not
         words = (sys.executable, "-c", SLOW_TO_START, str(theirs.fileno()))
         supervisor = subprocess.Popen(words, pass_fds=(theirs.fileno(),), stdout=subprocess.PIPE)
         with supervisor:
-            assert supervisor.stdout is not None
             first = psutil.Process(int(supervisor.stdout.readline()))
             supervisor.send_signal(number)
             code = supervisor.wait(60)

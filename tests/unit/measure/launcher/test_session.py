@@ -327,15 +327,6 @@ def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mention
     assert any(note.startswith("another process trained besides") for note in result.profile.notes)
 
 
-def test_a_failure_keeps_the_rounds_before_it_and_the_jobs_output():
-    result, _ = run(even(fails_after=2), noise=1e-9)
-    assert result.failure.sentence == "train.py failed after 20 training steps: ValueError: no such layer"
-    assert {block.round for block in result.profile.blocks} == {0, 1}
-    assert result.profile.ended == "failed"
-    assert result.log.is_file()
-    assert sorted(path.name for path in result.log.parent.iterdir()) == ["output.log", "owner"]
-
-
 def test_an_interrupt_keeps_the_rounds_before_it():
     one, started = expedition(even(), noise=1e-9, budget=1e6)
     one.measurement.clock.interrupt_at = 1010.0

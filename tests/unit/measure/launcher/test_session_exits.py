@@ -41,7 +41,6 @@ def test_a_script_that_exits_by_itself_and_not_well_has_failed_and_its_rounds_ar
     result, (process,) = run(exits(3), budget=3.0)
     assert process.stopped
     assert result.profile is not None
-    assert result.failure is not None
     assert result.failure.sentence == "train.py ended with exit code 3 after 30 training steps"
 
 
@@ -55,5 +54,4 @@ def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on() 
 def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code() -> None:
     result, (process,) = run(exits(0, together=False), budget=60.0, start_timeout=600.0)
     assert process.stopped
-    assert result.failure is not None
     assert result.failure.sentence == "rank 0 of train.py ended with exit code 0 after 30 training steps"

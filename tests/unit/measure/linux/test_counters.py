@@ -23,8 +23,6 @@ def called_by_reading(file: Path) -> int:
     before = bytes_read()
     file.read_bytes()
     after = bytes_read()
-    assert before is not None
-    assert after is not None
     return after.called - before.called
 
 
@@ -56,7 +54,6 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     peak = peak_resident_bytes()
-    assert peak is not None
     assert resident <= 1.01 * peak  # the kernel counts pages per thread, and adds them up now and then
     assert peak <= 1.01 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -91,7 +88,6 @@ def test_a_busy_thread_shows() -> None:
     while time.monotonic() < ended:
         pass
     used = since(before).cpu_seconds
-    assert used is not None
     assert used > 0.15  # a core was busy for all that time, unless the host took it
 
 
@@ -104,8 +100,6 @@ def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch: pytest.
     stand_in(monkeypatch, "/proc/stat", "\n".join(rows))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
     found = totals()
-    assert found.cores is not None
-    assert found.allowed is not None
     assert (found.cores.number, found.cores.idle) == (3, 3.0)
     assert (found.allowed.number, found.allowed.idle) == (2, 1.83)
 

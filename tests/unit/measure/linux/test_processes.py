@@ -24,7 +24,6 @@ def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
         stdout=subprocess.PIPE,
     )
     try:
-        assert sleeper.stdout is not None
         sleeper.stdout.readline()
         assert carrying("OF_THIS_TEST", "yes") == [sleeper.pid]
         assert carrying("OF_THIS_TEST", "ye") == []
@@ -54,7 +53,6 @@ subprocess.run([sys.executable, "-c", middle, code], env={}, start_new_session=T
 def tree() -> Iterator[subprocess.Popen[bytes]]:
     """A process, its child in another session, and that one's child, both without an environment."""
     top = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE)
-    assert top.stdout is not None
     top.stdout.readline()
     yield top
     end_at_once(lambda: descendants(top.pid))
@@ -98,7 +96,6 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force(monkeypatch: pytest.Monke
     monkeypatch.setattr(processes, "_GRACE", 0.2)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
-    assert process.stdout is not None
     process.stdout.readline()
 
     def find() -> list[int]:

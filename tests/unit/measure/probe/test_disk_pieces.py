@@ -18,7 +18,6 @@ def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
     disk_pieces.evict([disk_pieces.Piece(disk / name, 0, 1) for name in unread])
     large, small = disk_pieces.of_data(disk)
     assert large is None
-    assert small is not None
     assert {piece.path.name for piece in small.pieces[:10]} == unread
     assert small.file_bytes == 4 * pagecache.PAGE
     first, second = small.halves()
@@ -31,7 +30,6 @@ def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
         file.truncate(5 * disk_pieces.PIECE_BYTES // 2)
     large, small = disk_pieces.of_data(tmp_path)
     assert small is None
-    assert large is not None
     assert [piece.offset for piece in large.pieces] == [0, disk_pieces.PIECE_BYTES]
 
 
@@ -39,7 +37,6 @@ def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path: Path, 
     usage = type("Usage", (), {"free": 1_000_000})
     monkeypatch.setattr(disk_pieces.shutil, "disk_usage", lambda path: usage)
     chosen = disk_pieces.written(tmp_path / "scratch", 30_000, 100, 5.0)
-    assert chosen is not None
     assert len(chosen.pieces) == 3
     assert disk_pieces.written(tmp_path / "scratch", 30_000, 100, 5.0) is None
 
@@ -47,7 +44,6 @@ def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path: Path, 
 @pytest.mark.parametrize("readers", [1, 4])
 def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path: Path, readers: int):
     chosen = disk_pieces.written(tmp_path / "scratch", 1_500_000, 6, 10.0)
-    assert chosen is not None
     marks, done = disk_pieces.read(chosen.pieces, 10.0, readers)
     assert done == len(chosen.pieces)
     assert marks[-1][1] == done * 1_500_000

@@ -56,8 +56,6 @@ def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tm
     board.take("streams", [(links([], 1.0), 0.1), (links([stream], 1.0), None)], 2.0)
     board.save()
     first, second = (host.links for host in board.probe().hosts)
-    assert first is not None
-    assert second is not None
     assert (first.streams, second.streams) == ((stream,), ())
     assert [one.link for one in first.skipped] == ["exchanges"]
     assert board.probe().hosts[0].steal_fraction == 0.1

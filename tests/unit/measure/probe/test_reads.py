@@ -16,11 +16,9 @@ def test_pieces_read_ahead_of_time_count_as_whole_ones():
     steps = [(n + part, 8000 * n + size) for n in range(4) for part, size in ((0.1, 4000), (1.0, 8000))]
     marks = [(0.0, 0), *steps, (4.1, 36_000)]
     found = disk_reads._by_pieces(marks, 8000)
-    assert found is not None
     assert found.bytes == 8000
     assert found.seconds == pytest.approx((1.0, 1.0, 1.0, 1.0))
     few = disk_reads._by_pieces(marks, 16_000)
-    assert few is not None
     assert few.bytes * len(few.seconds) <= 32_000
     assert sum(few.seconds) == pytest.approx(4.0, rel=0.01)
     assert disk_reads._by_pieces(marks, 64_000) is not None  # not even one was read to its end

@@ -36,7 +36,6 @@ def test_a_stream_over_loopback_is_timed_where_it_arrives(flows: int):
     assert not sender[0].is_alive()
     assert marks[0][1] > 0  # the first part was left out
     timing = equal_parts(marks, 8)
-    assert timing is not None
     assert sum(timing.seconds) > 0.05
 
 

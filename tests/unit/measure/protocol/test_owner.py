@@ -26,7 +26,6 @@ def test_an_owner_is_seen_until_it_dies_however_it_does(tmp_path: Path) -> None:
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
     try:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "claimed\n"
         assert folder.owned(tmp_path) is True
         assert folder.is_run(tmp_path)

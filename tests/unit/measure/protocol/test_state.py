@@ -40,7 +40,6 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
     run = tmp_path / f"stash-{Path(name).name}"
     (run / "launch-0-0").mkdir(parents=True)
     made = put_back.claimed_for(run)
-    assert made is not None
     (run / KEPT).symlink_to(made[0])
     file = tmp_path / name
     file.write_text("the user's")
@@ -84,7 +83,6 @@ def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_
     words = (sys.executable, "-c", HOLDER, str(tmp_path / "stash-lives"))
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables, cwd=tmp_path) as holder:
-        assert holder.stdout is not None
         folder = Path(holder.stdout.readline().strip())
         assert put_back.left() == []
         assert put_back.restore(folder) is None
