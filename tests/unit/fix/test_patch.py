@@ -12,7 +12,7 @@ from test_source import site
 
 from stash.core.errors import UserError
 from stash.fix.patch import Patch, apply
-from stash.fix.script_changes import ScriptChange, Site, sites_of
+from stash.fix.script_changes import Around, ScriptChange, Site, sites_of
 
 SCRIPT = """import torch
 from torch.utils.data import DataLoader
@@ -261,7 +261,7 @@ def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
     script.write_text("x = DataLoader(data)\n")
     patch = Patch()
     assert patch.add(workers(script), None, ()).way == "patch"
-    around = ("CachedSamples(", ', "folder")')
+    around = Around("dataset", "CachedSamples(", ', "folder")')
     cache = ScriptChange("cache", "cache", "samples kept", site=at(script), line="import os", around=around)
     assert patch.add(cache, None, ()).how.startswith("samples kept: the patch of it would be no Python")
     assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
@@ -382,3 +382,49 @@ def test_the_owner_stays(script: Path):
     apply(patch, patch.sources())
     copy = script.with_name(f"{script.name}.orig")
     assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
+
+
+ONE_THREAD = ScriptChange(
+    "threads", "threads", "one", line="class OneThread:\n    pass\n",
+    around=Around("worker_init_fn", "OneThread(", alone=True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        ("DataLoader(data, num_workers=2)", "DataLoader(data, num_workers=2, worker_init_fn=OneThread())"),
+        ("DataLoader(data, worker_init_fn=seed)", "DataLoader(data, worker_init_fn=OneThread(seed))"),
+        ("DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, lambda n: seed(n))",
+         "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, OneThread(lambda n: seed(n)))"),
+    ],
+)  # fmt: skip
+def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(script: Path, call: str, after: str):
+    script.write_text(f"import torch\nx = {call}\n")
+    patch = Patch()
+    assert patch.add(replace(ONE_THREAD, site=at(script)), None, ()).way == "patch"
+    text = patch.after()[str(script)]
+    assert f"x = {after}\n" in text
+    assert text.index("class OneThread") < text.index("x = ")
+
+
+def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
+    script.write_text("import torch\nx = DataLoader(data, **options)\n")
+    written = Patch().add(replace(ONE_THREAD, site=at(script)), None, ())
+    assert (written.way, written.how) == (
+        "explained", "one: no patch does, as its argument worker_init_fn does not stand there"
+    )  # fmt: skip
+
+
+def test_a_loader_that_loses_its_workers_loses_what_starts_them(script: Path):
+    script.write_text('x = DataLoader(data, num_workers=2, multiprocessing_context="spawn")\n')
+    patch = Patch()
+    spawned = at(script, values={"multiprocessing_context": "spawn"})
+    assert patch.add(replace(workers(script, num_workers=0), site=spawned), None, ()).way == "patch"
+    assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=0, multiprocessing_context=None)\n"
+
+
+def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script: Path):
+    script.write_text("from torch import nn\n")
+    line = ScriptChange("c", "c", "c", line="class Long:\n    pass\n", by_hand="call gc.freeze()")
+    assert Patch().add(line, str(script), ()).how == "call gc.freeze()"
