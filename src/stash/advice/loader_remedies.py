@@ -104,7 +104,7 @@ def _order(case: Case) -> list[Remedy]:
         return [cheaper]
     text = f"Hand batches out as they are ready, with in_order=False of the DataLoader: {slow.text}"
     saves = slow.saved_share * case.seconds("prep")
-    order = Remedy(text, saves, cost="samples come in another order", name="in-order", first=True)
+    order = Remedy(text, saves, cost="samples come in another order", name="in-order", knob="in_order", first=True)
     return [order, cheaper]
 
 
@@ -119,7 +119,7 @@ def _threads(case: Case, loader: Loader) -> list[Remedy]:
         "Let each worker use one thread, `torch.set_num_threads(1)` and `cv2.setNumThreads(0)` in worker_init_fn: "
         f"{loader.workers} workers with {threads:.0f} threads each share {cores:g} cores with training"
     )
-    return [Remedy(text, name="worker-threads", first=True)]
+    return [Remedy(text, name="worker-threads", knob="worker_threads", first=True)]
 
 
 def _tensors(case: Case, loader: Loader) -> list[Remedy]:

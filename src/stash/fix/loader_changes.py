@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stash.advice.case import UNEQUAL, Remedy
+from stash.advice.case import Remedy
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
@@ -131,10 +131,8 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
     if not loader.in_order:
         return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
     share, most = saved_out_of_order(facts.case), facts.at_most("prep")
-    if share is None and (loader.batch_spread or 0.0) < UNEQUAL:
-        return "too few batches were timed to tell whether some take longer"
     text, values = "in_order True -> False", {"in_order": False}
-    forecast = most if share is None or most is None else share * most
+    forecast = most if share is None or most is None else share * most  # None: too few batches were timed
     return [_set("in_order", "in_order", text, site, values, effect="order", stalls=("prep",), forecast=forecast)]
 
 

@@ -350,8 +350,8 @@ def _collector(facts: Facts) -> Proposal:
             line=_collected_seldom(every), by_hand=by_hand, forecast=row.most,
         )
         for name, text, by_hand, every in (
-            ("collector=seldom", f"garbage collected once in {COLLECTED} steps", seldom, COLLECTED),
-            ("collector=frozen", "what is alive after the first step no garbage", frozen, 0),
+            ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
+            ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
         )
     ]  # fmt: skip
 
@@ -366,9 +366,9 @@ SPACE: tuple[Knob, ...] = (
     Knob("workers", of_loader(loaders.workers_changes)),
     Knob("prefetch", of_loader(loaders.prefetch_changes), joins=True),
     Knob("persistent", of_loader(loaders.persistent_changes), joins=True),
-    Knob("start_method", of_loader(loaders.start_method_changes), joins=True),
-    Knob("in_order", of_loader(loaders.order_changes), joins=True),
-    Knob("worker_threads", of_loader(loaders.worker_threads_changes), joins=True),
+    Knob("start_method", of_loader(loaders.start_method_changes)),
+    Knob("in_order", of_loader(loaders.order_changes)),
+    Knob("worker_threads", of_loader(loaders.worker_threads_changes)),
     Knob("cache", of_loader(loaders.cache_changes)),
     Knob("batch", of_loader(loaders.batch_changes)),
     Knob("pin", of_loader(loaders.pin_changes), joins=True),
@@ -384,7 +384,7 @@ SPACE: tuple[Knob, ...] = (
     Knob("no_sync", _no_sync),
     Knob("set_to_none", _set_to_none, joins=True),
     Knob("fused", _fused, joins=True),
-    Knob("collector", _collector, joins=True),
+    Knob("collector", _collector),
     Knob("channels_last", _channels_last),
     Knob("cudnn", _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),

@@ -80,6 +80,16 @@ def test_without_workers_nothing_is_tried_that_only_workers_do():
     assert not any("prefetch=4" in names for names in job.launched)
 
 
+def test_workers_stay_where_what_only_they_do_saves_more_than_none():
+    by_name = {"in_order": 0.05, "workers=0": 0.03}
+    job = Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0))
+    ordered = change("in_order", settings={"loader": {"in_order": False, "site": "x"}})
+    none = change("workers=0", settings={"loader": {"num_workers": 0, "site": "x"}})
+    search = searched(job, ordered, none)
+    assert search.final.kept == ("in_order",)
+    assert search.candidates[1].why == "in_order saves more, with workers"
+
+
 def test_of_one_knob_the_best_value_is_kept():
     by_name = {"workers=2": 0.03, "workers=4": 0.04}
     search = searched(
