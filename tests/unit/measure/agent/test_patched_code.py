@@ -15,11 +15,11 @@ from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
 
 @pytest.fixture
 def collections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What Python's collector is told, none of which is done."""
-    told: list[str] = []
+    """What Python's collector is calls, none of which is done."""
+    calls: list[str] = []
     for name in ("collect", "freeze", "disable"):
-        monkeypatch.setattr(gc, name, lambda name=name: told.append(name))
-    return told
+        monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
+    return calls
 
 
 def test_garbage_is_collected_at_the_first_step_and_then_once_in_so_many(collections: list[str]):
@@ -41,9 +41,9 @@ def begin(worker: int) -> None:
 
 
 def test_a_worker_gets_one_thread_after_what_the_script_begins_it_with(monkeypatch: pytest.MonkeyPatch):
-    told: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", told.append)
-    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(setNumThreads=told.append))
+    calls: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", calls.append)
+    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(setNumThreads=calls.append))
     pickle.loads(pickle.dumps(OneThread(begin)))(1)  # as a spawned worker gets it
     OneThread()(0)
-    assert told == [5, 1, 0, 1, 0]
+    assert calls == [5, 1, 0, 1, 0]
