@@ -157,13 +157,18 @@ def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
         return "there are cores for the threads of all workers"
     return [
         ScriptChange(
-            "worker_threads=1", "worker_threads", f"threads of a loader worker {threads:.0f} -> 1", effect="rounding",
-            stalls=("prep", "contention", "compute"), site=site,
+            "worker_threads=1",
+            "worker_threads",
+            f"threads of a loader worker {threads:.0f} -> 1",
+            effect="rounding",
+            stalls=("prep", "contention", "compute"),
+            site=site,
             settings={"loader": {"one_thread": True, "site": site.key}},
-            line=source_with_imports(OneThread, "sys"), around=Around("worker_init_fn", "OneThread(", alone=True),
+            line=source_with_imports(OneThread, "sys"),
+            around=Around("worker_init_fn", "OneThread(", alone=True),
             forecast=facts.at_most("prep", "contention", "compute"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def cache_changes(facts: Facts, site: Site) -> Proposal:

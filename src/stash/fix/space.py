@@ -346,14 +346,20 @@ def _collector(facts: Facts) -> Proposal:
     seldom = f"{frozen}, gc.disable() with them, and gc.collect() every {COLLECTED} steps"
     return [
         ScriptChange(
-            name, "collector", text, stalls=("compute",), settings={"collector": {"every": every}},
-            line=_collected_seldom(every), by_hand=by_hand, forecast=row.most,
+            name,
+            "collector",
+            text,
+            stalls=("compute",),
+            settings={"collector": {"every": every}},
+            line=_collected_seldom(every),
+            by_hand=by_hand,
+            forecast=row.most,
         )
         for name, text, by_hand, every in (
             ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
             ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _collected_seldom(every: int) -> str:

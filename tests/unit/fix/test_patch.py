@@ -385,9 +385,12 @@ def test_the_owner_stays(script: Path):
 
 
 ONE_THREAD = ScriptChange(
-    "threads", "threads", "one", line="class OneThread:\n    pass\n",
+    "threads",
+    "threads",
+    "one",
+    line="class OneThread:\n    pass\n",
     around=Around("worker_init_fn", "OneThread(", alone=True),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(
@@ -395,10 +398,12 @@ ONE_THREAD = ScriptChange(
     [
         ("DataLoader(data, num_workers=2)", "DataLoader(data, num_workers=2, worker_init_fn=OneThread())"),
         ("DataLoader(data, worker_init_fn=seed)", "DataLoader(data, worker_init_fn=OneThread(seed))"),
-        ("DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, lambda n: seed(n))",
-         "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, OneThread(lambda n: seed(n)))"),
+        (
+            "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, lambda n: seed(n))",
+            "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, OneThread(lambda n: seed(n)))",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(script: Path, call: str, after: str):
     script.write_text(f"import torch\nx = {call}\n")
     patch = Patch()
@@ -412,8 +417,9 @@ def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
     script.write_text("import torch\nx = DataLoader(data, **options)\n")
     written = Patch().add(replace(ONE_THREAD, site=at(script)), None, ())
     assert (written.way, written.how) == (
-        "explained", "one: no patch does, as its argument worker_init_fn does not stand there"
-    )  # fmt: skip
+        "explained",
+        "one: no patch does, as its argument worker_init_fn does not stand there",
+    )
 
 
 def test_a_loader_that_loses_its_workers_loses_what_starts_them(script: Path):
