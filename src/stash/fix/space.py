@@ -364,8 +364,10 @@ def _collector(facts: Facts) -> Proposal:
 
 def _collected_seldom(every: int) -> str:
     """How that is put into a script."""
-    added = f"torch.optim.optimizer.register_optimizer_step_post_hook(SeldomCollected({every or ''}))"
-    return f"{loaders.source_with_imports(SeldomCollected, 'gc')}\n\n{added}"
+    hook = "register_optimizer_step_post_hook"
+    imported = f"from torch.optim.optimizer import {hook}"  # torch.optim itself has no such name
+    text = loaders.source_with_imports(SeldomCollected, "gc")
+    return f"{imported}\n{text}\n\n{hook}(SeldomCollected({every or ''}))"
 
 
 SPACE: tuple[Knob, ...] = (

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_source import site
+from test_space import of_collector, of_workers
 
 from stash.core.errors import UserError
 from stash.fix.patch import Patch, apply
 from stash.fix.script_changes import Around, ScriptChange, Site, sites_of
+from stash.fix.space import propose
 
 SCRIPT = """import torch
 from torch.utils.data import DataLoader
@@ -434,3 +437,50 @@ def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script:
     script.write_text("from torch import nn\n")
     line = ScriptChange("c", "c", "c", line="class Long:\n    pass\n", by_hand="call gc.freeze()")
     assert Patch().add(line, str(script), ()).how == "call gc.freeze()"
+
+
+BEGINS_WORKERS = """import gc
+import torch
+from torch.utils.data import DataLoader
+
+
+class Threads:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.get_num_threads()
+
+
+def begin(worker):
+    torch.set_num_threads(3)
+
+
+if __name__ == "__main__":
+    loader = DataLoader(Threads(), num_workers=1, worker_init_fn=begin, multiprocessing_context="spawn")
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+    for batch in loader:
+        optimizer.step()
+        print(batch.item(), gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
+    # GIVEN a spawned worker that takes three threads, and a collector that runs
+    script.write_text(BEGINS_WORKERS)
+    threads = replace(propose(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script))
+    forked = replace(
+        propose(replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"])[0][0], site=at(script)
+    )
+    seldom = next(each for each in propose(of_collector())[0] if each.knob == "collector")
+    # WHEN all of them are written
+    patch = Patch()
+    written = [patch.add(each, str(script), ()).way for each in (threads, forked, seldom)]
+    # THEN the worker has one, and what is alive after the first step is frozen
+    assert written == ["patch", "patch", "patch"]
+    text = patch.after()[str(script)]
+    assert 'multiprocessing_context="fork"' in text.replace("'", '"')
+    for context in ("spawn", "fork"):
+        script.write_text(text.replace("'fork'", f"'{context}'"))
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == ["1 False True", "1 False True"]

@@ -332,13 +332,18 @@ def test_workers_get_a_thread_each_where_theirs_are_more_than_cores():
     assert "not seen" in why(of_workers(), "worker_threads")
 
 
-def test_the_collector_is_let_rest_where_it_takes_time():
+def of_collector() -> Facts:
+    """A job that looks for garbage for a tenth of a step of 100 ms."""
     built = facts()
-    assert "no time that was seen" in why(built, "collector")
     row = RunRow(name=COLLECTOR, time=Interval(value=0.01, low=0.008, high=0.012))
     run = RunAccount(rows=(row,), step_seconds=0.2, epoch_steps=None, startup_seconds=1.0)
     breakdown = built.case.breakdown.model_copy(update={"run": run})
-    found = {each.name: each for each in propose(replace(built, case=Case(breakdown, built.case.profile)))[0]}
+    return replace(built, case=Case(breakdown, built.case.profile))
+
+
+def test_the_collector_is_let_rest_where_it_takes_time():
+    assert "no time that was seen" in why(facts(), "collector")
+    found = {each.name: each for each in propose(of_collector())[0]}
     seldom, frozen = found["collector=seldom"], found["collector=frozen"]
     assert (seldom.forecast, seldom.settings) == (0.012, {"collector": {"every": 100}})
     assert frozen.settings == {"collector": {"every": 0}}
