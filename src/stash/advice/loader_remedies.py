@@ -42,21 +42,28 @@ class SlowBatches:
 
 def slow_batches(case: Case) -> SlowBatches | None:
     """``None`` where batches take about equally long, or where slow ones do not take most of the time."""
-    times, loader = batch_times(case.profile), case.loader
-    if times is None or loader is None or not 0 < times.slow < _RARE:
+    times = batch_times(case.profile)
+    if times is None or not 0 < times.slow < _RARE:
         return None
     others = times.median * (1 - times.slow)
     if times.slow * times.slow_seconds < others:
         return None
-    return SlowBatches(times, _saved_share(times, loader, case.breakdown.seconds("compute")))
+    return SlowBatches(times, saved_out_of_order(case))
 
 
-def _saved_share(times: BatchTimes, loader: Loader, train_seconds: float) -> float | None:
-    if not loader.in_order or (loader.workers or 0) < 2:
+def saved_out_of_order(case: Case) -> float | None:
+    """Of what steps wait, the share saved if batches were handed out as they are ready; ``None`` if unknown."""
+    times, loader = batch_times(case.profile), case.loader
+    if times is None or loader is None or not loader.in_order or (loader.workers or 0) < 2:
         return None
-    ahead = loader.prefetch_factor or _DEFAULT_PREFETCH
+    ahead, train_seconds = loader.prefetch_factor or _DEFAULT_PREFETCH, case.breakdown.seconds("compute")
     now, then = (times.waited(loader.workers or 1, ahead, train_seconds, in_order) for in_order in (True, False))
     return 1 - then / now if now else None
+
+
+def threads_of_workers(case: Case) -> float | None:
+    """That one operation in a loader's worker may use; ``None`` if unknown."""
+    return max((row.threads for row in case.profile.workers if row.threads), default=None)
 
 
 def for_loader(case: Case) -> list[Remedy]:
@@ -97,24 +104,22 @@ def _order(case: Case) -> list[Remedy]:
         return [cheaper]
     text = f"Hand batches out as they are ready, with in_order=False of the DataLoader: {slow.text}"
     saves = slow.saved_share * case.seconds("prep")
-    order = Remedy(text, saves, cost="samples come in another order", name="in-order", first=True)
+    order = Remedy(text, saves, cost="samples come in another order", name="in-order", knob="in_order", first=True)
     return [order, cheaper]
 
 
 def _threads(case: Case, loader: Loader) -> list[Remedy]:
     """Libraries in workers that use as many threads as they like."""
-    counts = [row.threads for row in case.profile.workers if row.threads]
-    cores = case.cores_per_rank
-    if not counts or not loader.workers or cores is None:
+    threads, cores = threads_of_workers(case), case.cores_per_rank
+    if threads is None or not loader.workers or cores is None:
         return []
-    threads = max(counts)
     if threads < 2 or threads * loader.workers <= cores:
         return []
     text = (
         "Let each worker use one thread, `torch.set_num_threads(1)` and `cv2.setNumThreads(0)` in worker_init_fn: "
         f"{loader.workers} workers with {threads:.0f} threads each share {cores:g} cores with training"
     )
-    return [Remedy(text, name="worker-threads", first=True)]
+    return [Remedy(text, name="worker-threads", knob="worker_threads", first=True)]
 
 
 def _tensors(case: Case, loader: Loader) -> list[Remedy]:

@@ -73,7 +73,7 @@ def for_epoch_start(case: Case) -> list[Remedy]:
             "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
             f"files in the worker instead of being pickled{_at(place)}"
         )
-        return [*found, Remedy(small, name="pickle", of_run=True)]
+        return [*found, Remedy(small, name="pickle", knob="start_method" if case.on_cpu else "", of_run=True)]
     draw = (
         f"Make what happens before an epoch's first batch cheaper{_at(place)}: draw the sampler's indices with "
         "vectorised code (`torch.randperm`, numpy), or once for several epochs"
@@ -175,8 +175,8 @@ def for_collector(case: Case) -> list[Remedy]:
     left = 0.0 if row.each is None else row.each.value / COLLECTED
     every = f"Call `gc.disable()`, and `gc.collect()` every {COLLECTED} steps on all ranks at once{one}"
     return [
-        Remedy(freeze, row.seconds, name="gc-freeze", of_run=True, first=True),
-        Remedy(every, max(0.0, row.seconds - left), name="gc-every", of_run=True),
+        Remedy(freeze, row.seconds, name="gc-freeze", knob="collector", of_run=True, first=True),
+        Remedy(every, max(0.0, row.seconds - left), name="gc-every", knob="collector", of_run=True),
     ]
 
 

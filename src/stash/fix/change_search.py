@@ -257,6 +257,8 @@ class Search(FinalComparison):
         for each in sorted(worth, key=gained, reverse=True):
             if any(each.change.knobs & other.change.knobs for other in best):
                 self.stand([each], "no difference", "another value of the same is faster")
+            elif each.change.leaves_workers == 0 and (faster := [one for one in best if one.change.needs_workers]):
+                self.stand([each], "no difference", f"{faster[0].change.name} saves more, with workers")
             else:
                 best.append(each)
         chosen = self._that_act(best, best)

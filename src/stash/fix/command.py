@@ -282,7 +282,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
 
 
 _OURS = ("workers", "shard", "no-sync", "half-precision")
-"""Remedies of the advice that are, or whose kin are, in the space of changes."""
+"""Remedies that are, or whose kin are, in the space of changes, beside those that name a knob."""
 
 
 def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
@@ -296,10 +296,13 @@ def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, 
 
     found, least = dict[str, float](), worth * case.breakdown.step_seconds
     less = {name for each in kept for name in each.change.stalls}
-    shown = [each for each in case.breakdown.stalls if each.low is not None and each.low > 0]
-    for stall in [each for each in shown if each.name not in less]:
-        for remedy in REMEDIES[stall.name](case) if stall.name in REMEDIES else ():
-            if remedy.name not in _OURS and remedy.saves is not None and remedy.saves >= least:
+    stalls = [each.name for each in case.breakdown.stalls if each.low is not None and each.low > 0]
+    rows = case.breakdown.run.rows if case.breakdown.run is not None else ()
+    between = [row.name for row in rows if row.between and row.least > 0]
+    for name in [each for each in (*stalls, *between) if each not in less]:
+        for remedy in REMEDIES[name](case) if name in REMEDIES else ():
+            is_ours = remedy.name in _OURS or remedy.knob
+            if not is_ours and remedy.saves is not None and remedy.saves >= least:
                 cost = f"; {remedy.cost}" if remedy.cost else ""
                 found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves
     return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stash.advice.case import Remedy
+from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
-from stash.fix.script_changes import OF_EXCHANGE, Facts, Proposal, ScriptChange, Site, of_threads
+from stash.fix.script_changes import OF_EXCHANGE, Around, Facts, Proposal, ScriptChange, Site, of_threads
+from stash.measure.agent.wraps.patched_code import OneThread
 from stash.measure.agent.wraps.sample_cache import MEMORY, CachedSamples
 
 
@@ -37,6 +39,7 @@ _PAGE = 4096
 _NO_FASTER = 0.8
 """Times what making a sample takes, which reading it back has to stay below."""
 _PLACES = {"memory": "in memory", "disk": "on disk"}
+_NO_EPOCH = "no epoch ended within a launch: what starting workers costs is spread over a long one"
 _MOST_WORKERS, _VALUES = 32, 6
 """Of a rank; and values that are tried."""
 
@@ -112,13 +115,60 @@ def persistent_changes(facts: Facts, site: Site) -> Proposal:
     if not site.values["num_workers"] or site.values["persistent_workers"]:
         return "already set" if site.values["persistent_workers"] else "the loader has no workers"
     if facts.epoch_seconds is None:
-        return "no epoch ended within a launch: what starting workers costs is spread over a long one"
+        return _NO_EPOCH
     return [
         _set(
             "persistent", "persistent", "persistent_workers False -> True", site, {"persistent_workers": True},
             effect="order", stalls=("prep",), forecast=facts.epoch_seconds,
         )
     ]  # fmt: skip
+
+
+def order_changes(facts: Facts, site: Site) -> Proposal:
+    loader = facts.case.loader
+    if loader is None or site.values["num_workers"] < 2:
+        return "one batch is made at a time"
+    if not loader.in_order:
+        return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
+    share, most = saved_out_of_order(facts.case), facts.at_most("prep")
+    text, values = "in_order True -> False", {"in_order": False}
+    forecast = most if share is None or most is None else share * most  # None: too few batches were timed
+    return [_set("in_order", "in_order", text, site, values, effect="order", stalls=("prep",), forecast=forecast)]
+
+
+def start_method_changes(facts: Facts, site: Site) -> Proposal:
+    loader = facts.case.loader
+    if not site.values["num_workers"] or loader is None or loader.start_method in (None, "fork"):
+        return "workers are forked already" if site.values["num_workers"] else "the loader has no workers"
+    if not facts.on_cpu and loader.on_device is not False:
+        return "batches may be made on a GPU, which no forked worker can use"
+    if facts.epoch_seconds is None:
+        return _NO_EPOCH
+    text = f"multiprocessing_context {loader.start_method} -> fork"
+    values = {"multiprocessing_context": "fork"}
+    return [_set("fork", "start_method", text, site, values, stalls=("prep",), forecast=facts.epoch_seconds)]
+
+
+def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
+    threads, workers = threads_of_workers(facts.case), site.values["num_workers"]
+    if not workers or threads is None:
+        return "how many threads workers use was not seen" if workers else "the loader has no workers"
+    if threads < 2 or threads * workers * facts.ranks <= facts.cores:
+        return "there are cores for the threads of all workers"
+    return [
+        ScriptChange(
+            "worker_threads=1",
+            "worker_threads",
+            f"threads of a loader worker {threads:.0f} -> 1",
+            effect="rounding",
+            stalls=("prep", "contention", "compute"),
+            site=site,
+            settings={"loader": {"one_thread": True, "site": site.key}},
+            line=source_with_imports(OneThread, "sys"),
+            around=Around("worker_init_fn", "OneThread(", alone=True),
+            forecast=facts.at_most("prep", "contention", "compute"),
+        )
+    ]
 
 
 def cache_changes(facts: Facts, site: Site) -> Proposal:
@@ -143,15 +193,20 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
             f"cache={place}", "cache", text, stalls=("prep", "fetch"), site=site, fills=True,
             settings={"cache": {"site": site.key, "transform": kept["transform"]}},
             forecast=facts.prep, line=cached_samples(),
-            around=("CachedSamples(", f"{where}{', transform=True' if kept['transform'] else ''})"),
+            around=Around("dataset", "CachedSamples(", f"{where}{', transform=True' if kept['transform'] else ''})"),
         )
     ]  # fmt: skip
 
 
 def cached_samples() -> str:
     """The class that keeps samples, as it is put into a script."""
-    text = re.sub(r"  # type: ignore.*", "", inspect.getsource(CachedSamples))
-    imports = "".join(f"import {name}\n" for name in ("fcntl", "os", "pickle", "struct", "sys", "tempfile"))
+    return source_with_imports(CachedSamples, "fcntl", "os", "pickle", "struct", "sys", "tempfile")
+
+
+def source_with_imports(cls: type, *names: str) -> str:
+    """A class as it stands in Stash, with the modules that it needs."""
+    text = re.sub(r"  # type: ignore.*", "", inspect.getsource(cls))
+    imports = "".join(f"import {name}\n" for name in names)
     return f"{imports}\n\n{text}"
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
-from stash.fix.script_changes import ScriptChange, Site
+from stash.fix.script_changes import Around, ScriptChange, Site
 from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
 
 _YAML = (".yaml", ".yml")
@@ -75,7 +75,7 @@ class Patch:
                 return Written("explained", text)
             if change.around is not None:
                 return self._around(change, change.around, source, call)
-            for name, value in _with_companions(writes, call).items():
+            for name, value in _with_companions(writes, call, each).items():
                 position, now = POSITIONS.get((each.kind, name)), each.values.get(name)
                 found = source.argument(call, name, value, position, now)
                 if isinstance(found, (Edit, tuple)):
@@ -129,10 +129,11 @@ class Patch:
             return Written("explained", f"take out {len(sites)} calls: {_NO_PYTHON}")
         return Written("patch", "", sites[0].file, sites[0].line)
 
-    def _around(self, change: ScriptChange, around: tuple[str, str], source: SourceText, call: ast.Call) -> Written:
-        """A call's first argument wrapped in a class, which is put behind the imports."""
+    def _around(self, change: ScriptChange, around: Around, source: SourceText, call: ast.Call) -> Written:
+        """An argument of a call wrapped in a class, which is put behind the imports."""
         assert change.site is not None
-        found = source.around_first(call, "dataset", *around)
+        position = POSITIONS.get((change.site.kind, around.argument))
+        found = source.around_argument(call, around, position)
         if isinstance(found, str):
             return Written("explained", f"{change.text}: no patch does, as {found}")
         edits = [source.line_after_imports(change.line), *found]
@@ -142,10 +143,11 @@ class Patch:
 
     def _with_line(self, change: ScriptChange, script: str | None) -> Written:
         source = None if script is None else self._source(script)
+        explained = Written("explained", change.by_hand or f"write `{change.line}` before the model is built")
         if script is None or source is None or not source.imports("torch"):
-            return Written("explained", f"write `{change.line}` before the model is built")
+            return explained
         if not self._take([(script, source.line_after_imports(change.line, needs="torch"))]):
-            return Written("explained", f"write `{change.line}` before the model is built")
+            return explained
         return Written("patch", "", script, 1)
 
     def _source(self, file: str) -> SourceText | None:
@@ -184,11 +186,13 @@ class Patch:
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
 
 
-def _with_companions(writes: Mapping[str, Any], call: ast.Call) -> dict[str, Any]:
+def _with_companions(writes: Mapping[str, Any], call: ast.Call, site: Site) -> dict[str, Any]:
     """With what the call has beside them and PyTorch refuses then, set to None as trials do."""
     given, found = {each.arg for each in call.keywords}, dict(writes)  # of a mapping: None
     if found.get("num_workers") == 0 and given & {"prefetch_factor", None}:
         found["prefetch_factor"] = None
+    if found.get("num_workers") == 0 and site.values.get("multiprocessing_context"):
+        found["multiprocessing_context"] = None
     if found.get("fused") and given & {"foreach", None}:
         found["foreach"] = None
     return found

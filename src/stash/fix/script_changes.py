@@ -150,6 +150,21 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Around:
+    """A class around an argument of a call."""
+
+    argument: str
+    before: str
+    behind: str = ")"
+    alone: bool = False
+    """Whether it stands by itself where the call has no such argument."""
+
+
+_OF_WORKERS = {"prefetch_factor", "persistent_workers", "in_order", "multiprocessing_context", "one_thread"}
+"""Settings of a loader that mean nothing without workers."""
+
+
+@dataclass(frozen=True)
 class ScriptChange:
     """One value of a knob."""
 
@@ -172,8 +187,8 @@ class ScriptChange:
     """Copies of batches that get ``non_blocking=True`` with it."""
     line: str = ""
     """A statement to add after the script's imports."""
-    around: tuple[str, str] | None = None
-    """What is put before and behind the first argument of the call at ``site``, which needs ``line``."""
+    around: Around | None = None
+    """What is put around an argument of the call at ``site``, which needs ``line``."""
     removes: tuple[Site, ...] = ()
     """Calls that go."""
     by_hand: str = ""
@@ -211,7 +226,7 @@ class ScriptChange:
         """Whether all it sets is how workers go about it."""
         loader = self.settings.get("loader")
         names = loader.keys() - {"site"} if isinstance(loader, Mapping) else set()
-        return len(self.settings) == 1 and bool(names) and names <= {"prefetch_factor", "persistent_workers"}
+        return len(self.settings) == 1 and bool(names) and names <= _OF_WORKERS
 
 
 Proposal = list[ScriptChange] | str

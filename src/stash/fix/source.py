@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from stash.fix.script_changes import Site
+from stash.fix.script_changes import Around, Site
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,18 @@ class SourceText:
             at += len(trailing[0].encode())
         return Edit(at, at, f"{before}{text}," if trailing else f",{before}{text}")
 
-    def around_first(self, call: ast.Call, name: str, before: str, behind: str) -> list[Edit] | str:
-        """Edits that put text before and behind the first argument, or the one called ``name``; else why not."""
-        node = next((each.value for each in call.keywords if each.arg == name), call.args[0] if call.args else None)
+    def around_argument(self, call: ast.Call, around: Around, position: int | None) -> list[Edit] | str:
+        """Edits that put text before and behind an argument, which may stand at ``position``; else why not."""
+        name, before, behind = around.argument, around.before, around.behind
+        node = next((each.value for each in call.keywords if each.arg == name), None)
+        if node is None and position is not None and position < len(call.args):
+            node = call.args[position]
+        unseen = any(isinstance(each, ast.Starred) for each in call.args) or None in {
+            each.arg for each in call.keywords
+        }
+        if node is None and around.alone and not unseen:
+            added = self._added(call, f"{name}={before}{behind}")
+            return added if isinstance(added, str) else [added]
         if node is None or isinstance(node, ast.Starred):
             return f"its argument {name} does not stand there"
         start, end = self._span(node)
@@ -269,13 +278,26 @@ class SourceText:
 _CALLED: Mapping[str, tuple[str, ...]] = {
     "loader": ("DataLoader",),
     "ddp": ("DistributedDataParallel", "DDP"),
-    "optimizer": ("SGD", "Adam", "AdamW", "Adagrad"),
+    "optimizer": (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Adagrad",
+        "Adadelta",
+        "Adamax",
+        "ASGD",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Rprop",
+    ),
     "zero_grad": ("zero_grad",),
     "copy": ("to", "cuda"),
     "threads": ("set_num_threads",),
 }
 POSITIONS: Mapping[tuple[str, str], int] = {
-    ("loader", "batch_size"): 1, ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7,
+    ("loader", "dataset"): 0, ("loader", "batch_size"): 1, ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7,
+    ("loader", "worker_init_fn"): 10, ("loader", "multiprocessing_context"): 11,
     ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
 }  # fmt: skip
 """Where arguments may stand without a name."""

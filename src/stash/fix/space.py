@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stash.advice.run_remedies import COLLECTED
 from stash.core.fix_records import Effect
 from stash.core.formatting import listed
+from stash.core.ledger_rows import COLLECTOR
 from stash.fix import loader_changes as loaders
 from stash.fix.loader_changes import of_loader
 from stash.fix.script_changes import (
@@ -26,6 +28,7 @@ from stash.fix.script_changes import (
     Site,
     of_threads,
 )
+from stash.measure.agent.wraps.patched_code import SeldomCollected
 from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
 
@@ -230,16 +233,18 @@ def _set_to_none(facts: Facts) -> Proposal:
 
 
 def _fused(facts: Facts) -> Proposal:
-    known = [each for each in facts.every("optimizer") if "fused" in each.values.get("takes", ())]
-    if not known:
+    forms = ("fused", "foreach") if facts.on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
+    takes = {form: [each for each in facts.every("optimizer") if form in each.values["takes"]] for form in forms}
+    form = next((form for form in forms if takes[form]), None)
+    if form is None:
         return "the optimizer has no fused form"
-    unset = [each for each in known if not each.values["fused"]]
+    unset = [each for each in takes[form] if not each.values[form]]
     if not unset:
         return "already set"
     return [
         ScriptChange(
-            "fused", "fused", f"{unset[0].values['class']}(fused=True)", effect="rounding", stalls=("compute",),
-            site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {"fused": True}}, writes={"fused": True},
+            form, "fused", f"{unset[0].values['class']}({form}=True)", effect="rounding", stalls=("compute",),
+            site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {form: True}}, writes={form: True},
             forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
     ]  # fmt: skip
@@ -332,10 +337,46 @@ def _nccl(facts: Facts) -> Proposal:
     ] or "set already"  # fmt: skip
 
 
+def _collector(facts: Facts) -> Proposal:
+    run = facts.case.breakdown.run
+    row = None if run is None else run.row(COLLECTOR)
+    if row is None or not row.seconds:
+        return "Python's garbage collector took no time that was seen"
+    frozen = "call gc.collect() and gc.freeze() after the first step"
+    seldom = f"{frozen}, gc.disable() with them, and gc.collect() every {COLLECTED} steps"
+    return [
+        ScriptChange(
+            name,
+            "collector",
+            text,
+            stalls=("compute",),
+            settings={"collector": {"every": every}},
+            line=_collected_seldom(every),
+            by_hand=by_hand,
+            forecast=row.most,
+        )
+        for name, text, by_hand, every in (
+            ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
+            ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
+        )
+    ]
+
+
+def _collected_seldom(every: int) -> str:
+    """How that is put into a script."""
+    hook = "register_optimizer_step_post_hook"
+    imported = f"from torch.optim.optimizer import {hook}"  # torch.optim itself has no such name
+    text = loaders.source_with_imports(SeldomCollected, "gc")
+    return f"{imported}\n{text}\n\n{hook}(SeldomCollected({every or ''}))"
+
+
 SPACE: tuple[Knob, ...] = (
     Knob("workers", of_loader(loaders.workers_changes)),
     Knob("prefetch", of_loader(loaders.prefetch_changes), joins=True),
     Knob("persistent", of_loader(loaders.persistent_changes), joins=True),
+    Knob("start_method", of_loader(loaders.start_method_changes)),
+    Knob("in_order", of_loader(loaders.order_changes)),
+    Knob("worker_threads", of_loader(loaders.worker_threads_changes)),
     Knob("cache", of_loader(loaders.cache_changes)),
     Knob("batch", of_loader(loaders.batch_changes)),
     Knob("pin", of_loader(loaders.pin_changes), joins=True),
@@ -351,6 +392,7 @@ SPACE: tuple[Knob, ...] = (
     Knob("no_sync", _no_sync),
     Knob("set_to_none", _set_to_none, joins=True),
     Knob("fused", _fused, joins=True),
+    Knob("collector", _collector),
     Knob("channels_last", _channels_last),
     Knob("cudnn", _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),

@@ -83,7 +83,6 @@ class Tries:
         self.stages: dict[str, list[dict[Arm, float]]] = {}
         """By stage and round, the step's seconds of each arm."""
         self._doubts: dict[Arm, list[float]] = {}
-        self._counts_epochs = self.first.epoch_seconds is not None
         self.proofs: dict[frozenset[str], Proof] = {}
         self._filled: set[str] = set()
         self._note("screening", 0, TYPED, self.first)
@@ -102,7 +101,10 @@ class Tries:
 
     def _seconds(self, found: TrialRun) -> float:
         assert found.step_seconds is not None
-        return found.step_seconds + ((found.epoch_seconds or 0.0) if self._counts_epochs else 0.0)
+        if self.first.epoch_seconds is None:
+            return found.step_seconds
+        known = self.first if found.epoch_seconds is None else found  # an epoch that did not end saves nothing
+        return found.step_seconds + (known.epoch_seconds or 0.0)
 
     def _note(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
         failure = found.failure.sentence if found.failure is not None else ""

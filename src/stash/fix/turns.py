@@ -43,7 +43,7 @@ _LATE = 1.3
 """Times what blocks are thought to take, where a launch that is ended before its end shows nothing."""
 _SMALL, _FEW = 0.1, 4
 """Where all of them save less of the step than this by forecast, so many values take turns."""
-_LOADERS = {"num_workers", "prefetch_factor", "pin_memory"}
+_LOADERS = {"num_workers", "prefetch_factor", "pin_memory", "in_order"}
 """Settings of a loader that can."""
 _SWITCHED = {
     "flags", "autocast", "zero_grad", "optimizer", "skip", "late", "non_blocking", "exchange_every", "threads",

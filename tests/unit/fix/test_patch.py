@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_source import site
+from test_space import of_collector, of_workers
 
 from stash.core.errors import UserError
 from stash.fix.patch import Patch, apply
-from stash.fix.script_changes import ScriptChange, Site, sites_of
+from stash.fix.script_changes import Around, ScriptChange, Site, sites_of
+from stash.fix.space import propose
 
 SCRIPT = """import torch
 from torch.utils.data import DataLoader
@@ -262,7 +265,7 @@ def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
     script.write_text("x = DataLoader(data)\n")
     patch = Patch()
     assert patch.add(workers(script), None, ()).way == "patch"
-    around = ("CachedSamples(", ', "folder")')
+    around = Around("dataset", "CachedSamples(", ', "folder")')
     cache = ScriptChange("cache", "cache", "samples kept", site=at(script), line="import os", around=around)
     assert patch.add(cache, None, ()).how.startswith("samples kept: the patch of it would be no Python")
     assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
@@ -390,3 +393,102 @@ def test_the_owner_stays(script: Path):
     apply(patch, patch.sources())
     copy = script.with_name(f"{script.name}.orig")
     assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
+
+
+ONE_THREAD = ScriptChange(
+    "threads",
+    "threads",
+    "one",
+    line="class OneThread:\n    pass\n",
+    around=Around("worker_init_fn", "OneThread(", alone=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        ("DataLoader(data, num_workers=2)", "DataLoader(data, num_workers=2, worker_init_fn=OneThread())"),
+        ("DataLoader(data, worker_init_fn=seed)", "DataLoader(data, worker_init_fn=OneThread(seed))"),
+        (
+            "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, lambda n: seed(n))",
+            "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, OneThread(lambda n: seed(n)))",
+        ),
+    ],
+)
+def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(script: Path, call: str, after: str):
+    script.write_text(f"import torch\nx = {call}\n")
+    patch = Patch()
+    assert patch.add(replace(ONE_THREAD, site=at(script)), None, ()).way == "patch"
+    text = patch.after()[str(script)]
+    assert f"x = {after}\n" in text
+    assert text.index("class OneThread") < text.index("x = ")
+
+
+def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
+    script.write_text("import torch\nx = DataLoader(data, **options)\n")
+    written = Patch().add(replace(ONE_THREAD, site=at(script)), None, ())
+    assert (written.way, written.how) == (
+        "explained",
+        "one: no patch does, as its argument worker_init_fn does not stand there",
+    )
+
+
+def test_a_loader_that_loses_its_workers_loses_what_starts_them(script: Path):
+    script.write_text('x = DataLoader(data, num_workers=2, multiprocessing_context="spawn")\n')
+    patch = Patch()
+    spawned = at(script, values={"multiprocessing_context": "spawn"})
+    assert patch.add(replace(workers(script, num_workers=0), site=spawned), None, ()).way == "patch"
+    assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=0, multiprocessing_context=None)\n"
+
+
+def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script: Path):
+    script.write_text("from torch import nn\n")
+    line = ScriptChange("c", "c", "c", line="class Long:\n    pass\n", by_hand="call gc.freeze()")
+    assert Patch().add(line, str(script), ()).how == "call gc.freeze()"
+
+
+BEGINS_WORKERS = """import gc
+import torch
+from torch.utils.data import DataLoader
+
+
+class Threads:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.get_num_threads()
+
+
+def begin(worker):
+    torch.set_num_threads(3)
+
+
+if __name__ == "__main__":
+    loader = DataLoader(Threads(), num_workers=1, worker_init_fn=begin, multiprocessing_context="spawn")
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+    for batch in loader:
+        optimizer.step()
+        print(batch.item(), gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
+    # GIVEN a spawned worker that takes three threads, and a collector that runs
+    script.write_text(BEGINS_WORKERS)
+    threads = replace(propose(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script))
+    forked = replace(
+        propose(replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"])[0][0], site=at(script)
+    )
+    seldom = next(each for each in propose(of_collector())[0] if each.knob == "collector")
+    # WHEN all of them are written
+    patch = Patch()
+    written = [patch.add(each, str(script), ()).way for each in (threads, forked, seldom)]
+    # THEN the worker has one, and what is alive after the first step is frozen
+    assert written == ["patch", "patch", "patch"]
+    text = patch.after()[str(script)]
+    assert 'multiprocessing_context="fork"' in text.replace("'", '"')
+    for context in ("spawn", "fork"):
+        script.write_text(text.replace("'fork'", f"'{context}'"))
+        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == ["1 False True", "1 False True"]

@@ -12,7 +12,10 @@ from profile_builder import build
 
 from stash.advice.case import Case
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Loader
+from stash.analysis.run_account import RunAccount, RunRow
+from stash.core.intervals import Interval
+from stash.core.ledger_rows import COLLECTOR
+from stash.core.records.profile import Loader, WorkerTimes
 from stash.fix import loader_changes
 from stash.fix.command import _outside
 from stash.fix.script_changes import Facts, Site, merged, of_threads
@@ -263,3 +266,98 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
 
     assert any("Make samples cheaper" in each for each in advice(3))
     assert advice(1) == ()  # without intervals
+
+
+def test_what_lies_between_steps_is_advised_by_forecast():
+    built = facts().case
+    row = RunRow(
+        name="checkpoint", time=Interval(value=0.05, low=0.04, high=0.06), each=Interval(value=5.0), every=100.0
+    )
+    run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
+    case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
+    assert any(each.startswith("Save half as often") for each in _outside(case, [], 0.01))
+
+
+def of_workers(took: tuple[int, ...] = (), threads: float | None = None, device: str = "cpu", **loader: Any) -> Facts:
+    """A job of eight cores whose two workers were counted."""
+    settings = {**LOADER, "num_workers": 2}
+    loaders = (Loader(kind="map", workers=2, samples=1000, **{"in_order": True, "start_method": "fork", **loader}),)
+    built = facts(loader=settings, ranks=1, device=device)
+    counted = WorkerTimes(feed="warm", rank=0, round=0, batches=(20,), seconds=(1.0,), took=took, threads=threads)
+    workload = built.case.profile.workload.model_copy(update={"loaders": loaders})
+    profile = built.case.profile.model_copy(update={"workers": (counted,), "workload": workload})
+    return replace(built, case=Case(built.case.breakdown, profile))
+
+
+RARELY_SLOW = (*(0,) * 9, 90, 0, 0, 0, 0, 10)
+"""Ninety batches of about 24 ms, ten of about 760: a step trains for 100."""
+
+
+def test_batches_are_handed_out_of_order_where_some_take_long_and_the_others_wait_for_them():
+    of = of_workers(RARELY_SLOW)
+    (change,) = propose(of, ["in_order"])[0]
+    assert (change.writes, change.effect, change.needs_workers) == ({"in_order": False}, "order", True)
+    assert 0 < (change.forecast or 0) < (of.at_most("prep") or 0)
+    # AND where all take as long nothing is saved by it
+    (even,) = propose(of_workers((0, 0, 0, 0, 0, 100)), ["in_order"])[0]
+    assert even.forecast == pytest.approx(0.0, abs=1e-3)
+    # AND where too few were timed it may save all that steps wait
+    unknown = of_workers()
+    assert [each.forecast for each in propose(unknown, ["in_order"])[0]] == [unknown.at_most("prep")]
+    assert why(of_workers(RARELY_SLOW, in_order=False), "in_order") == "already set"
+    assert why(of_workers(RARELY_SLOW, in_order=None), "in_order") == "PyTorch has no in_order before 2.6"
+    assert why(facts(), "in_order") == "one batch is made at a time"
+
+
+def test_workers_are_forked_only_where_nothing_of_a_gpu_is_in_them():
+    def of(method: str | None, **more: Any) -> Facts:
+        return replace(of_workers(start_method=method, **more), epoch_seconds=0.02)
+
+    (change,) = propose(of("spawn"), ["start_method"])[0]
+    assert (change.writes, change.effect, change.forecast) == ({"multiprocessing_context": "fork"}, "none", 0.02)
+    assert change.new_value == "multiprocessing_context fork"
+    assert why(of("fork"), "start_method") == "workers are forked already"
+    assert names(of("forkserver", device="cuda", on_device=False), "start_method") == {"fork"}
+    for on_device in (True, None):
+        assert "GPU" in why(of("spawn", device="cuda", on_device=on_device), "start_method")
+    assert why(replace(of("spawn"), epoch_seconds=None), "start_method").startswith("no epoch ended")
+
+
+def test_workers_get_a_thread_each_where_theirs_are_more_than_cores():
+    (change,) = propose(of_workers(threads=5), ["worker_threads"])[0]
+    assert change.settings == {"loader": {"one_thread": True, "site": "mine"}}
+    assert change.new_value == "threads of a loader worker 1"
+    assert why(of_workers(threads=4), "worker_threads") == "there are cores for the threads of all workers"
+    assert why(of_workers(threads=1), "worker_threads") == "there are cores for the threads of all workers"
+    assert "not seen" in why(of_workers(), "worker_threads")
+
+
+def of_collector() -> Facts:
+    """A job that looks for garbage for a tenth of a step of 100 ms."""
+    built = facts()
+    row = RunRow(name=COLLECTOR, time=Interval(value=0.01, low=0.008, high=0.012))
+    run = RunAccount(rows=(row,), step_seconds=0.2, epoch_steps=None, startup_seconds=1.0)
+    breakdown = built.case.breakdown.model_copy(update={"run": run})
+    return replace(built, case=Case(breakdown, built.case.profile))
+
+
+def test_the_collector_is_let_rest_where_it_takes_time():
+    assert "no time that was seen" in why(facts(), "collector")
+    found = {each.name: each for each in propose(of_collector())[0]}
+    seldom, frozen = found["collector=seldom"], found["collector=frozen"]
+    assert (seldom.forecast, seldom.settings) == (0.012, {"collector": {"every": 100}})
+    assert frozen.settings == {"collector": {"every": 0}}
+    assert seldom.line.endswith("register_optimizer_step_post_hook(SeldomCollected(100))")
+    assert "import sys" not in seldom.line
+
+
+def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cpus():
+    def of(device: str, **values: Any) -> Facts:
+        built = facts(device=device)
+        known = {"class": "RMSprop", "takes": ["capturable", "foreach"], "foreach": None, **values}
+        return replace(built, sites=(Site("optimizer", "o", "/home/me/train.py", 5, 5, 0, 9, known),))
+
+    (change,) = propose(of("cpu"), ["fused"])[0]
+    assert (change.writes, change.settings) == ({"foreach": True}, {"optimizer": {"foreach": True}})
+    assert why(of("cpu", foreach=True), "fused") == "already set"
+    assert why(of("cuda"), "fused") == "the optimizer has no fused form"  # there it is what PyTorch takes by itself

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Subset
 
 from stash.fix.loader_changes import cached_samples
 from stash.fix.patch import Patch
-from stash.fix.script_changes import Facts, ScriptChange, Site
+from stash.fix.script_changes import Around, Facts, ScriptChange, Site
 from stash.fix.source import Edit, SourceText, edited
 from stash.fix.space import propose
 from stash.measure.agent.wraps import sample_cache
@@ -327,7 +327,12 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
         call.end_col_offset, {},
     )  # fmt: skip
     keeps = ScriptChange(
-        "cache=disk", "cache", "kept", site=site, line=cached_samples(), around=("CachedSamples(", ', "/dev/shm")')
+        "cache=disk",
+        "cache",
+        "kept",
+        site=site,
+        line=cached_samples(),
+        around=Around("dataset", "CachedSamples(", ', "/dev/shm")'),
     )
     workers = ScriptChange("workers=1", "workers", "one", site=site, writes={"num_workers": 1})
     # WHEN both changes are written

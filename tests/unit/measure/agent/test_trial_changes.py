@@ -24,7 +24,10 @@ class Loader:
         num_workers: int = 0,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        multiprocessing_context: Any = None,
+        worker_init_fn: Any = None,
     ) -> None:
+        self.starts = multiprocessing_context, worker_init_fn
         self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)  # fmt: skip
 
 
@@ -45,6 +48,33 @@ def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
     args, kwargs = trial_changes._with_loader(Loader.__init__, loader, args, kwargs, asked)
     Loader.__init__(loader, *args, **kwargs)
     assert loader.given == given
+
+
+def test_workers_are_started_and_begun_as_asked():
+    def built(asked: dict[str, Any], **kwargs: Any) -> Any:
+        loader = Loader.__new__(Loader)
+        args, kwargs = trial_changes._with_loader(Loader.__init__, loader, ("data",), kwargs, asked)
+        Loader.__init__(loader, *args, **kwargs)
+        return loader.starts
+
+    spawned = {"num_workers": 2, "multiprocessing_context": "spawn", "worker_init_fn": print}
+    assert built({"multiprocessing_context": "fork"}, **spawned) == ("fork", print)
+    assert built({"num_workers": 0}, **spawned)[0] is None  # PyTorch takes none without workers
+    _, begin = built({"one_thread": True}, **spawned)
+    assert begin._init is print
+
+
+def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch):
+    found: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    monkeypatch.setattr(trial_changes, "settings", lambda: {"threads": 3})
+    monkeypatch.setattr(trial_changes, "site_of", lambda kind: kind)
+    monkeypatch.setattr(trial_changes, "part", lambda name: {})
+    trial_changes._set_flags(torch)
+    torch.set_num_threads(8)
+    monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: SimpleNamespace(id=0))
+    torch.set_num_threads(8)
+    assert found == [3, 8]
 
 
 def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():

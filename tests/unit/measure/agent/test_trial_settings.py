@@ -70,6 +70,16 @@ def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: d
     assert torch.allclose(trained(turns=True), trained(turns=False), atol=1e-6)
 
 
+def test_parameters_are_updated_together_for_a_turn(trial: dict[str, Any]):
+    trial["rungs"] = [{}, {"optimizer": {"foreach": True}}]
+    optimizer = torch.optim.RMSprop([torch.ones(4, requires_grad=True)], lr=0.1)
+    trial_settings.built(optimizer)
+    trial_settings.switch({"optimizer": {"foreach": True}})
+    assert optimizer.param_groups[0]["foreach"] is True
+    trial_settings.switch({})
+    assert optimizer.param_groups[0]["foreach"] is None
+
+
 HOST = torch.ones(2)
 
 

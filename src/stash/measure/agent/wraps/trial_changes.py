@@ -24,10 +24,12 @@ from typing import Any, ClassVar, NamedTuple
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.wraps import sample_cache
+from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
 from stash.measure.agent.wraps.trial_settings import (
     SITES,
     built,
     ever,
+    in_form,
     part,
     rests,
     set_flags,
@@ -118,7 +120,9 @@ def _set_flags(torch: Any) -> None:
 
     @functools.wraps(set_threads)
     def counted(number: int) -> None:
-        if sys._getframe(1).f_code.co_filename.startswith(library):  # in a loader's worker, which gets one
+        workers = sys.modules.get("torch.utils.data")
+        in_worker = workers is not None and workers.get_worker_info() is not None
+        if in_worker or sys._getframe(1).f_code.co_filename.startswith(library):  # which gives each worker one
             set_threads(number)
             return
         site_of("threads")
@@ -160,7 +164,9 @@ def wrap_loaders(module: ModuleType) -> None:
         init(self, *args, **kwargs)
         self.__dict__[_SITE] = key
         iterable = hasattr(self.dataset, "__iter__") and not hasattr(self.dataset, "__getitem__")
+        context = self.multiprocessing_context
         SITES[key]["values"] = {
+            "multiprocessing_context": None if context is None else context.get_start_method(),
             "num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "pin_memory": self.pin_memory,
             "persistent_workers": self.persistent_workers, "dataset": type(self.dataset).__qualname__,
             "same_data": id(self.dataset), "iterable": iterable, "batch_size": self.batch_size,
@@ -212,8 +218,10 @@ def _with_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[st
     """The arguments as asked; what belongs to workers goes with the last of them."""
     new = dict(asked)
     before = inspect.signature(init).bind(self, *args, **kwargs).arguments
+    if new.pop("one_thread", False):
+        new["worker_init_fn"] = OneThread(before.get("worker_init_fn"))
     if not new.get("num_workers", before.get("num_workers", 0)):
-        new |= {"prefetch_factor": None, "persistent_workers": False}
+        new |= {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
     args, kwargs = _override(init, self, args, kwargs, new)
     return args[1:], kwargs
 
@@ -374,7 +382,7 @@ def _wrap_optimizers(module: ModuleType) -> None:
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = site_of("optimizer")
         defaults = kwargs["defaults"] if "defaults" in kwargs else args[1]
-        new = {**defaults, **asked, "foreach": None} if asked and "fused" in defaults else defaults
+        new = {**defaults, **in_form(asked)} if asked.keys() & defaults.keys() else defaults
         args, kwargs = _override(init, self, args, kwargs, {"defaults": new})
         init(*args, **kwargs)
         built(self)
@@ -391,6 +399,8 @@ def _wrap_optimizers(module: ModuleType) -> None:
         clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
     cls.__init__, cls.zero_grad = made, cleared
+    if collector := part("collector"):
+        module.register_optimizer_step_post_hook(SeldomCollected(**collector))
     module.register_optimizer_step_pre_hook(_update_begins)
     module.register_optimizer_step_post_hook(_update_ends)  # before the ladder's, which may wait
 

@@ -97,7 +97,12 @@ def switch(turn: TrialSettings) -> None:
     for optimizer in list(_Process.optimizers) if asked else ():
         before = [dict(group) for group in optimizer.param_groups]
         _Process.undo.append(functools.partial(_set_groups, optimizer, before))
-        _set_groups(optimizer, [{**group, **asked, "foreach": None} for group in before])
+        _set_groups(optimizer, [{**group, **in_form(asked)} for group in before])
+
+
+def in_form(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """An optimizer's arguments for one form of its update, without what asks for another."""
+    return {"foreach": None, **asked} if "fused" in asked else dict(asked)
 
 
 def _set_groups(optimizer: Any, wanted: list[dict[str, Any]]) -> None:
