@@ -12,6 +12,7 @@ from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, 
 from stash.analysis.run_account import IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.intervals import Interval
+from stash.core.ladder import DATA_STALLS
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
@@ -62,8 +63,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
     is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
     it was typed, took another time than what was measured nothing is claimed of the step, unless the script's own
-    code explains it. What lies between steps leads where it takes more of an epoch for certain than any stall, and
-    compute, may.
+    code explains it, or both wait for data most of the time. What lies between steps leads where it takes more of an
+    epoch for certain than any stall, and compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     is_noisy = _noise(breakdown) > breakdown.step_seconds
@@ -73,6 +74,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
     if is_noisy:
         return Claims(kind="cannot tell", noisy=True, unknown=unknown)
     if breakdown.is_other_job:
+        if (leads := _leads_as_typed_too(breakdown)) is not None:
+            return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
         return Claims(kind="estimate", unknown=unknown)
@@ -119,6 +122,20 @@ def _leads_by_both(
         others = [_high(each) for each in every if each is not stall]
         others += [max(most[each.name], _high(each)) for each in disputed if each is not stall]
         if least > max(others, default=0.0) and compute is not None and least > compute.seconds:
+            return stall
+    return None
+
+
+def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
+    """Prep or fetch, if that is the largest part of the step as measured, and waiting for the loader was half of it
+    as it was typed, too: however the two differ, the job waits for its data."""
+    typed, compute = breakdown.as_typed, breakdown.stall("compute")
+    if typed is None or compute is None or typed.first.loading < typed.first.step.value / 2:
+        return None
+    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
+    for stall in every:
+        others = [_high(each) for each in every if each is not stall]
+        if stall.name in DATA_STALLS and _low(stall) > max([*others, compute.high or 0.0]):
             return stall
     return None
 

@@ -244,6 +244,14 @@ def test_first_steps_that_wait_for_the_loader_as_measured_ones_do_leave_prep_and
     assert any("as it was typed took 22.1 ms" in warning for warning in breakdown.stability.warnings)
 
 
+@pytest.mark.parametrize(("waited", "stall"), [(0.040, "prep"), (0.030, None)], ids=["half-of-it", "less"])
+def test_first_steps_that_wait_for_data_half_of_the_time_leave_prep_however_the_rest_differs(waited, stall):
+    profile = job(times=flat(6, solo=0.020, warm=0.100))
+    typed = with_first_steps(profile, 0.070, wait_seconds=10 * waited)
+    assert attribute(typed).is_other_job
+    assert advice_for(typed).stall == stall
+
+
 # Remedies
 
 
