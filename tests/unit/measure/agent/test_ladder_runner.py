@@ -328,6 +328,7 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
             "kind": "watched",
             "batches_per_step": 1,
             "startup_seconds": None,
+            "remade": False,
             "on_device": False,
             "tensors_per_batch": 1.0,
             "batch_spread": None,
