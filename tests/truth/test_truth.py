@@ -19,12 +19,19 @@ from bench.truth.cases import CASES, QUICK, Case, exposed, four, quick
 from bench.truth.suite import Result, faults, run
 
 
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    """The case of all five reads a disk that tests beside it write to, and was wrong beside them in two gates."""
+    if name.startswith("network"):
+        return [pytest.mark.slow]
+    return [pytest.mark.alone] if name.startswith("all five") else []
+
+
 @needs_testbed
 @pytest.mark.parametrize(
     "case",
     [
         # of the builds that ``broken.py`` makes, another case finds each that the network's finds
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * case.name.startswith("network"))
+        pytest.param(case, id=case.name, marks=_marks(case.name))
         for case in quick()
     ],
 )
