@@ -56,7 +56,7 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json
 # whose truth other tests would change, which take all of a disk.
 test: $(DEV)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not alone"
-	$(BIN)/pytest -m "alone and not slow"
+	$(BIN)/pytest tests/truth -m "alone and not slow"
 
 test-all: $(DEV)
 	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile nightly
