@@ -114,13 +114,10 @@ def timed(
 
 def _that_fit(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
     """So many steps, of which all but the last of those ``done`` took ``seconds``: the fewest of any rank."""
-    most = _UNTOUCHED_STEPS[1]
-    fit = (
-        most
-        if most * seconds <= most_seconds * (done - 1)
-        else max(done + 1, int(most_seconds * (done - 1) / seconds))
-    )
-    return int(rank.agree(fit, min))
+    fit: float = _UNTOUCHED_STEPS[1]
+    if fit * seconds > most_seconds * (done - 1):
+        fit = max(done + 1, most_seconds * (done - 1) / seconds)
+    return int(rank.agree(int(fit), min))
 
 
 def _lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:

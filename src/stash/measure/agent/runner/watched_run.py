@@ -44,6 +44,8 @@ _LOOKS_AT = (5, 20)
 _LOOKS_SECONDS = 5.0
 _BETWEEN, _FORWARD, _EPOCH_START = int(StepStage.BETWEEN), int(StepStage.FORWARD), int(StepStage.EPOCH_START)
 _EVALUATION, _COLLECTOR = int(StepStage.EVALUATION), int(StepStage.COLLECTOR)
+_TRAINS_AFTER = 3
+"""Batches that a backward pass each has followed."""
 _FULL_COLLECTION = 2
 """The generation of objects that takes long to look through."""
 
@@ -132,12 +134,17 @@ class _BegunLoop:
 class WatchedLoops(script.LoopListener):
     """The waits of one process for its loaders, each by its number and name.
 
-    Loops without gradients are evaluation, and so are those of several batches that end without a backward pass.
+    Loops without gradients are evaluation, and so are those of several batches that end without a backward pass; but
+    not those of which a backward pass follows each batch.
     """
 
     def __init__(self) -> None:
         self.stamps: Stamps | None = None
         self._begun: _BegunLoop | None = None
+        self._evaluated_last = (0, 0, 0)
+        """Without gradients: the latest source, backward passes then, and batches in a row that one pass followed."""
+        self._trained_on: set[int] = set()
+        """Sources that steps train on though they are read without gradients."""
         self._numbers: dict[int, int] = {}
         """By the identity of a source that is still there."""
         self._known: list[tuple[type[Any], Callable[[], Any]]] = []
@@ -162,7 +169,7 @@ class WatchedLoops(script.LoopListener):
         stamps = self.stamps
         if stamps is None:
             return take(*arguments)
-        if not _has_gradients():
+        if not _has_gradients() and not self._trains_on(id(source)):
             return self._evaluated(stamps, take, *arguments)
         number = self._numbers.get(id(source))
         if number is None:
@@ -171,6 +178,16 @@ class WatchedLoops(script.LoopListener):
         if begun is not None and begun.source == id(source):
             return self._waited_since(begun, stamps, number, take, *arguments)
         return self._waited_in_step(stamps, number, take, *arguments)
+
+    def _trains_on(self, source: int) -> bool:
+        """Whether steps train on what is read without gradients, as far as the batches before this one show."""
+        before, passes, followed = self._evaluated_last
+        now = script.passes()
+        followed = followed + 1 if source == before and now == passes + 1 else 0
+        self._evaluated_last = source, now, followed
+        if followed >= _TRAINS_AFTER:
+            self._trained_on.add(source)
+        return source in self._trained_on
 
     def _evaluated(self, stamps: Stamps, take: Callable[..., T], *arguments: Any) -> T:
         """Its stage lasts from a loop's first batch to its end, forward passes included."""
