@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,13 +85,17 @@ class Samples(Dataset[Tensor]):
         return len(self._files) or self._count
 
     def __getitems__(self, indices: list[int]) -> list[Tensor]:
-        """A whole batch at once, so that its delay is one sleep with one deadline."""
+        """A whole batch at once, so that its delay is one sleep, which begins once its files are open.
+
+        Whoever watches files being opened takes time then, which the sleep must not make up for.
+        """
         sharpen_sleep()
         self._made += 1
-        deadline = time.monotonic() + self._prep * len(indices) + self._late(self._made)
-        if self._files:
-            cold = sum(not _read_cached(self._files[index]) for index in indices)
-            deadline += self._read * cold
+        paths = [self._files[index] for index in indices] if self._files else []
+        with ExitStack() as stack:
+            files = [stack.enter_context(open(path, "rb", buffering=0)) for path in paths]
+            deadline = time.monotonic() + self._prep * len(indices) + self._late(self._made)
+            deadline += self._read * sum(not _read_cached(file.fileno()) for file in files)
         time.sleep(max(0.0, deadline - time.monotonic()))
         return [torch.full((1,), float(index % KINDS)) for index in indices]
 
@@ -99,22 +103,19 @@ class Samples(Dataset[Tensor]):
         return self.__getitems__([index])[0]
 
 
-def _read_cached(path: str) -> bool:
+def _read_cached(descriptor: int) -> bool:
     """Read a whole file; True if all of it was in the page cache.
 
     That is asked first: a read that is not to wait (RWF_NOWAIT) begins to read ahead, and has from a fast disk what
     was not there.
     """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
-        found = pagecache.resident_pages(descriptor, size, layered=True)
-        if found is None:
-            raise UserError(f"{path}: only its owner can see whether it is cached; copy --data, so that it is yours")
-        os.preadv(descriptor, [bytearray(size)], 0)
-        return found[0] * pagecache.PAGE >= size
-    finally:
-        os.close(descriptor)
+    size = os.fstat(descriptor).st_size
+    found = pagecache.resident_pages(descriptor, size, layered=True)
+    if found is None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        raise UserError(f"{path}: only its owner can see whether it is cached; copy --data, so that it is yours")
+    os.preadv(descriptor, [bytearray(size)], 0)
+    return found[0] * pagecache.PAGE >= size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from data_folder import fill
@@ -22,16 +24,35 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: py
         path.write_bytes(b"x" * 5000)
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
     emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
-    cold: set[str] = set()
-    monkeypatch.setattr(train_emulated, "_read_cached", lambda path: path not in cold)
+    cold: set[int] = set()
+    monkeypatch.setattr(train_emulated, "_read_cached", lambda file: os.fstat(file).st_ino not in cold)
     samples = train_emulated.Samples(emulation, 4, 0, paths)
     clock = Clock()
     monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
     assert len(samples.__getitems__([0, 1, 2, 3])) == 4
     assert clock.now == pytest.approx(0.02)
-    cold.update(map(str, paths[:2]))
+    cold.update(path.stat().st_ino for path in paths[:2])
     samples.__getitems__([0, 1, 2, 3])
     assert clock.now == pytest.approx(0.02 + 0.07)
+
+
+def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sample"
+    path.write_bytes(b"x" * 5000)
+    layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
+    samples = train_emulated.Samples(Emulation(layers=(layer,), prep_seconds=0.02), 1, 0, [path])
+    clock = Clock()
+    monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
+
+    def open_slowly(*arguments: Any, **settings: Any) -> Any:
+        clock.act(0.005)
+        return open(*arguments, **settings)
+
+    monkeypatch.setattr(train_emulated, "open", open_slowly, raising=False)
+    samples.__getitems__([0])
+    assert clock.now == pytest.approx(0.025)
 
 
 def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path: Path) -> None:
@@ -40,8 +61,8 @@ def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path: Path) ->
     for path in [*map(str, (tmp_path / "data").iterdir())] * 5:
         with open(path, "rb") as file:
             pagecache.evict(file.fileno(), dirty=False)
-        assert not train_emulated._read_cached(path)
-        assert train_emulated._read_cached(path)
+            assert not train_emulated._read_cached(file.fileno())
+            assert train_emulated._read_cached(file.fileno())
 
 
 def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
