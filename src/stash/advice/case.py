@@ -12,6 +12,7 @@ from functools import cached_property
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
 from stash.analysis.step_figures import slower
+from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
@@ -58,8 +59,6 @@ def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> 
     return None if lost(base, forecast) else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
 
 
-UNEQUAL = 0.1
-"""Of their mean, by which sizes of batches vary where ranks wait for the longest."""
 LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
 """What it costs to put more samples into a step."""
 
@@ -169,14 +168,6 @@ def reason(case: Case, name: str) -> str | None:
         return None if most is None else f"most is {most.kind} of the group {most.name}{share}"
     if case.breakdown.run is not None and case.breakdown.run.is_mostly_own_collectives(name):
         return "most of it are collectives that the script calls by itself, the slowest there"
-    spread = case.loader.batch_spread if case.loader is not None and slow is None else None
-    alone = exchange.total_seconds
-    is_unequal = spread is not None and spread >= UNEQUAL
-    if name in EXCHANGE_STALLS and is_unequal and alone is not None and case.seconds(name) > 2 * alone:
-        return (
-            f"the exchange by itself takes {format_seconds(alone)}; most are waits for whichever rank has the "
-            f"longest batch, whose sizes vary by {spread:.0%}"
-        )
     if name in EXCHANGE_STALLS and exchange.bytes:
         text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
         total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds
@@ -191,4 +182,6 @@ def reason(case: Case, name: str) -> str | None:
         return text
     if name == "contention" and slow:
         return f"all wait for rank {slow.rank}, which is {slower(slow)}"
+    if name == "contention" and has_unequal_batches(case.profile):
+        return "each step waits for whichever rank has the longest batch"
     return None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from stash.advice.case import LARGER_BATCH, UNEQUAL, Case, Remedy
+from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.advice.loader_remedies import for_loader, one_rank_sends
 from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
 from stash.analysis.breakdown import SMALL_SHARE
@@ -18,6 +18,7 @@ from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.analysis.seen import expert_loads
+from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ledger_rows import OPTIMIZER

@@ -83,7 +83,8 @@ def step_matrix(profile: Profile) -> StepTimes:
     A round is complete when every rung of the ladder has a block of every rank that takes part in it: only
     the leader's under ``resident`` and ``solo``, all ranks' above. A rung's time is that of the rank that is
     slowest on average: the slowest of each round would count noise as waiting, where ranks do not wait for each
-    other. What other work on the machines cost is subtracted, if that is not done yet.
+    other. Where batches differ in size, ranks wait in each step for another one as soon as they exchange, and that
+    counts. What other work on the machines cost is subtracted, if that is not done yet.
     """
     profile = undisturbed(profile).profile
     rungs = rungs_run(profile)
@@ -96,9 +97,40 @@ def step_matrix(profile: Profile) -> StepTimes:
 
     rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
     sets = _sets(profile, rounds)
-    columns = [slowest(_per_set(per_rank, name, sets)[1]) for name in rungs] if sets else []
+    longest = _longest_of_each_step(profile) if has_unequal_batches(profile) else {}
+
+    def column(name: str) -> Matrix:
+        if all((number, name) in longest for number in rounds):
+            return np.array([np.mean([longest[number, name] for number in numbers]) for numbers in sets])
+        return slowest(_per_set(per_rank, name, sets)[1])
+
+    columns = [column(name) for name in rungs] if sets else []
     times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
     return _by_waits(profile, times) if loads_itself(profile) else _without_slow_leader(profile, times)
+
+
+UNEQUAL = 0.1
+"""Standard deviation of batches' sizes, of their mean, from which they differ."""
+
+
+def has_unequal_batches(profile: Profile) -> bool:
+    """Whether the batches that a loader hands out differ in size, as those of sentences do."""
+    return any((loader.batch_spread or 0.0) >= UNEQUAL for loader in profile.workload.loaders)
+
+
+def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
+    """Seconds of a step, by round and rung, if all ranks had waited in each for the one that it keeps longest.
+
+    Of rungs in which all ranks train and none waits for another; without blocks whose steps are not known one by one.
+    """
+    steps: dict[tuple[int, str], dict[int, tuple[float, ...]]] = defaultdict(dict)
+    for block in profile.blocks:
+        if block.rung in NAMES and rung(block.rung).active != "leader" and not rung(block.rung).exchanges:
+            ranks = steps[block.round, block.rung]
+            ranks[block.rank] = ranks.get(block.rank, ()) + block.step_seconds
+    counts = {key: {len(times) for times in ranks.values()} for key, ranks in steps.items()}
+    whole = [key for key, lengths in counts.items() if len(lengths) == 1 and 0 not in lengths]
+    return {key: float(np.max([*steps[key].values()], axis=0).mean()) for key in whole}
 
 
 def loads_itself(profile: Profile) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from breakdowns import advice_for, flat
 from profile_builder import build
 
 from stash.advice.case import Case
 from stash.advice.remedies import for_contention, for_fetch, for_prep
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Collective, Loader, WorkerTimes
+from stash.core.records.profile import Loader, WorkerTimes
 
 TIMES = flat(6, solo=0.005, warm=0.015)
 RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
@@ -86,12 +88,16 @@ def test_batches_that_one_rank_sends_are_read_by_each_rank_itself():
     assert "read its own" not in found(scatter_object_list=0.01, all_reduce=24.0)
 
 
-def test_an_exchange_that_is_mostly_waits_for_the_longest_batch_says_so():
+def test_ranks_that_wait_for_the_longest_batch_are_told_so_and_none_is_blamed():
     loader = Loader(kind="map", workers=0, batch_spread=0.4)
-    alone = Collective(scope="world", ranks=2, bytes=4_000_000, seconds=0.006)
     times = flat(6, solo=0.02, crowd=0.02, node=0.045, warm=0.0452)
-    profile = build(times, ranks=2, workload={"loaders": (loader,)}, collectives=(alone,))
-    found = advice_for(profile)
-    assert found.stall == "interconnect"
-    assert "the exchange by itself takes 6.00 ms; most are waits for whichever rank has the longest" in found.text
+    profile = build(times, ranks=2, workload={"loaders": (loader,)})
+    turns = {0: (0.001, 0.039), 1: (0.039, 0.001)}
+    blocks = [
+        replace(block, step_seconds=turns[block.rank] * (block.steps // 2)) if block.rung == "crowd" else block
+        for block in profile.blocks
+    ]
+    found = advice_for(profile.model_copy(update={"blocks": tuple(blocks)}))
+    assert found.stall == "contention"
+    assert "each step waits for whichever rank has the longest batch" in found.text
     assert found.next_steps[0].startswith("Give all ranks batches of like lengths in a step")

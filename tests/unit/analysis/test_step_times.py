@@ -12,7 +12,7 @@ from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, usage
 from stash.core.intervals import mean_interval
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Block, Loader, Profile
 
 
 def test_the_step_of_the_job_is_the_slowest_ranks():
@@ -45,6 +45,23 @@ def test_ranks_that_are_equally_fast_on_average_make_no_contention_out_of_noise(
     found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks)})))
     assert found["contention"] == pytest.approx(0, abs=1e-12)
     assert found["interconnect"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("spread", [0.4, 0.02, None])
+def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread: float | None):
+    # Each rank's steps take 60 and 140 ms in turn, one rank's long ones beside the other's short ones.
+    profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.15] * 4})
+    short_and_long = (0.06, 0.14) * (STEPS // 2)
+    blocks = [
+        replace(block, step_seconds=short_and_long[:: 1 if block.rank else -1]) if block.rung == "crowd" else block
+        for block in profile.blocks
+    ]
+    loaders = (Loader(kind="map", workers=0, batch_spread=spread),)
+    workload = profile.workload.model_copy(update={"loaders": loaders})
+    found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks), "workload": workload})))
+    waits = 0.04 if spread == 0.4 else 0
+    assert found["contention"] == pytest.approx(waits)
+    assert found["interconnect"] == pytest.approx(0.05 - waits)
 
 
 def test_step_times_know_their_columns_and_their_top():

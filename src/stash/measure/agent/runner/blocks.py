@@ -295,7 +295,7 @@ class Supply:
         if excess > _UNEVEN:
             self._rank.note(
                 f"the ranks' batches differ: the largest of a step has {1 + excess:.2f} times their mean size, and "
-                "waiting for the rank that it keeps longest is part of the exchange (interconnect, network)"
+                "waiting for the rank that it keeps longest is contention"
             )
 
     def _first(self, size: BlockSize, feed: Feed) -> int:
