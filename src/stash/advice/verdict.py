@@ -68,7 +68,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "same, please report it with the output of `stash show --json`."
         )
         return (*_known_of_compute(case), *others, report, *unsure)[:MAX_STEPS]
-    steps = list(_known_of_compute(case)) if _mostly_compute(case, claims) else []
+    steps = list(_known_of_compute(case)) if claims.noisy or _mostly_compute(case, claims) else []
     steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(

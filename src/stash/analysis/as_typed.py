@@ -26,6 +26,7 @@ _LOADER = "waiting for the loader"
 _MOSTLY = 0.5
 """Of the step."""
 _PROCESSOR = "processor time of the training thread"
+DENORMALS = "arithmetic on denormal values, which Stash flushes to 0 afterwards"
 _MIN_STEPS = 5
 _READ_BYTES = 2**16
 """A step: who reads more from disks may have waited for them in these steps only."""
@@ -55,6 +56,8 @@ class AsTyped(Record):
     @property
     def contradicts(self) -> bool:
         """Whether what was measured is another job than what was typed."""
+        if self.cause == DENORMALS:
+            return False
         return abs(self.share) > (PACE if self.cause == _PROCESSOR else CONTRADICTION)
 
     @property
@@ -187,6 +190,8 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
 
     if not first or not later:
         return ""
+    if share > 0 and profile.workload.vanished_values:
+        return DENORMALS
     apart = {
         text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share) for text, part in parts.items()
     }

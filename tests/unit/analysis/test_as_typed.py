@@ -62,6 +62,18 @@ def test_the_cause_is_the_part_that_differs_most() -> None:
     assert found.cause == "waiting for the loader"
 
 
+def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_say_so() -> None:
+    made = profile(0.16, warm=0.0805)
+    workload = made.workload.model_copy(update={"vanished_values": 5000})
+    made = made.model_copy(update={"workload": workload})
+    breakdown = attribute(made)
+    advice = verdict(breakdown, made)
+    assert breakdown.as_typed.cause.startswith("arithmetic on denormal values")
+    assert advice.kind == "compute"
+    assert advice.next_steps[0].startswith("Call `torch.set_flush_denormal(True)`")
+    assert any("denormal" in warning for warning in breakdown.stability.warnings)
+
+
 def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
     found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
     assert found.share == 0.0

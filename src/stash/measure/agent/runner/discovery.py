@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stash.core.ladder import Situation, reachable, rung
 from stash.measure.agent.data.batches import why_immovable
-from stash.measure.agent.runner import survey
+from stash.measure.agent.runner import survey, tiny_values
 from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.tiny_values import TinyValues
@@ -246,6 +246,13 @@ def standing_facts(rank: OwnRank) -> JobFacts:
     )
 
 
+def _flush_tiny_values(rank: OwnRank, tensors: Sequence[Any]) -> None:
+    """Flush values too small for float32 from now on, and follow those of ``tensors``, unless the script flushes."""
+    if rank.device.type == "cpu":
+        found = TinyValues(tensors)
+        rank.tiny_values = None if tiny_values.flush() else found
+
+
 def launch_facts(rank: OwnRank) -> LaunchSeen:
     """What a step of the job was, for comparison with other launches of it."""
     facts = survey.loader_facts(rank.feeds)
@@ -265,6 +272,8 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
         rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
     rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
+    if not rank.switches or (sharded and not alone):
+        _flush_tiny_values(rank, ())
     if not rank.switches:
         return None
     if sharded and not alone:
@@ -286,8 +295,7 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     together = exchange.end()
     _note_unseen_input(rank, inputs.end(), inputs.placed)
     whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
-    if rank.device.type == "cpu" and not rank.flushes_itself:
-        rank.tiny_values = TinyValues([*inputs.parameters.values(), *inputs.buffers.values()])
+    _flush_tiny_values(rank, [*inputs.parameters.values(), *inputs.buffers.values()])
     if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
         rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):

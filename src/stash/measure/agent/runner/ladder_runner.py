@@ -20,7 +20,7 @@ from typing import Any
 
 from stash.core.ladder import round_of_visits
 from stash.measure.agent import script
-from stash.measure.agent.runner import discovery, timed_steps, tiny_values, trial
+from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
 from stash.measure.agent.runner.loops import PATIENCE, Loops
@@ -177,8 +177,6 @@ class LadderRunner(script.Listener):
                 return
             self.note("the script trains on one device: it never called init_process_group")
         if rank.claim():
-            if rank.device.type == "cpu":
-                rank.flushes_itself = tiny_values.flush()
             self._routine = self._measure()
         else:
             self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone

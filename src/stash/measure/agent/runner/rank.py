@@ -65,10 +65,8 @@ class OwnRank:
         """Of each bare step, when it ended, and the training thread's delay by then."""
         self.drifted = False
         """Replicas have trained apart, or on replayed batches: their weights are no model."""
-        self.flushes_itself = False
-        """The script has tiny values flushed to zero, as Stash does."""
         self.tiny_values: TinyValues | None = None
-        """Of the model, since its first forward pass that was looked at."""
+        """Of the model, since they are flushed to zero by Stash and not by the script."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []

@@ -1,8 +1,8 @@
 """Values that become smaller than a float32 holds normally: arithmetic on them takes many times as long on CPUs.
 
-While Stash measures, such values are flushed to zero, since batches that are replayed make gradients vanish as the
-job's own do not; so what they would cost is not in its steps. That parameters or buffers of the model lose their
-values tells that they would have had such values.
+As soon as batches are replayed such values are flushed to zero, since that makes gradients vanish as the job's own do
+not; so what they would cost is in the first steps, as typed, and in no later one. That parameters or buffers of the
+model lose their values tells that they would have had such values.
 """
 
 from __future__ import annotations
