@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from stash.analysis.disturbance import Undisturbed
 from stash.analysis.epoch_starts import without_epoch_starts
 from stash.core.intervals import Interval, mean_interval
-from stash.core.ladder import UNTOUCHED, rung
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
 
@@ -27,6 +27,8 @@ _MOSTLY = 0.5
 """Of the step."""
 _PROCESSOR = "processor time of the training thread"
 DENORMALS = "arithmetic on denormal values, which Stash flushes to 0 afterwards"
+_WAITS = ("exchange", "collective")
+"""Stages of a step in which a rank waits for others."""
 _MIN_STEPS = 5
 _READ_BYTES = 2**16
 """A step: who reads more from disks may have waited for them in these steps only."""
@@ -41,7 +43,7 @@ class FirstSteps(Record):
     loading: float
     """Of the step, what it waited for its loader, and what its loader's workers kept it from a core."""
     exchange: float
-    """Of the step, what its last rank waited for the exchange."""
+    """Of the step, what its last rank waited for collectives, its own and those of gradients."""
 
 
 class AsTyped(Record):
@@ -90,14 +92,19 @@ def is_explained(typed: AsTyped, own_seconds: float) -> bool:
     return longer > 0 and longer / 2 <= own_seconds and longer <= own_seconds + CONTRADICTION * typed.measured_seconds
 
 
-def is_other_job(typed: AsTyped, own_seconds: float, data_seconds: float) -> bool:
+def is_other_job(typed: AsTyped, own_seconds: float, stalls: Mapping[str, float]) -> bool:
     """Whether first steps contradict what was measured, and nothing explains by how much.
 
-    Where steps wait for their loader for the most part, in the first steps as in the ``data_seconds`` of a measured
-    one, both agree on what matters, if not on how much it is.
+    Where steps wait for their loader for the most part, in the first steps as by the measured ``stalls`` (seconds by
+    name), both agree on what matters, if not on how much it is; likewise where ranks wait for collectives.
     """
-    waits = typed.cause == _LOADER and typed.first.loading > _MOSTLY * typed.first.step.value
-    agree = waits and data_seconds > _MOSTLY * typed.measured_seconds
+
+    def is_most(first: float, names: Sequence[str]) -> bool:
+        measured = sum(stalls.get(name, 0.0) for name in names)
+        return first > _MOSTLY * typed.first.step.value and measured > _MOSTLY * typed.measured_seconds
+
+    agree = typed.cause == _LOADER and is_most(typed.first.loading, DATA_STALLS)
+    agree |= is_most(typed.first.exchange, EXCHANGE_STALLS)
     return typed.contradicts and not agree and not is_explained(typed, own_seconds)
 
 
@@ -125,12 +132,12 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
     high = _end(step.high, step) + doubt
     if any(loader.workers for loader in profile.workload.loaders):  # samples that sleep may have come no earlier
         high = max(high, *(block.seconds / block.steps for block in seen))
-    open_for = [sum(block.step_exchanges) / block.steps for block in seen if block.step_exchanges]
+    waits = [sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.steps for block in seen]
     return FirstSteps(
         step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
         steps=slowest.steps,
         loading=min(loading, step.value),
-        exchange=min(open_for, default=0.0) if len(profile.ranks) > 1 else 0.0,
+        exchange=min(*waits, step.value) if len(profile.ranks) > 1 else 0.0,
     )
 
 

@@ -34,7 +34,6 @@ from stash.analysis.step_times import StepTimes, count_samples, find_straggler, 
 from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
-from stash.core.ladder import DATA_STALLS
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
 from stash.core.rounds import whole_estimate
@@ -111,10 +110,9 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
 def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
     """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
     own = 0.0 if run is None else run.own_seconds
-    data = sum(stall.seconds for stall in stalls if stall.name in DATA_STALLS)
     if typed is None or not typed.differs or is_explained(typed, own):
         return None
-    return None if is_other_job(typed, own, data) else typed
+    return None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
 
 
 def _divided(

@@ -336,7 +336,8 @@ class Breakdown(Record):
     def is_other_job(self) -> bool:
         """Whether what was measured is not the job as it was typed."""
         own = 0.0 if self.run is None else self.run.own_seconds
-        return self.as_typed is not None and is_other_job(self.as_typed, own, self.seconds(*DATA_STALLS))
+        stalls = {stall.name: stall.seconds for stall in self.stalls}
+        return self.as_typed is not None and is_other_job(self.as_typed, own, stalls)
 
     @property
     def repetitions(self) -> int:

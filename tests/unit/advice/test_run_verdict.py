@@ -252,6 +252,20 @@ def test_first_steps_that_wait_for_data_half_of_the_time_leave_prep_however_the_
     assert advice_for(typed).stall == stall
 
 
+@pytest.mark.parametrize(("waited", "stall"), [(0.012, "interconnect"), (0.006, None)], ids=["most-of-it", "less"])
+def test_first_steps_that_wait_for_collectives_as_measured_ones_do_leave_interconnect(waited, stall):
+    profile = build(flat(6, solo=0.005, crowd=0.005, node=0.030, warm=0.0302), ranks=2)
+    steps = tuple(0.020 + 0.0001 * (at % 3) for at in range(10))
+    stages = {"exchange": 10 * waited / 3, "collective": 20 * waited / 3}
+    typed = [
+        Block(0, UNTOUCHED.name, rank, steps=10, seconds=sum(steps), step_seconds=steps, stage_seconds=stages)
+        for rank in range(2)
+    ]
+    found = profile.model_copy(update={"blocks": (*typed, *profile.blocks)})
+    assert attribute(found).as_typed.contradicts
+    assert advice_for(found).stall == stall
+
+
 # Remedies
 
 
