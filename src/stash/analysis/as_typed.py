@@ -132,12 +132,12 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
     high = _end(step.high, step) + doubt
     if any(loader.workers for loader in profile.workload.loaders):  # samples that sleep may have come no earlier
         high = max(high, *(block.seconds / block.steps for block in seen))
-    waits = [sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.steps for block in seen]
+    waits = [sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.seconds for block in seen]
     return FirstSteps(
         step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
         steps=slowest.steps,
         loading=min(loading, step.value),
-        exchange=min(*waits, step.value) if len(profile.ranks) > 1 else 0.0,
+        exchange=min(waits) * step.value if len(profile.ranks) > 1 else 0.0,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from listening import Recorder
 from ranks_in_memory import silence
 
 from stash.measure.agent import script
-from stash.measure.agent.wraps import opened_files
+from stash.measure.agent.wraps import opened_files, stages
+from stash.measure.protocol.stamped import StepStage
 
 
 @pytest.fixture
@@ -100,3 +102,13 @@ def _noted(events: list[str]) -> Iterator[None]:
     events.append("begins")
     yield
     events.append("ends")
+
+
+def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(monkeypatch: pytest.MonkeyPatch):
+    entered: list[int] = []
+    monkeypatch.setattr(script, "enter", lambda stage: entered.append(stage) or 0)
+    monkeypatch.setattr(torch, "save", stages.save_in_stage(torch.save))
+    pickle.dumps(torch.arange(3.0))
+    assert entered == []
+    torch.save({"weights": torch.arange(3.0)}, io.BytesIO())
+    assert entered == [StepStage.CHECKPOINT, 0]

@@ -60,17 +60,25 @@ def _timed(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return timed
 
 
+_STORAGES = ("UntypedStorage", "TypedStorage")
+"""What a tensor is pickled by, on its way to another process: ``torch.save`` of its storage, and no checkpoint."""
+
+
 def wrap_saves(module: ModuleType) -> None:
     """Tell of every save of a checkpoint, of a module that has any of PyTorch's or safetensors' functions for it."""
     for name in ("save", "save_state_dict", "async_save", "save_file", "save_model"):
         original = getattr(module, name, None)
         if original is not None:
-            setattr(module, name, _saving(original))
+            setattr(module, name, save_in_stage(original))
 
 
-def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+def save_in_stage(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `save` tell when a checkpoint begins and ends."""
+
     @functools.wraps(save)
     def saving(*args: Any, **kwargs: Any) -> Any:
+        if type(next(iter(args), None)).__name__ in _STORAGES:
+            return save(*args, **kwargs)
         before = script.enter(_CHECKPOINT)
         try:
             return save(*args, **kwargs)
