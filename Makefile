@@ -83,6 +83,7 @@ truth: $(DEV)
 	$(BIN)/python -m bench.truth.pipelines
 	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
+	$(BIN)/python -m bench.truth.computing
 
 cases: $(DEV)
 	$(BIN)/python -m bench.cases --peers

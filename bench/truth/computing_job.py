@@ -1,0 +1,246 @@
+"""A training script that really computes and times itself: ``computing_job.py KIND SECONDS`` prints a JSON object.
+
+Its own stopwatch says what each part of the run took, in seconds of a step, over all epochs but the first.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+WIDTH, CLASSES = 256, 10
+
+
+def make_perceptron() -> nn.Module:
+    layers = [module for _ in range(4) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
+
+
+def make_convolutions() -> nn.Module:
+    layers = [module for _ in range(3) for module in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())]
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 16, 16)), nn.Conv2d(1, 8, 3), *layers, nn.Flatten(), nn.LazyLinear(CLASSES)
+    )
+
+
+def make_many_layers() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(32, 32) for _ in range(120)), nn.Linear(32, CLASSES))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(16, 96, batch_first=True), nn.Linear(96, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x.view(len(x), -1, 16))[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), nn.Linear(32, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(x.view(len(x), -1, 32)).mean(1))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A job; counts are of steps, seconds of hashing on an idle core of this machine, roughly."""
+
+    model: Callable[[], nn.Module] = make_perceptron
+    optimizer: str = "SGD"
+    batch: int = 32
+    width: int = WIDTH
+    epoch: int = 40
+    workers: int = 0
+    keeps_workers: bool = True
+    sample: int = 0
+    """Blocks of 64 KiB that are hashed for each sample."""
+    slow_every: int = 0
+    """One sample of so many takes 40 times as long."""
+    varies: bool = False
+    """Batches are of unlike lengths."""
+    streams: bool = False
+    after: int = 0
+    """Blocks hashed by the loop after a step; ``before``: before it."""
+    before: int = 0
+    evaluation: int = 0
+    """Batches evaluated at an epoch's end."""
+    checkpoint: int = 0
+    """Steps between two."""
+    accumulate: int = 1
+    clips: bool = False
+
+
+KINDS = {
+    "only computes": Kind(),
+    "convolutions": Kind(make_convolutions, "Adam"),
+    "recurrent": Kind(Recurrent, "Adam"),
+    "attention": Kind(Attention, "AdamW"),
+    "lengths that vary": Kind(Attention, varies=True),
+    "many layers, clipped": Kind(make_many_layers, "Adam", width=32, clips=True),
+    "LBFGS": Kind(optimizer="LBFGS", epoch=20),
+    "accumulates": Kind(accumulate=4, sample=1),
+    "prepares itself": Kind(sample=2),
+    "one slow sample in forty": Kind(sample=1, slow_every=40),
+    "two workers": Kind(sample=4, workers=2),
+    "two workers that compete": Kind(sample=1, workers=2, batch=64),
+    "a stream": Kind(sample=1, streams=True),
+    "a stream of workers": Kind(sample=4, streams=True, workers=2),
+    "epochs of five steps": Kind(epoch=5, workers=2, keeps_workers=False),
+    "validates": Kind(sample=1, evaluation=20),
+    "saves every 20 steps": Kind(
+        lambda: nn.Sequential(nn.Linear(WIDTH, 8192), nn.Linear(8192, CLASSES)), checkpoint=20
+    ),
+    "measures after steps": Kind(after=60),
+    "augments in the loop": Kind(before=40, sample=1),
+}
+
+
+def hash_blocks(count: int) -> None:
+    for _ in range(count):
+        hashlib.sha256(BLOCK).digest()
+
+
+BLOCK = bytes(1 << 16)
+
+
+def make_sample(kind: Kind, index: int) -> tuple[Tensor, int]:
+    slow = kind.slow_every and index % kind.slow_every == 0
+    hash_blocks(kind.sample * (40 if slow else 1))
+    generator = np.random.default_rng(index)
+    return torch.from_numpy(generator.standard_normal(kind.width, np.float32)), index % CLASSES
+
+
+class Samples(Dataset[Any]):
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return self.kind.epoch * self.kind.batch * self.kind.accumulate
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return make_sample(self.kind, index)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        worker = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return (make_sample(self.kind, index) for index in range(first, self.kind.epoch * self.kind.batch, step))
+
+
+def lengthen(kind: Kind, batch: list[Tensor]) -> list[Tensor]:
+    """The batch as it is trained on: some are several times as long."""
+    if not kind.varies:
+        return batch
+    times = 1 + int(batch[1][0]) % 8
+    return [batch[0].repeat(1, times), batch[1]]
+
+
+class Stopwatch:
+    """Seconds by row; whatever passes between two laps is the second one's."""
+
+    def __init__(self) -> None:
+        self.seconds: collections.Counter[str] = collections.Counter()
+        self.since = time.perf_counter()
+
+    def lap(self, row: str) -> None:
+        now = time.perf_counter()
+        self.seconds[row] += now - self.since
+        self.since = now
+
+
+def make_optimizer(kind: Kind, model: nn.Module) -> torch.optim.Optimizer:
+    settings = {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
+    return getattr(torch.optim, kind.optimizer)(model.parameters(), **settings)
+
+
+def update(kind: Kind, model: nn.Module, optimizer: torch.optim.Optimizer, batch: list[Tensor], last: bool) -> None:
+    """Learn from a batch; without ``last`` gradients are only added up."""
+    x, y = batch
+
+    def loss() -> Tensor:
+        if kind.accumulate == 1:
+            optimizer.zero_grad()
+        found = nn.functional.cross_entropy(model(x), y) / kind.accumulate
+        found.backward()
+        return found
+
+    if kind.optimizer == "LBFGS":
+        optimizer.step(loss)
+        return
+    loss()
+    if kind.clips:
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def evaluate(model: nn.Module, batches: Iterator[list[Tensor]]) -> None:
+    model.eval()
+    with torch.no_grad():
+        for batch in batches:
+            model(batch[0])
+    model.train()
+
+
+def train(kind: Kind, seconds: float) -> dict[str, float]:
+    """Train for so long after a first epoch: steps, and seconds of a step by row."""
+    model = kind.model()
+    model(torch.zeros(2, kind.width))
+    optimizer, keeps = make_optimizer(kind, model), kind.workers > 0 and kind.keeps_workers
+    data = Stream(kind) if kind.streams else Samples(kind)
+    loader = DataLoader(data, kind.batch, num_workers=kind.workers, persistent_workers=keeps)
+    held_out = DataLoader(Samples(kind), kind.batch)
+    watch, began = Stopwatch(), time.perf_counter()
+    batches = epochs = 0
+    while epochs < 2 or time.perf_counter() - began < seconds:
+        if epochs == 1:
+            watch, began, batches = Stopwatch(), time.perf_counter(), 0
+        iterator = iter(loader)
+        batch = next(iterator)
+        watch.lap("epoch start")
+        while batch is not None:
+            batch = lengthen(kind, batch)
+            hash_blocks(kind.before)
+            watch.lap("loop")
+            batches += 1
+            update(kind, model, optimizer, batch, batches % kind.accumulate == 0)
+            watch.lap("compute")
+            hash_blocks(kind.after)
+            watch.lap("loop")
+            if kind.checkpoint and batches % kind.checkpoint == 0:
+                torch.save({"model": model.state_dict()}, Path("model.pt"))
+                watch.lap("checkpoint")
+            batch = next(iterator, None)
+            watch.lap("input")
+        if kind.evaluation:
+            evaluate(model, itertools.islice(held_out, kind.evaluation))
+            watch.lap("evaluation")
+        epochs += 1
+    steps = batches // kind.accumulate
+    return {"steps": steps, **{row: value / steps for row, value in watch.seconds.items()}}
+
+
+if __name__ == "__main__":
+    print(json.dumps(train(KINDS[sys.argv[1]], float(sys.argv[2]))), flush=True)
