@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _PHASES = {
     "starting": "starting the job",
     "warm-up": "warming up",
+    "first-steps": "timing the first steps, as typed",
     "blocks": "measuring",
     "catch-up": "letting the other ranks catch up",
     "resident": "one device, batches on the device",
@@ -91,6 +92,8 @@ class Progress:
         forecast = _forecast(moment.round_seconds, self._wishes.budget)
         if forecast and self._live is None and (self._moment is None or self._moment.round_seconds is None):
             self._print(f"  {forecast}")
+        if moment.step_seconds is not None and (self._moment is None or self._moment.step_seconds is None):
+            self._print_above(f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …")
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
@@ -209,11 +212,9 @@ def _first_answer(profile: Profile) -> str:
     known = [
         f"{format_seconds(part)} ({part / step:.0%}) of it waiting for {name}"
         for name, part in parts
-        if 0.01 * step < part <= step
+        if part > 0.01 * step
     ]
     waits = listed(known) if known else "no significant waits"
-    if any(part > step for _, part in parts):  # other work delayed them more than what is left of the step
-        waits = "too disturbed to say what it waits for"
     return f"first look ({first.steps} unmodified steps): {format_seconds(step)} a step, {waits}"
 
 

@@ -41,6 +41,8 @@ class Moment:
     """Of that; ``None`` before the first complete round."""
     round_seconds: float | None = None
     """What a round is expected to take, once the agents have planned it."""
+    step_seconds: float | None = None
+    """What a step takes, roughly; known while the first ones are timed."""
     notice: str | None = None
     """What happened that whoever waits should know at once."""
 
@@ -186,4 +188,5 @@ class Measurement:
         phase, expected = self.gathered.phase, self.gathered.round_seconds
         profile = self.profile("measuring") if round_finished else None
         breakdown = None if profile is None else self._breakdown(profile)
-        return Moment(phase.name, phase.round, self.spent(), profile, breakdown, expected)
+        spent = self.spent()
+        return Moment(phase.name, phase.round, spent, profile, breakdown, expected, step_seconds=phase.step_seconds)

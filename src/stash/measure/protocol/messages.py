@@ -27,10 +27,12 @@ class Message:
 
 @dataclass(frozen=True)
 class PhaseBegun(Message, kind="phase"):
-    """The ranks' occupation from now on: ``warm-up``, ``blocks``, or a rung's block of a round."""
+    """The ranks' occupation from now on: ``warm-up``, ``first-steps``, ``blocks``, or a rung's block of a round."""
 
     name: str
     round: int | None = None
+    step_seconds: float | None = None
+    """What the last step of warming up took, of ``first-steps``."""
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,7 @@ def test_what_is_known_to_no_better_than_the_whole_step_is_being_measured() -> N
     [
         ({}, "no significant waits"),
         ({"wait_seconds": 0.2}, "20.0 ms (20%) of it waiting for the data loader"),
-        ({"step_exchanges": (0.03,) * 10}, "30.0 ms (30%) of it waiting for the exchange"),
-        ({"step_exchanges": (0.2,) * 10}, "too disturbed to say what it waits for"),
+        ({"stage_seconds": {"exchange": 0.3}}, "30.0 ms (30%) of it waiting for the exchange"),
     ],
 )
 def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: str) -> None:
@@ -130,6 +129,14 @@ def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: 
         progress.show(Moment("blocks", None, 1.0, profile.model_copy(update={"blocks": tuple(first)})))
     look = f"  first look (10 unmodified steps): 100 ms a step, {says}\n"
     assert look in log.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_a_step_takes_is_said_once_before_the_first_ones_are_timed() -> None:
+    log = Console(file=io.StringIO(), width=200)
+    with Progress(EXPEDITION, log) as progress:
+        for moment in (Moment("warm-up", None, 0.2), *[Moment("first-steps", None, 0.5, step_seconds=0.1)] * 2):
+            progress.show(moment)
+    assert log.file.getvalue().count("about 100 ms a step; timing the first ones as typed") == 1  # type: ignore[attr-defined]
 
 
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:

@@ -198,6 +198,7 @@ class LadderRunner(script.Listener):
             yield from trial.run(rank, self.loops, step)
             self._finish("trial done")
             return
+        rank.publish(PhaseBegun("first-steps", step_seconds=step))
         first = yield from timed_steps.untouched(rank, self.loops, step)
         yield from look_at_lookups(rank)
         ladder = discovery.choose_rungs(rank, step)
