@@ -16,11 +16,10 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.schedule import hadar
-from stash.schedule.job_policies import POLICIES, JobPolicy
+from stash.schedule.allocation import POLICIES, JobPolicy, choose_types, order_turns, priorities
 from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
-from stash.schedule.round_choice import chosen, ordered, priorities
 from stash.schedule.shares import isolated_rates
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -138,7 +137,7 @@ def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) ->
     stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
     tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
     allowed = runs if policy.fills else runs & (found.x > 0)
-    return chosen(ordered(priority, allowed, tie), demand.gpus, [int(each) for each in demand.counts])
+    return choose_types(order_turns(priority, allowed, tie), demand.gpus, demand.counts.tolist())
 
 
 def _why(
@@ -175,7 +174,7 @@ def _by_prices(
         jobs=np.arange(len(here)), work=np.array([job.steps for job in here]) / demand.best, left=demand.left,
         elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here),
         pause=np.where(demand.running >= 0, RESTART, 0.0),
-        up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
+        nodes=[node.gpus for node in cluster.nodes], kind_of=kind_of,
     )  # fmt: skip
     found = hadar.place(asked, table)
     answers = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import HOUR, QueuedJob
-from stash.schedule.run_state import ScheduleCourse
+from stash.schedule.simulate import ScheduleCourse
 
 MOST_STEPS = 100
 

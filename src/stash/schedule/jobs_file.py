@@ -1,6 +1,6 @@
 """``jobs.csv``: jobs as people write them down, one a line, and as ``stash schedule import`` writes them.
 
-Columns: job, user, submit, gpus, model, and steps or hours_on TYPE; deadline, weight, done, on and cores if there are
+Columns: job, user, submit, gpus, model, and steps or hours_on TYPE; deadline, weight, done and on if there are
 any. Times are numbers of seconds or texts like 3h, counted from the first submission. Knows the file, no policy.
 """
 
@@ -26,7 +26,7 @@ LONGEST_SECONDS, LATEST_SECONDS = YEAR, 10 * YEAR
 """That a job takes at its fastest; between the first submission and the last. More is a mistake, and takes hours."""
 _HOURS_ON = "hours_on "
 _MAX_BYTES = 64 * 2**20
-_COLUMNS = ("job", "user", "submit", "gpus", "model", "steps", "deadline", "weight", "done", "on", "cores")
+_COLUMNS = ("job", "user", "submit", "gpus", "model", "steps", "deadline", "weight", "done", "on")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _job(line: _Line, name: str, cluster: LabCluster, matrix: RateMatrix) -> Que
         user=line.cells.get("user", "").strip() or EVERYONE,
         weight=line.number_of("weight", 0, above=True) or 1.0,
         deadline=line.time_of("deadline"), done=line.number_of("done") or 0.0,
-        on=line.cells.get("on", "").strip(), cores=line.number_of("cores", 0, above=True),
+        on=line.cells.get("on", "").strip(),
     )  # fmt: skip
     if job.on and job.on not in cluster.types:
         raise line.mistake("on", f"{job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}")
@@ -192,7 +192,7 @@ def jobs_text(jobs: Sequence[QueuedJob]) -> str:
     """The jobs as such a file."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    optional = [name for name in ("deadline", "done", "on", "cores") if any(getattr(job, name) for job in jobs)]
+    optional = [name for name in ("deadline", "done", "on") if any(getattr(job, name) for job in jobs)]
     writer.writerow(["job", "user", "submit", "gpus", "model", "steps", "weight", *optional])
     for job in jobs:
         more = [getattr(job, name) for name in optional]

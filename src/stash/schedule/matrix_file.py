@@ -1,7 +1,7 @@
 """``matrix.csv``: the throughput matrix as a table, written by ``stash schedule throughputs`` or by hand.
 
-Columns: model, gpus, gpu, placement (packed, spread, or a number of nodes), steps_per_second; low, high, origin,
-restart and steps_per_core_second if known. Knows the file, not where rates come from.
+Columns: model, gpus, gpu, placement (packed, spread, or a number of nodes), steps_per_second; low, high, origin
+and restart if known. Knows the file, not where rates come from.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from stash.core.user_files import table_rows, text_of
 from stash.schedule.lab_file import DESCRIBED
 from stash.schedule.matrix import PACKED, SPREAD, RateKey, RateMatrix, RateOrigin, StepRate
 
-HEAD = ("model", "gpus", "gpu", "placement", "steps_per_second", "low", "high", "origin", "restart",
-        "steps_per_core_second")  # fmt: skip
+HEAD = ("model", "gpus", "gpu", "placement", "steps_per_second", "low", "high", "origin", "restart")
 _NEEDED = HEAD[:5]
 _PLACEMENTS = {"packed": PACKED, "spread": SPREAD}
 
@@ -37,7 +36,6 @@ def read_matrix(path: Path) -> RateMatrix:
             raise UserError(f"{path} has no column {needed}{hint}; its first line is {','.join(_NEEDED)}")
     rates: dict[RateKey, StepRate] = {}
     restart: dict[str, float] = {}
-    prep: dict[str, float] = {}
     for number, row in rows[1:]:
         cells = dict(zip(head, (cell.strip() for cell in row), strict=False))
         if not any(cells.values()):
@@ -47,14 +45,13 @@ def read_matrix(path: Path) -> RateMatrix:
             raise UserError(f"{path}:{number}: {cells['model']} on {cells['gpus']} {cells['gpu']}, "
                             f"{cells['placement']}, is given twice")  # fmt: skip
         rates[key] = rate
-        for column, known in (("restart", restart), ("steps_per_core_second", prep)):
-            if (value := _number(cells, column, f"{path}:{number}")) is not None:
-                known[key[0]] = value
+        if (seconds := _number(cells, "restart", f"{path}:{number}")) is not None:
+            restart[key[0]] = seconds
     if not rates:
         raise UserError(f"{path} has no rate; a line is like resnet50,4,V100,packed,9.45")
     if all(rate.value == 0 for rate in rates.values()):
         raise UserError(f"{path} has no rate above 0: nothing runs anywhere")
-    return RateMatrix(rates, restart, prep)
+    return RateMatrix(rates, restart)
 
 
 def _rate(cells: Mapping[str, str], where: str) -> tuple[RateKey, StepRate]:
@@ -114,7 +111,6 @@ def matrix_text(matrix: RateMatrix) -> str:
                 *(_or_empty(end) for end in (rate.low, rate.high)),
                 rate.origin,
                 _or_empty(matrix.restart.get(model)),
-                _or_empty(matrix.prep.get(model)),
             ]
         )
     return out.getvalue()

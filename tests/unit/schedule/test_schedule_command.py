@@ -15,8 +15,8 @@ from schedules import EXAMPLES, cluster, job, matrix
 from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advice
+from stash.schedule.allocation import POLICIES
 from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
-from stash.schedule.job_policies import POLICIES
 from stash.schedule.kueue import manifests
 from stash.schedule.records import QueuedJob
 from stash.schedule.simulate import simulate
@@ -66,16 +66,14 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     ("words", "why"),
     [
         (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
-        (("simulate", "few.csv", *LAB, "--assume", "gavel", "--failures", "3d"), "--assume gavel says already"),
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
-        (("simulate", "few.csv", *LAB, "--policy", "allox"), "allox matches jobs of one GPU"),
         (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
         (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
         (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
         (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
         (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
         (("economics", "few.csv", *LAB, "--cloud", "p4d.24xlarge"), "of which the throughputs say nothing"),
-        (("import", "few.csv", "--format", "gavel", "--throughputs", "matrix.csv"), "seven or ten"),
+        (("import", "few.csv", "--throughputs", "matrix.csv"), "has no column JobID"),
         (("throughputs", "few.csv", *LAB), "few.csv"),
     ],
 )
