@@ -20,7 +20,6 @@ from stash.schedule.allocation import POLICIES
 from stash.schedule.comparing import compared, worth
 from stash.schedule.economics import CloudPrice
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
-from stash.schedule.kueue import manifests
 from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.matrix_file import matrix_text, read_matrix
@@ -182,20 +181,18 @@ class QueueAdviceOptions(_QueueOptions):
     """One call of ``stash schedule advise``."""
 
     policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
-    engine: Literal["slurm", "kueue"] | None = option(
-        "NAME", "Print requests for slurm, or manifests for kueue.", parsers.one_of(("slurm", "kueue"))
-    )
+    engine: Literal["slurm"] | None = option("slurm", "Print requests to Slurm.", parsers.one_of(("slurm",)))
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
         if len(self.policy) != 1:
             raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
-            raise UserError("--apply is for --engine slurm; manifests are applied with kubectl")
+            raise UserError("--apply is for --engine slurm; give both")
 
 
 def advise(options: QueueAdviceOptions) -> None:
-    """Advise what should run where now, for Slurm or Kueue.
+    """Advise what should run where now.
 
     Examples:
       stash schedule advise jobs.csv --cluster cluster.yaml --engine slurm
@@ -210,9 +207,6 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)
-    if options.engine == "kueue" and not options.json:
-        print(manifests(found, cluster), end="")
-        return
     printed(advice_document(found, asked) if options.json else advice_page(found, asked))
     if options.apply:
         for line in apply(asked):

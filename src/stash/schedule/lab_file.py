@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stash.catalog.own import ByteRate, Dollars, PowerPrice, Purchase, Watts
 from stash.core.user_files import UserFile, load
 from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
+from stash.schedule.tables import DESCRIBED
 
 EXAMPLE = """\
 name: lab
@@ -24,7 +25,6 @@ nodes:
   - {gpu: K80, gpus: 8, count: 3, price: $0.90/h}
 """
 _MAX_NODES = 100_000
-DESCRIBED = "docs/schedule.md describes such files"
 
 
 class _Entry(BaseModel):

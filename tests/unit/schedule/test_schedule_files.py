@@ -112,7 +112,7 @@ def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("m,1,V,packed,-1", "is no number of 0 or more"),
+        ("m,1,V,packed,-1", "-1 must be at least 0"),
         ("m,1,V,packed,", "it is missing; leave the line out"),
         ("m,1,V,near,1", "is not packed, spread or a number of nodes"),
         ("m,1,V,packed,0", "has no rate above 0"),
