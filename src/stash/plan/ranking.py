@@ -24,7 +24,7 @@ from stash.predict.draws import Array
 # Why each choice stands where it does
 
 
-def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
+def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
     sure = f"with {chance(goal.confidence)} probability or more"
     if evaluation.rental.price.paid_as == "spot":
@@ -36,19 +36,19 @@ def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
-def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:
+def explain_tie(goal: Goal, chosen: Evaluation, better: float) -> str:
     what = "sooner" if goal.aim == "seconds" else "cheaper"
     return f"as good as {chosen.rental.name} within what is known: {what} than it in {chance(better)} of cases"
 
 
-def of_front(evaluation: Evaluation, chosen: Evaluation) -> str:
+def explain_front(evaluation: Evaluation, chosen: Evaluation) -> str:
     more, less = evaluation.dollars - chosen.dollars, evaluation.seconds - chosen.seconds
     money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
     time = f"{span(abs(less))} {'later' if less > 0 else 'sooner'}"
     return f"{money} and {time} than {chosen.rental.name}"
 
 
-def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
+def explain_loss(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     """The stall or item that makes most of the difference to the chosen one, in dollars or in seconds."""
     stalls = {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
     if goal.aim == "seconds":
@@ -69,7 +69,7 @@ def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     return f"{more}: {chance(share)} of its bill is {what}"
 
 
-def of_infeasible(goal: Goal, evaluation: Evaluation) -> str:
+def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
     """Which limit it misses, and by how much."""
     reasons = []
     on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)

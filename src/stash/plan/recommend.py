@@ -200,16 +200,16 @@ def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     chosen = standings.chosen
     if chosen is not None:
         best = dict(zip(standings.feasible, regret.chances(goal, standings.feasible).tolist(), strict=True))
-        yield _choice(goal, chosen, "chosen", ranking.of_chosen(goal, chosen), best[chosen])
+        yield _choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
         for each in standings.ties:
             better = float(np.mean(difference(goal, each, chosen) < 0))
-            yield _choice(goal, each, "tied", ranking.of_tied(goal, chosen, better), best[each])
+            yield _choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
         for each in standings.front:
-            yield _choice(goal, each, "front", ranking.of_front(each, chosen), best[each])
+            yield _choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
         for each in standings.lost:
-            yield _choice(goal, each, "lost", ranking.of_loser(goal, each, chosen), best[each])
+            yield _choice(goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each])
     for each in standings.infeasible:
-        yield _choice(goal, each, "infeasible", ranking.of_infeasible(goal, each))
+        yield _choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
 
 
 def _choice(

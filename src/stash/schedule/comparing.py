@@ -33,8 +33,6 @@ class PolicyComparison:
     """Seconds, of the least and the most of the jobs' models."""
     runs: Mapping[str, tuple[ScheduleFigures, ...]]
     bounds: ScheduleBounds
-    first_x: Mapping[str, Mapping[str, Mapping[str, float]]]
-    """By policy, job and type: the shares of its first allocation, those above 0."""
     excluded: tuple[tuple[str, str], ...]
     relaxed: float
     """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
@@ -55,31 +53,19 @@ def compared(
 ) -> PolicyComparison:
     """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
     found: dict[str, tuple[ScheduleFigures, ...]] = {}
-    first: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for policy in policies:
         seeds = range(seed, seed + (runs if policy.seeded else 1))  # else all runs are the same
         courses = [simulate(read.jobs, cluster, matrix, policy, round_seconds, each) for each in seeds]
         found[policy.name] = tuple(figures(course, cluster, matrix) for course in courses)
-        first[policy.name] = shares_of(courses[0], cluster)
     models = {job.model for job in read.jobs}
     restarts = [matrix.restart.get(model, RESTART) for model in models]
     there = [job for job in read.jobs if job.submit <= 0]
     return PolicyComparison(
         cluster=cluster, jobs=len(read.jobs), policies={each.name: each for each in policies},
         round_seconds=round_seconds, seed=seed, restart=(min(restarts), max(restarts)), runs=found,
-        bounds=bounds(read.jobs, cluster, matrix), first_x=first, excluded=read.excluded,
+        bounds=bounds(read.jobs, cluster, matrix), excluded=read.excluded,
         relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0,
     )  # fmt: skip
-
-
-def shares_of(course: ScheduleCourse, cluster: LabCluster) -> dict[str, dict[str, float]]:
-    """The first allocation by names."""
-    return {
-        course.jobs[job].name: {
-            kind: float(share) for kind, share in zip(cluster.types, row, strict=True) if share > 0
-        }
-        for job, row in zip(course.first_ids, course.first_x, strict=True)
-    }
 
 
 @dataclass(frozen=True)

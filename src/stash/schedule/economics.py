@@ -87,9 +87,8 @@ class Economics:
 def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tuple[float, int] | None:
     """How long a job runs there, and on how many instances; ``None`` where no rate is known."""
     machines = math.ceil(job.gpus / cloud.gpus)
-    exact = matrix.rates.get((job.model, job.gpus, cloud.gpu, machines))
-    known = exact or (matrix.rate(job.model, job.gpus, cloud.gpu, 0) if machines == 1
-                      else matrix.rate(job.model, job.gpus, cloud.gpu, machines))  # fmt: skip
+    find = matrix.packed if machines == 1 else matrix.rate
+    known = find(job.model, job.gpus, cloud.gpu, machines)
     if known is None or known.value <= 0:
         return None
     return (job.steps - job.done) / known.value, machines

@@ -114,7 +114,7 @@ def _job(line: TableLine, name: str, cluster: LabCluster, matrix: RateMatrix) ->
 
 def _rate(matrix: RateMatrix, cluster: LabCluster, job: QueuedJob, kind: str) -> float:
     few = cluster.fewest_nodes(kind, job.gpus)
-    found = matrix.rates.get((job.model, job.gpus, kind, few)) or matrix.rates.get((job.model, job.gpus, kind, 0))
+    found = matrix.packed(job.model, job.gpus, kind, few)
     return found.value if found is not None and few else 0.0
 
 

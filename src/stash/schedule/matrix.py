@@ -43,6 +43,10 @@ class RateMatrix:
     restart: Mapping[str, float] = field(default_factory=dict)
     """Seconds that stopping a model and starting it again costs: save, fetch and warm-up."""
 
+    def packed(self, model: str, gpus: int, kind: str, few: int) -> StepRate | None:
+        """On the ``few`` nodes that hold the gang; ``None`` where it is unknown."""
+        return self.rates.get((model, gpus, kind, few)) or self.rates.get((model, gpus, kind, PACKED))
+
     def rate(self, model: str, gpus: int, kind: str, nodes: int) -> StepRate | None:
         """``None`` where it is unknown; of a number of nodes without a row, what any spreading does."""
         return self.rates.get((model, gpus, kind, nodes)) or (
@@ -63,7 +67,7 @@ class RateTable:
         for (model, gpus), row in zip(kinds, self.fewest, strict=True):
             self._rates.append([])
             for gpu, few in zip(cluster.types, row, strict=True):
-                packed = matrix.rates.get((model, gpus, gpu, few)) or matrix.rates.get((model, gpus, gpu, PACKED))
+                packed = matrix.packed(model, gpus, gpu, few)
                 rates = {few: 0.0 if packed is None else packed.value} if few else {}
                 for nodes in range(few + 1, gpus + 1) if few else ():
                     known = matrix.rate(model, gpus, gpu, nodes)

@@ -152,30 +152,18 @@ def document(found: PolicyComparison) -> dict[str, Any]:
 
 
 def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
+    """Means over runs; what is not counted as one, of the first."""
     runs = found.runs[name]
-    one = runs[0]
-
     jct = found.mean(name, lambda each: each.jct_mean_seconds)
     return {
+        **vars(runs[0]),
         "jct_mean_seconds": jct.value,
+        "jct_mean": {"value": jct.value, "low": jct.low, "high": jct.high},
         "queued_mean_seconds": found.mean(name, lambda each: each.queued_mean_seconds).value,
         "makespan_seconds": found.mean(name, lambda each: each.makespan_seconds).value,
-        "objective": None if math.isnan(one.objective) else one.objective,
+        "objective": None if math.isnan(runs[0].objective) else runs[0].objective,
         "objective_unit": found.policies[name].objective or None,
-        "x": found.first_x[name],
-        "lost": {cause: one.lost[cause] for cause in CAUSES},
-        "productive": one.productive,
-        "gpu_seconds": one.gpu_seconds,
         "runs": len(runs),
-        "jct_mean": {"value": jct.value, "low": jct.low, "high": jct.high},
-        "jct_p99_seconds": one.jct_p99_seconds,
-        "rho_mean": one.rho_mean,
-        "rho_worst": one.rho_worst,
-        "unfair": one.unfair,
-        "busy": one.busy,
-        "dollars_per_job": one.dollars_per_job,
-        "late": one.late,
-        "restarts": one.restarts,
     }
 
 

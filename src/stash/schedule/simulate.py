@@ -46,10 +46,7 @@ class ScheduleCourse:
     lost: dict[str, Floats]
     end: float
     objective: float
-    """Of the first allocation."""
-    first_x: Floats
-    """Shares of the first allocation; empty for a policy of places."""
-    first_ids: WholeNumbers
+    """Of the first allocation; NaN where it has none."""
     unplaced: int = 0
     """Gangs that a round had chosen and no known placement could hold."""
 
@@ -115,8 +112,7 @@ class ScheduleRun:
         self.queue: list[int] = []
         self.known: dict[bytes, Floats] = {}
         """Shares of a policy that does not look at work, by the jobs that were there."""
-        self.first: tuple[float, Floats, WholeNumbers] | None = None
-        """Objective, shares and jobs of the first allocation."""
+        self.objective: float | None = None
         self.unplaced = 0
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
         longest = float((self.left / self.best).max(initial=0))
@@ -209,8 +205,8 @@ class ScheduleRun:
         self.received[jobs] = 0.0
         found = self.allocation(self.demand(jobs))
         self.x[jobs] = found.x
-        if self.first is None:
-            self.first = found.objective, found.x, jobs
+        if self.objective is None:
+            self.objective = found.objective
         if found.order is not None:
             self.queue = jobs[found.order].tolist()
         self.allocated_at, self.changed = self.now, False
@@ -377,11 +373,10 @@ class ScheduleRun:
     def course(self) -> ScheduleCourse:
         """From event to event: arrivals, finishes, rounds."""
         self.play()
-        objective, x, ids = self.first or (math.nan, np.zeros((0, len(self.lines))), np.zeros(0, dtype=np.int64))
         return ScheduleCourse(
             policy=self.policy.name, jobs=self.jobs, submit=self.submit, finish=self.finish, served=self.served,
             held=self.held, restarts=self.restarts, productive=self.productive, lost=self.lost, end=self.now,
-            objective=objective, first_x=x, first_ids=ids, unplaced=self.unplaced,
+            objective=math.nan if self.objective is None else self.objective, unplaced=self.unplaced,
         )  # fmt: skip
 
     def play(self) -> None:

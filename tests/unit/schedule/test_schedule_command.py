@@ -54,7 +54,6 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     one = found["policies"]["max-min"]
     assert one["productive"] + sum(one["lost"].values()) == pytest.approx(one["gpu_seconds"])
-    assert sum(one["x"]["job-000"].values()) <= 1 + 1e-9
     assert one["objective"] > 0
     assert found["policies"]["fifo"]["jct_mean"]["low"] <= found["policies"]["fifo"]["jct_mean_seconds"]
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
