@@ -17,6 +17,7 @@ from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_seconds, pace
+from stash.predict.changed_job import change_job
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster_sources import usable_threads
 from stash.predict.forecasting import base_of, lost, what_if
@@ -113,7 +114,7 @@ class Case:
     def supply(self) -> Suffices | None:
         """What suffices for data not to be waited for, as ``stash whatif`` says it; ``None`` if unknown."""
         try:
-            return suffices(self.base, self.done, self._gone)
+            return suffices(change_job(self.base, self.done), self._gone)
         except StashError:
             return None
 

@@ -193,10 +193,8 @@ def _job(options: ReplayOptions, trace: MarketTrace) -> tuple[MarketJob, Mapping
     profile, _ = profile_of(str(options.job), None)
     catalog = load_catalog(options.instances)
     base = base_of(profile, attribute(profile, str(options.job)), catalog=lambda: catalog)
-    sizes = [loader.samples for loader in profile.workload.loaders if loader.samples is not None]
-    known = TrainedJob(base.breakdown.samples_per_step, sizes[0] if len(sizes) == 1 else None)
     asked = PlanOptions(epochs=options.epochs, samples=options.samples, dataset=options.dataset)
-    samples = work(asked, known).samples
+    samples = work(asked, TrainedJob.of_profile(base)).samples
     job, missing = job_of_profile(base, samples, trace.offers, catalog)
     home = next((host.instance for host in profile.hosts if host.instance), None)
     there = home if any(each.instance == home for each in trace.offers) else None

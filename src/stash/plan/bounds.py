@@ -172,7 +172,7 @@ def _trains(shape: Shape, several: bool) -> _LeastStep:
     factor: Array = np.ones(base.draws.count)
     if shape.key.device != base.target.device or wanted.batch is not None:
         target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=shape.key.device)
-        factor = base.compute_scale(target, wanted, after).factor
+        factor = base.compute_scale(target, after).factor
     passes = after.accumulated / base.passes.accumulated
     samples = after.samples / base.passes.samples
     seconds = np.zeros(base.draws.count)

@@ -15,7 +15,6 @@ from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.core.records.profile import Profile
 from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.changes import MAX_NODES
@@ -80,8 +79,7 @@ class Market:
 
 
 def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
-    """Every type that may be rented; raises UserError for names that nothing has, and if nothing is left."""
-    constraints = with_names_as_written(constraints, catalog)
+    """Every type that may be rented; raises UserError if nothing is left."""
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
     moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
@@ -186,27 +184,3 @@ def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: dat
         return None
     which = f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated"
     return f"{which}; renew them: `stash catalog refresh`"
-
-
-# Profiles of one job
-
-
-def refuse_different_jobs(profiles: Sequence[Profile], names: Sequence[str]) -> None:
-    """Raise UserError, naming the first two that differ and in what; machines and ranks may."""
-    for profile, name in zip(profiles[1:], names[1:], strict=True):
-        first, other = _essentials(profiles[0]), _essentials(profile)
-        for about, value in first.items():
-            if value is not None and other[about] is not None and value != other[about]:
-                raise UserError(
-                    f"{names[0]} and {name} are different jobs, in {about} ({value} and {other[about]}); recommend "
-                    "for one of them"
-                )
-
-
-def _essentials(profile: Profile) -> Mapping[str, str | None]:
-    workload = profile.workload
-    return {
-        "workload": workload.name,
-        "parameters": None if workload.parameters is None else f"{workload.parameters:,}",
-        "precision": workload.precision,
-    }

@@ -134,18 +134,9 @@ def document(plan: RentalPlan, check: PlanCheck) -> dict[str, Any]:
 
 
 def _line(line: CheckedLine) -> dict[str, Any]:
-    return {
-        "name": line.name,
-        "planned": _ends(line.planned),
-        "measured": _ends(line.measured),
-        "change": _ends(line.change),
-        "origin": line.origin,
-        "verdict": line.verdict,
-        "why": line.why,
-    }
+    ends = {name: _ends(getattr(line, name)) for name in ("planned", "measured", "change")}
+    return {"name": line.name, **ends, "origin": line.origin, "verdict": line.verdict, "why": line.why}
 
 
 def _ends(interval: Interval | None) -> dict[str, float | None] | None:
-    if interval is None:
-        return None
-    return {"value": interval.value, "low": interval.low, "high": interval.high}
+    return None if interval is None else interval.model_dump(include={"value", "low", "high"})

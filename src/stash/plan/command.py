@@ -15,7 +15,6 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import print_written
-from stash.plan.candidates import refuse_different_jobs
 from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental
@@ -113,13 +112,13 @@ def planned(options: PlanOptions) -> Planned:
     names = _names(options)
     bases = _bases(names, options.store)
     now = datetime.now().astimezone()
-    wanted = goal(options, _job(bases[0]), now)
+    wanted = goal(options, TrainedJob.of_profile(bases[0]), now)
     catalog = load_catalog(options.instances)
     bill = bill_facts(options, bases[0].profile.workload.dataset_bytes, catalog)
     plan = planned_rental(
         bases,
         wanted,
-        constraints(options, catalog),
+        constraints(options),
         catalog,
         bill,
         names,
@@ -141,14 +140,8 @@ def _names(options: PlanOptions) -> list[str]:
 
 def _bases(names: Sequence[str], store: str | None) -> list[Base]:
     """The catalog of a base only describes the machines that were profiled."""
-    profiles: list[Profile] = [profile_of(name, store)[0] for name in names]
-    refuse_different_jobs(profiles, names)
+    profiles = [profile_of(name, store)[0] for name in names]
     return [
         base_of(profile, attribute(profile, name), catalog=load_catalog)
         for profile, name in zip(profiles, names, strict=True)
     ]
-
-
-def _job(base: Base) -> TrainedJob:
-    sizes = [loader.samples for loader in base.profile.workload.loaders if loader.samples is not None]
-    return TrainedJob(base.breakdown.samples_per_step, sizes[0] if len(sizes) == 1 else None)

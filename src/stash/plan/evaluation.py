@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stash.core.ladder import DATA_STALLS
 from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Floors, Least, fresh, raised
+from stash.plan.bounds import Floors, Least, raised
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
@@ -123,15 +122,6 @@ class Evaluator:
         floor = self._floors.row(shape, price, supply)
         return CandidateChain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
 
-    def _needs_workers(self, chain: CandidateChain, drawn: StallDraws) -> bool:
-        """Whether as many workers as now are proven to make a step longer by more than ``WORTH``; see ``bounds``."""
-        base, supply = chain.shape.base, _supply(chain.rentable, chain.shape, None)
-        if chain.own or base.held is None or supply is None:
-            return False
-        trains = np.sum([part.seconds for part in drawn.parts if part.name not in DATA_STALLS], axis=0)
-        least = trains + base.held.prep.less * np.maximum(0.0, supply - trains) + fresh(chain.shape)
-        return bool(least.mean() > (1 + WORTH) * drawn.step.mean())
-
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
         if chain.stage[number] == STEP:
@@ -162,7 +152,7 @@ class Evaluator:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
         most, share = _most_workers(chain.rentable, base), self._share(chain)
         drawn, workers = self._drawn(chain, nodes, most, share), most
-        if most is not None and not self._needs_workers(chain, drawn):
+        if most is not None:
             usual = self._drawn(chain, nodes, None, share)
             longer = usual.step - drawn.step
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stash.catalog.facts import as_written
 from stash.catalog.offers import Catalog
@@ -21,11 +21,13 @@ from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.plan.bill import BillFacts
-from stash.plan.candidates import with_names_as_written
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
 from stash.predict.cluster import TRANSPORTS, NodeTransport
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, flag, json_flag, option
+
+if TYPE_CHECKING:
+    from stash.predict.passes import Base
 
 SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "global"}
 ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
@@ -206,6 +208,11 @@ class TrainedJob:
     """Of the whole job, as it was profiled."""
     dataset_samples: int | None = None
 
+    @classmethod
+    def of_profile(cls, base: Base) -> TrainedJob:
+        sizes = [loader.samples for loader in base.profile.workload.loaders if loader.samples is not None]
+        return cls(base.breakdown.samples_per_step, sizes[0] if len(sizes) == 1 else None)
+
 
 def work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     """The training that these options ask for; raises UserError if they ask for none."""
@@ -302,15 +309,14 @@ def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
     return (until - now).total_seconds()
 
 
-def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
-    """What may be rented; raises UserError, with the nearest names for those that ``catalog`` does not have."""
-    most_nodes = Constraints.model_fields["most_nodes"].default if asked.max_nodes is None else asked.max_nodes
-    wanted = Constraints(
+def constraints(asked: PlanOptions) -> Constraints:
+    """What may be rented, names as they were typed."""
+    return Constraints(
         clouds=asked.cloud or (),
         regions=asked.region or (),
         gpus=asked.gpu or (),
         excluded=asked.exclude or (),
-        most_nodes=most_nodes,
+        most_nodes=Constraints().most_nodes if asked.max_nodes is None else asked.max_nodes,
         most_dollars_per_hour=asked.max_price,
         least_gpu_memory_bytes=asked.min_gpu_memory,
         quotas=dict(asked.quota),
@@ -318,4 +324,3 @@ def constraints(asked: PlanOptions, catalog: Catalog) -> Constraints:
         oldest_price_days=asked.max_age,
         transport=asked.transport,
     )
-    return with_names_as_written(wanted, catalog)

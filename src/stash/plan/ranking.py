@@ -18,13 +18,13 @@ from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
 from stash.plan.records import Goal
 from stash.plan.regret import chances, objective
-from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, front, least, limits_of
+from stash.plan.search import CandidateSet, Measure, PlanProblem, front, keeps, least
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
 
 
-def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
+def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
     sure = f"with {chance(goal.confidence)} probability or more"
     if evaluation.rental.price.paid_as == "spot":
@@ -36,19 +36,19 @@ def of_chosen(goal: Goal, evaluation: Evaluation) -> str:
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
-def of_tied(goal: Goal, chosen: Evaluation, better: float) -> str:
+def explain_tie(goal: Goal, chosen: Evaluation, better: float) -> str:
     what = "sooner" if goal.aim == "seconds" else "cheaper"
     return f"as good as {chosen.rental.name} within what is known: {what} than it in {chance(better)} of cases"
 
 
-def of_front(evaluation: Evaluation, chosen: Evaluation) -> str:
+def explain_front(evaluation: Evaluation, chosen: Evaluation) -> str:
     more, less = evaluation.dollars - chosen.dollars, evaluation.seconds - chosen.seconds
     money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
     time = f"{span(abs(less))} {'later' if less > 0 else 'sooner'}"
     return f"{money} and {time} than {chosen.rental.name}"
 
 
-def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
+def explain_loss(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     """The stall or item that makes most of the difference to the chosen one, in dollars or in seconds."""
     stalls = {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
     if goal.aim == "seconds":
@@ -69,7 +69,7 @@ def of_loser(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     return f"{more}: {chance(share)} of its bill is {what}"
 
 
-def of_infeasible(goal: Goal, evaluation: Evaluation) -> str:
+def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
     """Which limit it misses, and by how much."""
     reasons = []
     on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)
@@ -146,9 +146,9 @@ class Standings:
 
 def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Rank every candidate; types in ``listed`` are shown whatever their rank."""
-    evaluator, measure, limits = problem.evaluator, goal.aim, limits_of(goal)
+    evaluator, measure = problem.evaluator, goal.aim
     missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
-    best = front(evaluator, candidates.chains, limits)
+    best = front(evaluator, candidates.chains, goal)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
     near = np.inf if chosen is None else (1 + NEAR) * getattr(chosen, measure)
     on_front = {each.rentable.key for each in best}
@@ -156,18 +156,18 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
     lost: list[Evaluation] = []
     infeasible: list[Evaluation] = []
     unlisted = 0
-    by_bound = sorted(candidates.types().items(), key=lambda item: _bound(item[1], measure, limits))
+    by_bound = sorted(candidates.types().items(), key=lambda item: _bound(item[1], goal))
     asked_for = {each.lower() for each in listed}
     for key, chains in by_bound:
         if chosen is not None and key == chosen.rentable.key:
             continue
         named = not asked_for.isdisjoint((key.lower(), key.partition("/")[2].lower()))
         shown = key not in on_front and (len(lost) + len(infeasible) < LISTED or named)
-        may_tie = chosen is not None and _bound(chains, measure, limits) <= near
+        may_tie = chosen is not None and _bound(chains, goal) <= near
         if not shown and not may_tie:
             unlisted += key not in on_front
             continue
-        evaluation = None if chosen is None else _best(evaluator, chains, measure, limits, near)
+        evaluation = None if chosen is None else _best(evaluator, chains, goal, near)
         if evaluation is not None and chosen is not None and tied(goal, evaluation, chosen):
             ties.append(evaluation)
         elif not shown:
@@ -189,17 +189,15 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
     return Standings(chosen, tuple(ties), tuple(rest), tuple(lost), tuple(infeasible), unlisted)
 
 
-def _bound(chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits) -> float:
+def _bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
     """The least that any candidate of a type can be; infinite if none keeps the limits."""
-    rows = [(getattr(chain.least, measure), limits.keeps(chain.least)) for chain in chains]
+    rows = [(getattr(chain.least, goal.aim), keeps(goal, chain.least)) for chain in chains]
     return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
 
 
-def _best(
-    evaluator: Evaluator, chains: Sequence[CandidateChain], measure: Measure, limits: GoalLimits, near: float
-) -> Evaluation | None:
+def _best(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal, near: float) -> Evaluation | None:
     """Of one type; exactly where it may be a tie, else as near as ``SLACK``."""
-    evaluation = least(evaluator, chains, measure, limits, SLACK)
-    if evaluation is None or getattr(evaluation, measure) > near * (1 + SLACK):
+    evaluation = least(evaluator, chains, goal.aim, goal, SLACK)
+    if evaluation is None or getattr(evaluation, goal.aim) > near * (1 + SLACK):
         return evaluation
-    return least(evaluator, chains, measure, limits)
+    return least(evaluator, chains, goal.aim, goal)

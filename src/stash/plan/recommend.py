@@ -16,11 +16,11 @@ from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
-from stash.plan.candidates import old_prices
+from stash.plan.candidates import old_prices, with_names_as_written
 from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
 from stash.plan.records import CALLED, LIMITED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
-from stash.plan.search import CandidateSet, GoalLimits, Measure, PlanProblem, least, limits_of
+from stash.plan.search import CandidateSet, Measure, PlanProblem, least
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, worst
@@ -47,7 +47,7 @@ def relaxations(
 def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     evaluator, chains = problem.evaluator, candidates.chains
     if goal.deadline_seconds is not None:
-        nearest = least(evaluator, chains, "sure_seconds", GoalLimits(dollars=goal.budget_dollars))
+        nearest = least(evaluator, chains, "sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
         if nearest is not None:
             to = _hours_up(nearest.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
@@ -56,7 +56,7 @@ def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iter
             text = f"{text}: {nearest.rental.name}, {span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
     if goal.budget_dollars is not None:
-        nearest = least(evaluator, chains, "sure_dollars", GoalLimits(seconds=goal.deadline_seconds))
+        nearest = least(evaluator, chains, "sure_dollars", goal.model_copy(update={"budget_dollars": None}))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {span(goal.deadline_seconds)}"
@@ -96,7 +96,7 @@ def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) 
             left = problem.candidates(constraints.model_copy(update=update))
         except UserError:
             continue
-        nearest = least(problem.evaluator, left.chains, goal.aim, limits_of(goal))
+        nearest = least(problem.evaluator, left.chains, goal.aim, goal)
         if nearest is None:
             continue
         to, text = _loosened_to(option, nearest)
@@ -164,7 +164,8 @@ def recommend(
     are one node each of instance types that were measured or described, by name: their facts replace those of the
     catalog. Types in ``listed`` are among the choices however bad they are. Raises UserError.
     """
-    plan = step_plan(bases, goal)
+    constraints = with_names_as_written(constraints, catalog)
+    plan = step_plan(bases, goal, files)
     problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, constraints.transport)
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
@@ -199,16 +200,16 @@ def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     chosen = standings.chosen
     if chosen is not None:
         best = dict(zip(standings.feasible, regret.chances(goal, standings.feasible).tolist(), strict=True))
-        yield _choice(goal, chosen, "chosen", ranking.of_chosen(goal, chosen), best[chosen])
+        yield _choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
         for each in standings.ties:
             better = float(np.mean(difference(goal, each, chosen) < 0))
-            yield _choice(goal, each, "tied", ranking.of_tied(goal, chosen, better), best[each])
+            yield _choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
         for each in standings.front:
-            yield _choice(goal, each, "front", ranking.of_front(each, chosen), best[each])
+            yield _choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
         for each in standings.lost:
-            yield _choice(goal, each, "lost", ranking.of_loser(goal, each, chosen), best[each])
+            yield _choice(goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each])
     for each in standings.infeasible:
-        yield _choice(goal, each, "infeasible", ranking.of_infeasible(goal, each))
+        yield _choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
 
 
 def _choice(

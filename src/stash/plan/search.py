@@ -153,49 +153,37 @@ _ALIKE = 1.02
 as its forecast raises those of all others. Only the order depends on it."""
 
 
-@dataclass(frozen=True)
-class GoalLimits:
-    """What candidates have to keep, with the confidence that is asked for; ``None``: anything."""
+def keeps(goal: Goal | None, least: Least) -> NDArray[np.bool_]:
+    """Which node counts may keep the goal's deadline and budget with its confidence, ``[node counts]``.
 
-    seconds: float | None = None
-    dollars: float | None = None
-
-    def keeps(self, least: Least) -> NDArray[np.bool_]:
-        """Which node counts may keep them, ``[node counts]``: those that cannot be forecast never do."""
-        kept = np.isfinite(least.seconds)
-        if self.seconds is not None:
-            kept &= least.sure_seconds <= self.seconds
-        if self.dollars is not None:
-            kept &= least.sure_dollars <= self.dollars
-        return kept
-
-
-ANY = GoalLimits()
-
-
-def limits_of(goal: Goal) -> GoalLimits:
-    """What a candidate has to keep."""
-    return GoalLimits(goal.deadline_seconds, goal.budget_dollars)
+    Those that cannot be forecast never do. ``None``: whatever it takes.
+    """
+    kept = np.isfinite(least.seconds)
+    if goal is not None and goal.deadline_seconds is not None:
+        kept &= least.sure_seconds <= goal.deadline_seconds
+    if goal is not None and goal.budget_dollars is not None:
+        kept &= least.sure_dollars <= goal.budget_dollars
+    return kept
 
 
 def least(
     evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
-    limits: GoalLimits = ANY,
+    goal: Goal | None = None,
     slack: float = 0.0,
 ) -> Evaluation | None:
-    """The candidate of least ``measure`` that keeps ``limits``; ``None`` if nothing does.
+    """The candidate of least ``measure`` that keeps ``goal``; ``None`` if nothing does.
 
     With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
     """
-    return next(ascending(evaluator, chains, measure, limits, slack), None)
+    return next(ascending(evaluator, chains, measure, goal, slack), None)
 
 
-def front(evaluator: Evaluator, chains: Sequence[CandidateChain], limits: GoalLimits = ANY) -> tuple[Evaluation, ...]:
-    """Whatever keeps ``limits`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
+def front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:
+    """Whatever keeps ``goal`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
     evaluations: list[Evaluation] = []
-    for each in ascending(evaluator, chains, "dollars", limits, sooner=True):
+    for each in ascending(evaluator, chains, "dollars", goal, sooner=True):
         if evaluations and evaluations[-1].dollars == each.dollars:
             evaluations.pop()  # as cheap, and later
         evaluations.append(each)
@@ -206,7 +194,7 @@ def ascending(
     evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
-    limits: GoalLimits,
+    goal: Goal | None,
     slack: float = 0.0,
     sooner: bool = False,
 ) -> Iterator[Evaluation]:
@@ -215,14 +203,14 @@ def ascending(
     With ``sooner`` only those faster than all that came before.
     """
     rows = [chain.least for chain in chains]
-    keys = np.array([getattr(row, measure)[limits.keeps(row)].min(initial=np.inf) for row in rows])
+    keys = np.array([getattr(row, measure)[keeps(goal, row)].min(initial=np.inf) for row in rows])
     fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
     seen: dict[int, list[int]] = {}
     soonest = np.inf
     while len(keys) and np.isfinite(keys.min()):
         number = int(keys.argmin())
         chain, values = chains[number], getattr(rows[number], measure)
-        open_ = limits.keeps(rows[number]) & (rows[number].seconds < soonest)
+        open_ = keeps(goal, rows[number]) & (rows[number].seconds < soonest)
         open_[seen.get(number, [])] = False
         now = float(values[open_].min(initial=np.inf))
         if now > keys[number]:
@@ -236,7 +224,7 @@ def ascending(
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
             near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
-            if not (near_enough and limits.keeps(rows[number])[place]):
+            if not (near_enough and keeps(goal, rows[number])[place]):
                 continue
         seen.setdefault(number, []).append(place)
         evaluation = evaluator.evaluated(chain, place)

@@ -8,7 +8,7 @@ their number, batch and passes; types of one shape share it. Nothing here knows 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,24 +63,35 @@ class StepPlan:
         return float(math.ceil(self.goal.work.samples / samples_per_step * (1 - 1e-12)))
 
 
-def step_plan(bases: Sequence[Base], goal: Goal) -> StepPlan:
-    """How ``goal`` is trained, from the first profile; raises UserError if they are of different jobs."""
+def step_plan(bases: Sequence[Base], goal: Goal, names: Sequence[str] = ()) -> StepPlan:
+    """How ``goal`` is trained, from the first profile; raises UserError if they are of different jobs.
+
+    That error has the first two that differ by their ``names``; machines and ranks may differ.
+    """
     first = bases[0]
-    for other in bases[1:]:
-        for what, one, two in (
-            ("workloads", first.profile.workload.name, other.profile.workload.name),
-            ("bytes of parameters", first.profile.workload.parameter_bytes, other.profile.workload.parameter_bytes),
-            ("samples of a device in a step", *(each.passes and each.passes.samples for each in (first, other))),
-        ):
-            if one is not None and two is not None and one != two:
+    for other, name in zip(bases[1:], names[1:] or [""] * len(bases[1:]), strict=True):
+        for about, value in _essentials(first).items():
+            another = _essentials(other)[about]
+            if value is not None and another is not None and value != another:
+                which = f"{names[0]} and {name}" if names else "these profiles"
                 raise UserError(
-                    f"these profiles are of different jobs, as their {what} tell ({one} and {two}); recommend for "
-                    "one job at a time"
+                    f"{which} are different jobs, in {about} ({value} and {another}); recommend for one of them"
                 )
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
         raise UserError(f"the samples of a step of this job were not counted; {records(first.profile)}")
     return StepPlan(goal, first.passes.samples, samples, readers(first.profile, 1))
+
+
+def _essentials(base: Base) -> Mapping[str, str | None]:
+    """What distinguishes jobs."""
+    workload = base.profile.workload
+    return {
+        "workload": workload.name,
+        "parameters": None if workload.parameters is None else f"{workload.parameters:,}",
+        "precision": workload.precision,
+        "samples of a device and step": None if base.passes is None else f"{base.passes.samples:,}",
+    }
 
 
 def split(of_device: int, largest: int) -> tuple[int, int]:
@@ -180,7 +191,7 @@ def room(base: Base, rentable: Rentable) -> Room:
 
     Without a measured peak, a batch is taken to fit where it was profiled, and in any memory as large as that.
     """
-    line = job_footprint(base, AS_IT_IS, rentable.devices * rentable.most_nodes)
+    line = job_footprint(base, ranks=rentable.devices * rentable.most_nodes)
     memory = rentable.device_memory_bytes
     if rentable.device is None or base.passes is None:
         return Room(None if base.passes is None else base.passes.batch)
@@ -268,7 +279,7 @@ class Nearest:
         if (number, device) not in self._doubts:
             target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
             try:
-                scale = base.compute_scale(target, AS_IT_IS, base.passes)
+                scale = base.compute_scale(target, base.passes)
                 self._doubts[number, device] = float(np.std(scale.factor) / scale.mean)
             except UserError:
                 self._doubts[number, device] = math.inf

@@ -13,35 +13,27 @@ import numpy as np
 from stash.analysis.breakdown import Missing
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.units import counted
-from stash.predict.changes import AS_IT_IS, Alteration, stage_of
-from stash.predict.cluster import Storage, Target
+from stash.predict.changed_job import ChangedJob
+from stash.predict.cluster import Target
 from stash.predict.compute_ratios import crowded, crowding
-from stash.predict.draws import Array, Draws, Origin, Used
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges
+from stash.predict.draws import Array, Origin, Used
+from stash.predict.exposure import AS_MEASURED
 from stash.predict.forecast import Predicted, PredictedStalls
-from stash.predict.loading import Loading, cores_worth, lacks, predicted, rented
-from stash.predict.passes import Base, ComputeScale, Passes, as_measured, more_passes, records
-from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
+from stash.predict.loading import lacks, predicted
+from stash.predict.passes import Base, ComputeScale, as_measured, records
 
 # What waits for data
 
 
-def read(
-    base: Base,
-    target: Target,
-    wanted: Alteration,
-    after: Passes | None,
-    scale: ComputeScale,
-    trained_in: Array,
-    moved: bool,
-) -> PredictedStalls:
+def read(job: ChangedJob, trained_in: Array, moved: bool) -> PredictedStalls:
     """Prep and fetch, of a step that trains for ``trained_in``; ``moved``: otherwise than in the profile."""
+    base, target = job.base, job.target
     missing = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
-    if base.loading is None or base.held is None:
-        if set(wanted.names) <= {"cache"} and wanted.cache in (None, 1.0) and not moved:
+    if base.loading is None or base.held is None or job.pipeline is None:
+        if job.only_cached and job.cached in (None, 1.0) and not moved:
             # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
             parts = as_measured(base, DATA_STALLS)
-            if wanted.cache is not None:
+            if job.cached is not None:
                 parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
             return PredictedStalls(tuple(parts), tuple(missing))
         why = (
@@ -50,10 +42,7 @@ def read(
         )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return PredictedStalls((), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost)))
-    loading, storage = base.loading, storage_of(base, target, wanted)
-    # On CPUs it is passes that take cores, elsewhere launching them.
-    busier = more_passes(base, after) * (scale.factor if target.device is None else 1.0)
-    pipeline = pipeline_of(base, loading, target, wanted, after, storage, busier)
+    loading, pipeline, storage = base.loading, job.pipeline, job.storage
     same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (loading.pipeline.workers, True)
     work = loading.work if same_cores or base.work_elsewhere is None else base.work_elsewhere
     prep, fetch = predicted(pipeline, work, base.held, trained_in)
@@ -61,17 +50,16 @@ def read(
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     if target.cores is None and target != base.target:
         beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
-    same = wanted == AS_IT_IS
-    origin: Origin = "measured" if same else "scaled"
+    origin: Origin = "measured" if job.unchanged else "scaled"
     parts = [Predicted("prep", prep, origin, (base.loading.fact,), beyond)]
     if fetch is None:
         return PredictedStalls(tuple(parts), tuple(missing))
     if storage is None:
         facts: tuple[Used, ...] = ()
-        beyond = () if same else ("storage kept up with the workers, so what it can do is not known",)
+        beyond = () if job.unchanged else ("storage kept up with the workers, so what it can do is not known",)
     else:
         facts, beyond = storage.facts, storage.beyond
-        if not wanted.disk_times and _unpublished(base, target, wanted):
+        if job.unpublished:
             beyond = (
                 *beyond,
                 "what its storage does is not published: it is taken to be as fast as the profiled one",
@@ -80,82 +68,19 @@ def read(
     return PredictedStalls(tuple(parts), tuple(missing))
 
 
-def pipeline_of(
-    base: Base,
-    loading: Loading,
-    target: Target,
-    wanted: Alteration,
-    after: Passes | None,
-    storage: NodeStorage | None,
-    training: Array | float = 1.0,
-) -> Pipeline:
-    """The data pipeline that the changes ask for; ``storage`` and ``training`` are those of its node."""
-    old = loading.pipeline
-    workers = old.workers if wanted.workers is None else wanted.workers
-    host = base.profile.hosts[0] if base.profile.hosts else None
-    cores = old.cores
-    if target != base.target or workers != old.workers:
-        threads = None if target.cores is None else target.cores.value
-        shared = wanted.instance is not None or rented(host)
-        cores = cores_worth(shared, threads, target.devices * (workers + 1), base.draws)
-    if wanted.cache is not None:
-        cached = wanted.cache
-    elif wanted.memory is not None and loading.dataset_bytes:
-        cached = cached_share(wanted.memory, loading.dataset_bytes)
-    else:  # as under cold
-        cached = 0.0
-    return replace(
-        old,
-        ranks=target.devices,
-        workers=workers,
-        samples=old.samples if after is None else after.batch,
-        batches=old.batches if after is None else after.accumulated,
-        cores=cores,
-        store=None if storage is None else storage.store,
-        cached=cached,
-        keeps=base.draws.uniforms("page cache"),
-        training=training,
-    )
-
-
-def storage_of(base: Base, target: Target, wanted: Alteration) -> NodeStorage | None:
-    """What a node's storage delivers: as asked for, or of another machine's data sheet, else as it did."""
-    as_it_did = None if base.loading is None else base.loading.rate
-    if wanted.disk_times is not None and as_it_did is not None:
-        as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
-    elif target.storage is not None and target.storage != base.target.storage:
-        there = served(target.storage, wanted.duration, base.draws)
-        if there is not None:
-            return there
-    return None if as_it_did is None else served(Storage(bytes_per_second=as_it_did), None, base.draws)
-
-
-def _unpublished(base: Base, target: Target, wanted: Alteration) -> bool:
-    """Whether another machine's storage is described, and not how fast it is."""
-    if target.storage is None or target.storage == base.target.storage:
-        return False
-    return served(target.storage, wanted.duration, base.draws) is None
-
-
 # What trains, and the exchange
 
 
-def no_change(draws: Draws) -> ComputeScale:
-    return ComputeScale(np.ones(draws.count))
-
-
-def trained(
-    base: Base, target: Target, wanted: Alteration, after: Passes | None, scale: ComputeScale
-) -> PredictedStalls:
+def trained(job: ChangedJob) -> PredictedStalls:
     """Compute, transfer, contention and the exchange: all but the data."""
-    times = more_passes(base, after)
-    more_samples = 1.0 if after is None or base.passes is None else after.samples / base.passes.samples
+    base, target, scale = job.base, job.target, job.compute
+    times = scale.factor * job.more_passes
     parts, missing = [], []
     for name, factor in (
-        ("compute", scale.factor * times),
-        ("transfer", np.full(base.draws.count, more_samples)),
-        ("contention", scale.factor * times),
-        (BUBBLE, scale.factor * times),
+        ("compute", times),
+        ("transfer", np.full(base.draws.count, job.more_samples)),
+        ("contention", times),
+        (BUBBLE, times),
     ):
         seconds = base.stall(name)
         if name == BUBBLE and seconds is None:
@@ -176,14 +101,13 @@ def trained(
             parts.append(Predicted("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
             missing.append(_unmeasured(base, target, name))
-    changes = _exchange_changes(base, wanted, after, scale)
     links = ("nodes", "devices", "inside", "network")
-    if changes == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
+    if job.exchange == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
         # Where nothing of the exchange changes it is as measured, so that no model adds doubts of its own.
         parts += as_measured(base, EXCHANGE_STALLS)
         missing += [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
         return PredictedStalls(tuple(parts), tuple(missing))
-    exchange = base.exchange.on(target, changes)
+    exchange = base.exchange.on(target, job.exchange)
     return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
 
 
@@ -218,20 +142,6 @@ def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     if missing is None:
         return Missing(name=name, why="the profile does not tell it", possible=True)
     return missing
-
-
-def _exchange_changes(base: Base, wanted: Alteration, after: Passes | None, scale: ComputeScale) -> ExchangeChanges:
-    work, stage = base.exchange.work, stage_of(wanted)
-    once_already = work is None or work.times == 1.0
-    return ExchangeChanges(
-        bucket_cap=wanted.bucket,
-        compress=1.0 if wanted.compress is None else 1 / wanted.compress,
-        times=None if wanted.accumulate is None or once_already else 1.0,
-        compute=scale.mean,
-        algorithm=wanted.algorithm,
-        sharding=stage,
-        passes=1 if after is None or stage is None else after.accumulated,
-    )
 
 
 def trains_for(outcome: PredictedStalls) -> Array:

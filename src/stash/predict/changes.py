@@ -28,10 +28,8 @@ from stash.predict.cluster import (
     transport_used,
 )
 from stash.predict.cluster_sources import network_rate, of_instance
-from stash.predict.collective_times import Algorithm
 from stash.predict.draws import Quantity, given
 from stash.predict.mesh_shapes import Mesh, read_mesh
-from stash.predict.timeline import Stage
 from stash.ui.options import Options, declarations, option, read_as
 
 Dtype = Literal["fp32", "amp"]
@@ -42,7 +40,6 @@ _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _SHARDED: Mapping[str, Sharding] = {
     "none": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "ddp": "none", "fsdp": "zero3",
 }  # fmt: skip
-_ALGORITHMS: Mapping[str, Algorithm] = {"ring": "ring", "tree": "tree", "hierarchical": "hierarchical"}
 _DTYPES: Mapping[str, Dtype] = {"fp32": "fp32", "amp": "amp", "float32": "fp32", "fp16": "amp", "bf16": "amp"}
 _MACHINES, _JOB = "Machines", "The job"
 
@@ -142,10 +139,6 @@ class Alteration(Options):
     dtype: Dtype | None = option(
         "HOW", "Train in fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
     )  # fmt: skip
-    algorithm: Algorithm | None = option(
-        "NAME", "Use this all-reduce: ring, tree or hierarchical.", parsers.one_of(_ALGORITHMS), panel=_JOB
-    )
-    """``None``: as the library chooses."""
     sharding: Sharding | None = option(
         "HOW", "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
         parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)), panel=_JOB,
@@ -159,9 +152,6 @@ class Alteration(Options):
     mesh: Mesh | str | None = option(
         "AXES", "Share the model by data=2,pipeline=4,tensor=2; `all` lists the best.", read_mesh,
         panel=_JOB,
-    )  # fmt: skip
-    duration: float | None = option(
-        "TIME", "Set the training's length, for disks that burst.", parsers.duration, panel=_JOB,
     )  # fmt: skip
     network_times: float | None = None
     """Times as fast as the profiled one, as collectives see it."""
@@ -224,7 +214,7 @@ def option_name(field: str) -> str:
 
 def document_name(option: str) -> str:
     """What JSON documents call an option that has another name on the command line since."""
-    return {"dtype": "precision-of-training", "duration": "lasting"}.get(option, option)
+    return {"dtype": "precision-of-training"}.get(option, option)
 
 
 _FIELDS = {declared.name(field).removeprefix("--"): field for field, declared in declarations(Alteration).items()}
@@ -245,14 +235,6 @@ def parse(field: str, text: str) -> object:
     """The value of one field as it was typed; raises UserError, which names the option."""
     declared = declarations(Alteration)[field]
     return read_as(declared.name(field), declared.read, text)
-
-
-_STAGES: Mapping[str, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
-
-
-def stage_of(wanted: Alteration) -> Stage | None:
-    """ZeRO's stage that is asked for; ``None``: every rank holds the whole model."""
-    return None if wanted.sharding in (None, "none") else _STAGES[wanted.sharding]
 
 
 # The cluster that is asked about. A GPU named alone moves into the machines that were profiled: their links stay.

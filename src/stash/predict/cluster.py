@@ -71,8 +71,6 @@ class Storage(Record):
     """At first, until its credits are spent."""
     reads_per_second: Quantity | None = None
     remote: bool | None = None
-    burst_seconds: Quantity | None = None
-    """How long the burst lasts if all of it is used."""
     latency_seconds: Quantity | None = None
     """Of one request, before its first byte: what object stores take."""
     stream_bytes_per_second: Quantity | None = None

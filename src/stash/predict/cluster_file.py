@@ -103,7 +103,6 @@ class _Between(_Written):
 class _Disk(_Written):
     bandwidth: _Rate = None
     burst: _Rate = None
-    burst_for: _Time = None
     reads_per_second: _Count = None
     latency: _Time = None
     stream: _Rate = None
@@ -113,8 +112,6 @@ class _Disk(_Written):
     def _bursts_above_what_it_sustains(self) -> _Disk:
         if self.burst is not None and self.bandwidth is not None and self.burst.value < self.bandwidth.value:
             raise ValueError("burst is what the disk does at first, so at least bandwidth, which it sustains")
-        if self.burst_for is not None and self.burst is None:
-            raise ValueError("burst_for says how long a burst lasts: give burst too")
         return self
 
 
@@ -175,7 +172,6 @@ def target_of_text(text: str, path: str) -> Target:
             burst_bytes_per_second=fact(disk.burst),
             reads_per_second=fact(disk.reads_per_second),
             remote=disk.remote,
-            burst_seconds=fact(disk.burst_for),
             latency_seconds=fact(disk.latency),
             stream_bytes_per_second=fact(disk.stream),
         ),

@@ -16,7 +16,7 @@ from stash.analysis.findings.against import measured as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, curve
 from stash.catalog.facts import Instance, share_of
 from stash.catalog.nvlink_rings import mesh_of
-from stash.catalog.shipped import gpus, rows
+from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host, Probe
@@ -59,7 +59,6 @@ def _one_of(instance: Instance, remote: bool) -> Target:
             bytes_per_second=sheet.storage(instance.remote_disk_bytes_per_second),
             burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
             remote=True,
-            burst_seconds=_burst_seconds().get(instance.cloud),
         ),
     )
 
@@ -83,17 +82,6 @@ def placed(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | 
         rate, form = sheet.reached(mesh.ring_bytes_per_second(gpus), "nvlink"), counted(rings, "ring") + " of NVLinks"
     which = f"GPUs {named} of a mesh have {form}: {mesh.source}"
     return None if rate is None else rate.model_copy(update={"source": f"{which}; {rate.source}"})
-
-
-@lru_cache(maxsize=1)
-def _burst_seconds() -> dict[str, Quantity]:
-    """How long network disks keep their burst rate, by cloud."""
-    return {
-        row["cloud"]: Quantity(
-            value=60 * float(row["burst_minutes"]), origin="data sheet", as_of=row["as_of"], source=row["source"]
-        )
-        for row in rows("disk_bursts.csv")
-    }
 
 
 class _Sheet:

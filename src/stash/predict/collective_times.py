@@ -1,4 +1,4 @@
-"""How long collectives take: α–β models of ring, tree and hierarchical exchange over nodes of several devices.
+"""How long collectives take: α–β models of ring and tree exchange over nodes of several devices.
 
 A *fabric* is what they find: hops with a latency each (α), links with a rate each (β), as draws. Every function takes
 sizes in bytes, ``[sizes]``, and returns seconds, ``[draws, sizes]``. Reduction itself (γ) is part of a measured rate.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from stash.core.errors import StashError
 from stash.predict.cluster import Backend, Target, hop, latency_factor
 from stash.predict.draws import Array, Draws, Quantity, Used
 
-Algorithm = Literal["ring", "tree", "hierarchical"]
 TREE_SHARE = 0.9
 """Of a link's rate, what NCCL expects its double trees to reach (``src/graph/tuning.cc``)."""
 
@@ -63,8 +61,8 @@ class Fabric:
         return self.between if self.devices == 1 else np.minimum(self.inside, self.between)
 
 
-def all_reduce(fabric: Fabric, sizes: Array, backend: Backend, algorithm: Algorithm | None = None) -> Array:
-    """Seconds of an all-reduce of each size, ``[draws, sizes]``: by ``algorithm``, or as the library would choose.
+def all_reduce(fabric: Fabric, sizes: Array, backend: Backend) -> Array:
+    """Seconds of an all-reduce of each size, ``[draws, sizes]``, as the library would choose.
 
     NCCL estimates ring and tree for each size with terms like these and takes the faster (``ncclTopoGetAlgoTime``).
     gloo as PyTorch calls it always takes its segmented ring: ``allreduce.cc`` falls through from *unspecified*, and
@@ -72,11 +70,7 @@ def all_reduce(fabric: Fabric, sizes: Array, backend: Backend, algorithm: Algori
     """
     if fabric.ranks == 1:
         return np.zeros((len(fabric.inside), len(sizes)))
-    if algorithm == "hierarchical":
-        return hierarchical(fabric, sizes)
-    if algorithm == "tree":
-        return tree(fabric, sizes)
-    if algorithm == "ring" or backend == "gloo":
+    if backend == "gloo":
         return ring(fabric, sizes)
     return np.minimum(ring(fabric, sizes), tree(fabric, sizes))
 
@@ -108,21 +102,6 @@ def tree(fabric: Fabric, sizes: Array) -> Array:
     if fabric.nodes > 1:
         per_byte = np.maximum(per_byte, 2 * (fabric.nodes - 1) / fabric.nodes / fabric.between)
     return _plus(hops, per_byte / TREE_SHARE, sizes)
-
-
-def hierarchical(fabric: Fabric, sizes: Array) -> Array:
-    """Reduce-scatter in each node, all-reduce of the parts between nodes on every interface, all-gather in each node.
-
-    t = start + 2(d−1) · α_in + 2(N−1) · α_out + 2(d−1)/d · n / β_in + 2(N−1)/N · n / β_out: one after the other.
-    """
-    d, n = fabric.devices, fabric.nodes
-    hops = fabric.ring.start + 2 * (d - 1) * fabric.ring.inside + 2 * (n - 1) * fabric.ring.between
-    per_byte = np.zeros_like(fabric.inside)
-    if d > 1:
-        per_byte = 2 * (d - 1) / d / fabric.inside
-    if n > 1:
-        per_byte = per_byte + 2 * (n - 1) / n / fabric.between
-    return _plus(hops, per_byte, sizes)
 
 
 def payload(fabric: Fabric, size: float) -> Array:

@@ -127,18 +127,26 @@ class Draws:
     count: int = COUNT
     seed: int = SEED
 
+    @lru_cache(maxsize=256)  # noqa: B019  # equal ones share it, and there are few
     def uniforms(self, name: str) -> Array:
         """Between 0 and 1, evenly spread and in an order of ``name``'s own: ``[draws]``, not to be written to.
 
         Stratified (McKay, Beckman, Conover 1979): one draw in each of ``count`` equal parts of the interval, at its
         middle. Means and ends then need far fewer draws than if they fell anywhere.
         """
-        return _uniforms(self.count, self.seed, name)
+        order = np.random.default_rng([self.seed, zlib.crc32(name.encode())]).permutation(self.count)
+        drawn: Array = (order + 0.5) / self.count
+        drawn.setflags(write=False)
+        return drawn
 
+    @lru_cache(maxsize=256)  # noqa: B019
     def normals(self, name: str) -> Array:
         """Standard normal, evenly spread likewise: ``[draws]``, not to be written to."""
-        return _normals(self.count, self.seed, name)
+        drawn: Array = ndtri(self.uniforms(name))
+        drawn.setflags(write=False)
+        return drawn
 
+    @lru_cache(maxsize=32)  # noqa: B019
     def weights(self, name: str, count: int) -> Array:
         """How much each of ``count`` things seen counts: positive, 1 together, ``[draws, count]``, read only.
 
@@ -146,7 +154,12 @@ class Draws:
         1981) whose Dirichlet distribution has (count − 2)/count in the place of 1, which makes it unbiased. Of one
         or two things whose spread is unknown, and they count alike.
         """
-        return _weights(self.count, self.seed, name, count)
+        alike = np.full((self.count, count), 1 / count)
+        if count > 2:
+            random = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
+            alike = random.dirichlet(np.full(count, (count - 2) / count), self.count)
+        alike.setflags(write=False)
+        return alike
 
     def of(self, name: str, quantity: Quantity | Interval, along: Array | None = None) -> Array:
         """A number with its interval as draws: normal on each side, with each side's own width.
@@ -178,31 +191,6 @@ class Draws:
         drawn = deviations * np.where(deviations > 0, mean.high - mean.value, mean.value - mean.low)
         centred: Array = drawn + (mean.value - drawn.mean())
         return centred
-
-
-@lru_cache(maxsize=256)
-def _uniforms(count: int, seed: int, name: str) -> Array:
-    order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(count)
-    drawn: Array = (order + 0.5) / count
-    drawn.setflags(write=False)
-    return drawn
-
-
-@lru_cache(maxsize=256)
-def _normals(count: int, seed: int, name: str) -> Array:
-    drawn: Array = ndtri(_uniforms(count, seed, name))
-    drawn.setflags(write=False)
-    return drawn
-
-
-@lru_cache(maxsize=32)
-def _weights(draws: int, seed: int, name: str, count: int) -> Array:
-    alike = np.full((draws, count), 1 / count)
-    if count > 2:
-        random = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        alike = random.dirichlet(np.full(count, (count - 2) / count), draws)
-    alike.setflags(write=False)
-    return alike
 
 
 def intervals(drawn: Array, repetitions: int = 1) -> tuple[Interval, ...]:

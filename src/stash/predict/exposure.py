@@ -16,7 +16,7 @@ import numpy as np
 from stash.core.records.profile import Profile, Workload
 from stash.predict import collective_times, timeline
 from stash.predict.cluster import Backend
-from stash.predict.collective_times import Algorithm, Fabric
+from stash.predict.collective_times import Fabric
 from stash.predict.draws import Array
 from stash.predict.timeline import Shard, Stage
 
@@ -136,8 +136,6 @@ class ExchangeChanges:
     """Bytes that travel, of those that did."""
     times: float | None = None
     """Exchanges a step; ``None`` keeps them."""
-    algorithm: Algorithm | None = None
-    """``None``: as the library chooses."""
     compute: float = 1.0
     """Of the backward pass's length as profiled."""
     sharding: Stage | None = None
@@ -153,7 +151,7 @@ AS_MEASURED = ExchangeChanges()
 def bucket_times(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
     """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
     sizes = np.array(buckets_of(work, changes)) * changes.compress
-    return collective_times.all_reduce(fabric, sizes, backend, changes.algorithm)
+    return collective_times.all_reduce(fabric, sizes, backend)
 
 
 def alone(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:

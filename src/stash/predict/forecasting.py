@@ -18,10 +18,11 @@ from stash.analysis.step_times import readers
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.ladder import BUBBLE, DATA_STALLS
+from stash.core.ladder import DATA_STALLS
 from stash.core.records.profile import Profile
-from stash.predict.changed_stalls import no_change, read, trained, trains_for
-from stash.predict.changes import AS_IT_IS, Alteration, retarget
+from stash.predict.changed_job import ChangedJob, change_job
+from stash.predict.changed_stalls import read, trained, trains_for
+from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import Target
 from stash.predict.cluster_sources import of_profile
 from stash.predict.draws import Draws
@@ -29,13 +30,8 @@ from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
 from stash.predict.loading import held_to, loading
 from stash.predict.mesh import mesh_stalls
-from stash.predict.passes import Base, ComputeScale, as_measured, passes, refuse_unanswerable, without_replicas
-from stash.predict.pipelining import bubble_change
-
-_OF_MACHINES = (
-    "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
-    "transport",
-)  # fmt: skip
+from stash.predict.passes import Base, as_measured, passes_of
+from stash.predict.pipelining import with_bubble
 
 
 @lru_cache(maxsize=1)
@@ -59,14 +55,14 @@ def base_of(
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
     profile = undisturbed(profile).profile
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
-    done = passes(profile, breakdown)
+    done = passes_of(profile, breakdown)
     pipeline = loading(profile, breakdown, draws)
     target = of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
     base = Base(profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters)
     if pipeline is None:
         return base
-    trains = trains_for(trained(base, base.target, AS_IT_IS, done, no_change(draws)))
+    trains = trains_for(trained(change_job(base)))
     return replace(base, held=held_to(pipeline, breakdown, draws, trains))
 
 
@@ -93,47 +89,24 @@ def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
 
 def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
     """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
-    target = base.target
-    if any(getattr(wanted, name) is not None for name in _OF_MACHINES):
-        target = retarget(base.target, wanted, base.catalog(), base.clusters)
-        if target == base.target:  # what was asked for is what was measured
-            wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
-        elif (why := without_replicas(base, target.nodes, target.devices)) is not None:
-            raise UserError(f"{target.name}: {why}")
-    if wanted == AS_IT_IS and not less:
+    return job_stalls(change_job(base, wanted), less)
+
+
+def job_stalls(job: ChangedJob, less: Mapping[str, float] | None = None) -> StallDraws:
+    """The same of a job whose changes were read; raises UserError for a mesh or a pipeline that cannot be so."""
+    base, target = job.base, job.target
+    if job.unchanged and not less:
         parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
         return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
-    if wanted.mesh is not None:
-        drawn = mesh_stalls(base, target, wanted.mesh)
+    if job.mesh is not None:
+        drawn = mesh_stalls(base, target, job.mesh)
         return replace(drawn, parts=tuple(_lessened(drawn.parts, less)))
-    after = passes(base.profile, base.breakdown, wanted)
-    refuse_unanswerable(base.profile, base.breakdown, base.loading, wanted, counted=after is not None)
-    scale = no_change(base.draws)
-    moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
-    if moved or wanted.batch is not None or wanted.dtype is not None:
-        scale = base.compute_scale(target, wanted, after)
-    outcome = trained(base, target, wanted, after, scale)
-    if wanted.microbatches is not None or wanted.split is not None:
-        outcome = _pipelined(base, outcome, wanted, scale)
+    outcome = with_bubble(job, trained(job))
     parts = _lessened(outcome.parts, less)
     trains = trains_for(PredictedStalls(tuple(parts)))
-    trains_otherwise = any(name not in DATA_STALLS for name in less or {})
-    data = read(base, target, wanted, after, scale, trains, trains_otherwise)
-    samples = None if after is None else after.samples * readers(base.profile, target.ranks)
+    data = read(job, trains, moved=any(name not in DATA_STALLS for name in less or {}))
+    samples = None if job.passes is None else job.passes.samples * readers(base.profile, target.ranks)
     return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
-
-
-def _pipelined(base: Base, outcome: PredictedStalls, wanted: Alteration, scale: ComputeScale) -> PredictedStalls:
-    """With the bubble of other microbatches, or of layers elsewhere."""
-    change = bubble_change(base, wanted)
-    if not change.seconds:
-        return outcome
-    parts = tuple(
-        replace(part, seconds=part.seconds + change.seconds * scale.factor, origin="scaled", beyond=change.beyond)
-        if part.name == BUBBLE else part
-        for part in outcome.parts
-    )  # fmt: skip
-    return replace(outcome, parts=parts)
 
 
 def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:

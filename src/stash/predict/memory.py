@@ -12,9 +12,8 @@ import math
 from dataclasses import dataclass
 
 from stash.core.records.profile import Profile
-from stash.predict.changes import AS_IT_IS, Alteration, stage_of
+from stash.predict.changed_job import ChangedJob
 from stash.predict.exposure import shards_itself
-from stash.predict.forecast import Forecast
 from stash.predict.passes import Base
 from stash.predict.timeline import Stage
 
@@ -110,24 +109,22 @@ class Fit:
     fits: bool | None
 
 
-def memory_fit(base: Base, wanted: Alteration, forecast: Forecast) -> Fit | None:
+def memory_fit(job: ChangedJob) -> Fit | None:
     """What the step needs of a device's memory; ``None`` where the profile holds no peak, or on CPUs.
 
     What other meshes need is ``mesh``'s, which refuses those that do not fit.
     """
-    if wanted.mesh is not None:
+    line = None if job.mesh is not None else job_footprint(job.base, job.exchange.sharding, job.target.ranks)
+    if line is None or job.passes is None:
         return None
-    line = job_footprint(base, wanted, forecast.target.ranks)
-    if line is None or base.passes is None:
-        return None
-    needed = line.at(wanted.batch or base.passes.batch)
-    memory = forecast.target.device_memory_bytes
+    needed = line.at(job.passes.batch)
+    memory = job.target.device_memory_bytes
     if memory is None:
         return Fit(needed, None, None, None)
     return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
 
 
-def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None = None) -> Footprint | None:
+def job_footprint(base: Base, stage: Stage | None = None, ranks: int | None = None) -> Footprint | None:
     """What a batch needs on one of so many ranks, by default as many as were profiled.
 
     ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
@@ -141,7 +138,7 @@ def job_footprint(base: Base, wanted: Alteration = AS_IT_IS, ranks: int | None =
     there = constant_bytes(
         state,
         buckets=ranks > 1 and not work.bucket_view,
-        stage=stage_of(wanted) if ranks > 1 else None,
+        stage=stage if ranks > 1 else None,
         ranks=ranks,
     )
     return footprint(peak, base.passes.batch, now, there)

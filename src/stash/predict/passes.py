@@ -1,4 +1,4 @@
-"""The compute of a forecast and the profile it starts from; changes a profile cannot be asked for are refused."""
+"""The compute of a forecast, and the profile that it starts from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stash.catalog.reference import model_key
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.core.units import counted
-from stash.predict.changes import Alteration, named_gpu, option_name
+from stash.predict.changes import Dtype, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
     SAME_CORES,
@@ -30,48 +30,11 @@ from stash.predict.compute_ratios import (
 )
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
-from stash.predict.exposure import shards_itself
 from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, in_bfloat16, trained_in
 from stash.predict.gpu_scale import together
-from stash.predict.loading import HeldToMeasurement, Loading, lacks
+from stash.predict.loading import HeldToMeasurement, Loading
 from stash.predict.pipeline import Work, less_sure
-
-
-def refuse_unanswerable(
-    profile: Profile, breakdown: Breakdown, loading: Loading | None, wanted: Alteration, counted: bool
-) -> None:
-    """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
-    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
-    if reads and breakdown.stall("fetch") is None:
-        why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
-        raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
-    if wanted.workers is not None and loading is None:
-        raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
-    if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
-        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
-    if wanted.disk_times is not None and (loading is None or loading.rate is None):
-        raise UserError(
-            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
-            "rate, like 500MB/s"
-        )
-    if wanted.disk is not None and not profile.workload.sample_disk_bytes:
-        raise UserError(
-            f"--disk: the profile does not hold how many bytes a sample takes on disk; {records(profile)}"
-        )
-    if not counted and (wanted.batch is not None or wanted.accumulate is not None):
-        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
-    work = profile.workload
-    if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
-        option = "sharding" if wanted.sharding is not None else "bucket"
-        raise UserError(
-            f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
-            "profile; profile it with DistributedDataParallel"
-        )
-    if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
-        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
-    if wanted.bucket is not None and not work.gradients:
-        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
 
 
 def command(profile: Profile) -> str:
@@ -125,15 +88,15 @@ class Passes:
         return self.batch * self.accumulated
 
 
-def passes(profile: Profile, breakdown: Breakdown, wanted: Alteration | None = None) -> Passes | None:
-    """Of the profiled job, or with what is ``wanted``; ``None`` if its samples were not counted."""
-    loaders = profile.workload.loaders
-    accumulated = max([1, *(loader.batches_per_step for loader in loaders)])
+def passes_of(
+    profile: Profile, breakdown: Breakdown, batch: int | None = None, accumulate: int | None = None
+) -> Passes | None:
+    """Of the profiled job, or with another batch or accumulation; ``None`` if its samples were not counted."""
+    accumulated = max([1, *(loader.batches_per_step for loader in profile.workload.loaders)])
     samples = breakdown.samples_per_step
-    batch = None if samples is None else max(1, round(samples / readers(profile) / accumulated))
-    if wanted is not None:
-        batch, accumulated = wanted.batch or batch, wanted.accumulate or accumulated
-    return None if batch is None else Passes(batch, accumulated, _launched(profile, breakdown))
+    if batch is None and samples is not None:
+        batch = max(1, round(samples / readers(profile) / accumulated))
+    return None if batch is None else Passes(batch, accumulate or accumulated, _launched(profile, breakdown))
 
 
 def _launched(profile: Profile, breakdown: Breakdown) -> float | None:
@@ -143,11 +106,12 @@ def _launched(profile: Profile, breakdown: Breakdown) -> float | None:
     return calls * LAUNCH_SECONDS / compute.seconds
 
 
-def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes | None) -> ComputeScale:
+def _compute_scale(
+    base: Base, target: Target, after: Passes | None, dtype: Dtype | None, gpu: str | None
+) -> ComputeScale:
     profile, measured, before = base.profile, base.target, base.passes
-    draws, known = base.draws, base.catalog()
+    draws = base.draws
     factor, facts, beyond = np.ones(draws.count), [], []
-    precision = trained_in(profile.workload)
     waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
@@ -157,7 +121,7 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
             beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
     if target.device != measured.device:
-        elsewhere = _on_another_gpu(base, target, wanted, float(np.mean(factor)), filled)
+        elsewhere = _on_another_gpu(base, target, dtype, gpu, float(np.mean(factor)), filled)
         factor = factor * elsewhere.factor
         facts += elsewhere.facts
         beyond += elsewhere.beyond
@@ -179,20 +143,25 @@ def _compute_scale(base: Base, target: Target, wanted: Alteration, after: Passes
             "whole one is faster in proportion is an assumption, as no published figure says how fast slices of "
             "GPUs train"
         )
-    if wanted.dtype is not None and wanted.dtype != precision:
-        quantity = _precision(profile, target, wanted, known)
+    if dtype is not None and dtype != trained_in(profile.workload):
+        quantity = _precision(base, target, dtype)
         quantity = of_a_waiting_device(quantity, SAME_CORES, filled) if waits else quantity
         factor = factor * draws.of("mixed precision", quantity)
-        facts.append(Used(about=f"seconds with {wanted.dtype} per second now", unit="count", quantity=quantity))
+        facts.append(Used(about=f"seconds with {dtype} per second now", unit="count", quantity=quantity))
     return ComputeScale(factor, tuple(facts), tuple(beyond))
 
 
-def _on_another_gpu(base: Base, target: Target, wanted: Alteration, longer: float, filled: bool) -> ComputeScale:
-    """Of the device alone; a pass of the batch asked for takes ``longer`` on the one that was profiled."""
+def _on_another_gpu(
+    base: Base, target: Target, dtype: Dtype | None, gpu: str | None, longer: float, filled: bool
+) -> ComputeScale:
+    """Of the device alone; a pass of the batch asked for takes ``longer`` on the one that was profiled.
+
+    ``gpu`` is what the device was asked for as, if it was by itself.
+    """
     work, before, known = base.profile.workload, base.passes, base.catalog()
     first, second = known.gpu(base.target.device or ""), named_gpu(target.device or "", known)
     model, precision = model_key(work.name), trained_in(work)
-    if wanted.dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
+    if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
         raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
     quantity = time_ratio(first, second, model, None if before is None else before.batch, precision)
     if quantity is None:
@@ -205,11 +174,11 @@ def _on_another_gpu(base: Base, target: Target, wanted: Alteration, longer: floa
             launched = min(1.0, launched) / longer
         quantity = no_faster_than_launches(quantity, launched)
     beyond = [
-        f"the rate of {gpu.name}'s tensor cores is in no table: data sheets' ratios count its others only"
-        for gpu in (first, second)
-        if gpu.architecture in _TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None
+        f"the rate of {each.name}'s tensor cores is in no table: data sheets' ratios count its others only"
+        for each in (first, second)
+        if each.architecture in _TENSOR_CORES and each.tensor_fp16_flops_per_second is None
     ]
-    if wanted.gpu is not None and wanted.gpu.lower() == second.model.lower() != second.name.lower():
+    if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
     rate = together(model, precision, base.draws)
     shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
@@ -227,16 +196,16 @@ def _batch_exponent(base: Base, larger: bool) -> Quantity:
     return of_a_waiting_device_by_batch(exponent, larger) if base.breakdown.waits_for_host else exponent
 
 
-def _precision(profile: Profile, target: Target, wanted: Alteration, known: Catalog) -> Quantity:
+def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
-    gpu = named_gpu(target.device, known)
-    work = profile.workload
-    ratio = precision_ratio(work.name, gpu.model, autocast_ratio(work, gpu), wanted.dtype or "amp")
+    gpu = named_gpu(target.device, base.catalog())
+    work = base.profile.workload
+    ratio = precision_ratio(work.name, gpu.model, autocast_ratio(work, gpu), dtype)
     if ratio is None:
         raise UserError(
             f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
-            f"operators to tell it from; {records(profile)}"
+            f"operators to tell it from; {records(base.profile)}"
         )
     return ratio
 
@@ -293,15 +262,17 @@ class Base:
     def _scales(self) -> dict[tuple[object, ...], ComputeScale]:
         return {}
 
-    def compute_scale(self, target: Target, wanted: Alteration, after: Passes | None) -> ComputeScale:
+    def compute_scale(
+        self, target: Target, after: Passes | None, dtype: Dtype | None = None, gpu: str | None = None
+    ) -> ComputeScale:
         """Of one pass on the target over one as measured; raises UserError where nothing is known to tell it from.
 
         Asked of each device, batch and precision once.
         """
         batch = None if after is None else after.batch
-        key = (target.device, target.device_share, wanted.gpu, wanted.dtype, batch)
+        key = (target.device, target.device_share, gpu, dtype, batch)
         if key not in self._scales:
-            self._scales[key] = _compute_scale(self, target, wanted, after)
+            self._scales[key] = _compute_scale(self, target, after, dtype, gpu)
         return self._scales[key]
 
 
@@ -328,8 +299,3 @@ def without_replicas(base: Base, nodes: int, devices: int) -> str | None:
         f"{share} ranks share a replica of the model, on nodes of {counted(was, 'device')}; what they would exchange "
         f"on {there} is not in the profile: profile it there"
     )
-
-
-def more_passes(base: Base, after: Passes | None) -> float:
-    """Times as many passes a step as were profiled; 1 where they were not counted."""
-    return 1.0 if after is None or base.passes is None else after.accumulated / base.passes.accumulated

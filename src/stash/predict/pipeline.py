@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from stash.core.units import format_rate, format_seconds
+from stash.core.units import format_rate
 from stash.predict.cluster import Storage
 from stash.predict.draws import Array, Draws, Quantity, Used
 
@@ -300,9 +300,9 @@ class NodeStorage:
 
 
 @lru_cache(maxsize=256)
-def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage | None:
-    """What ``storage`` serves to a training of so many seconds; ``None`` where no rate of it is known."""
-    rate, beyond = _rate(storage, lasting)
+def served(storage: Storage, draws: Draws) -> NodeStorage | None:
+    """What ``storage`` serves to a training; ``None`` where no rate of it is known."""
+    rate, beyond = _rate(storage)
     if rate is None:
         return None
     reads, latency, stream = storage.reads_per_second, storage.latency_seconds, storage.stream_bytes_per_second
@@ -322,24 +322,12 @@ def served(storage: Storage, lasting: float | None, draws: Draws) -> NodeStorage
     return NodeStorage(store, facts, beyond)
 
 
-def _rate(storage: Storage, lasting: float | None) -> tuple[Quantity | None, tuple[str, ...]]:
-    """The mean over the training: what it sustains, and more while a burst lasts."""
-    base, burst, burst_for = storage.bytes_per_second, storage.burst_bytes_per_second, storage.burst_seconds
+def _rate(storage: Storage) -> tuple[Quantity | None, tuple[str, ...]]:
+    """What it sustains: a training outlasts the credit of a burst."""
+    base, burst = storage.bytes_per_second, storage.burst_bytes_per_second
     if burst is None or (base is not None and burst.value <= base.value):
         return base, ()
     at_first = format_rate(burst.value)
     if base is None:
         return burst, (f"storage does {at_first} in bursts, which is taken; what it sustains is not published",)
-    if burst_for is None:
-        return base, (f"storage does {at_first} at first, for how long is unknown; what it sustains is taken",)
-    if lasting is None:
-        spent = f"storage does {at_first} for {format_seconds(burst_for.value)}, then {format_rate(base.value)}"
-        return base, (f"{spent}, which is taken; say how long training lasts with --duration",)
-    share = min(1.0, burst_for.value / lasting)
-    mean = base.scaled(1 + share * (burst.value / base.value - 1), "scaled", f"{burst.source}, over the training")
-    if share == 1.0:
-        return mean, ()
-    return mean, (
-        f"training outlasts the credit of its storage: {format_seconds(burst_for.value)} at {at_first}, "
-        f"{format_rate(base.value)} from then on; the mean is taken",
-    )
+    return base, (f"storage does {at_first} at first; what it sustains, {format_rate(base.value)}, is taken",)

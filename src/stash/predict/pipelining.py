@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
 
 from stash.analysis.pipeline_changes import balanced, idle_changed, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.core.errors import UserError
-from stash.predict.changes import BALANCED, Alteration
-from stash.predict.passes import Base, records
+from stash.core.ladder import BUBBLE
+from stash.predict.changed_job import ChangedJob
+from stash.predict.changes import BALANCED
+from stash.predict.forecast import PredictedStalls
+from stash.predict.passes import records
 
 
-class BubbleChange(NamedTuple):
-    """Of a step, mean over ranks."""
+def with_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
+    """Stalls with the bubble of the pipeline as it is asked for, mean over ranks.
 
-    seconds: float
-    """Longer; below 0 shorter."""
-    beyond: tuple[str, ...]
-
-
-def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
-    """Of the pipeline as ``wanted``; raises UserError where the profile does not hold what plays it again."""
-    option = "microbatches" if wanted.microbatches is not None else "split"
+    Raises UserError where the profile does not hold what plays it again.
+    """
+    base, count = job.base, job.microbatches
+    if count is None and job.split is None:
+        return outcome
+    option = "microbatches" if count is not None else "split"
     schedule, seen = base.profile.workload.pipeline, base.breakdown.seen
     if schedule is None:
         raise UserError(
@@ -29,7 +30,6 @@ def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
         )
     if seen is None or seen.bubble is None:
         raise UserError(f"--{option}: when passes of the stages ran is not in the profile; {records(base.profile)}")
-    count = wanted.microbatches
     if count not in (None, schedule.microbatches) and schedule.name not in EVEN:
         raise UserError(
             f"--microbatches {count}: in which order {schedule.name} works on as many is not known; it is of "
@@ -38,15 +38,15 @@ def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
     rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
     beyond = []
     times: dict[int, float] = {}
-    if wanted.split is not None:
+    if job.split is not None:
         layers, seconds = layers_of(rows), seen.bubble.stage_seconds
         if not layers:
             raise UserError("--split: how many layers each stage holds is not in the profile, or they are in no list")
         costs = stage_costs(seconds, layers)
-        counts = balanced(costs, layers) if wanted.split == BALANCED else tuple(map(int, wanted.split.split(",")))
+        counts = balanced(costs, layers) if job.split == BALANCED else tuple(map(int, job.split.split(",")))
         if len(counts) != len(layers) or sum(counts) != sum(layers):
             held = ",".join(map(str, layers))
-            raise UserError(f"--split {wanted.split}: the stages hold {held}; give {len(layers)} numbers that add up "
+            raise UserError(f"--split {job.split}: the stages hold {held}; give {len(layers)} numbers that add up "
                             f"to {sum(layers)}")  # fmt: skip
         if counts != layers:
             times = {stage: costs[stage].at(own) / seconds[stage] for stage, own in enumerate(counts)}
@@ -62,4 +62,12 @@ def bubble_change(base: Base, wanted: Alteration) -> BubbleChange:
     change = idle_changed(rows, schedule, count, times)
     if change is None:
         raise UserError(f"--{option}: the passes in the profile are not of all stages; {records(base.profile)}")
-    return BubbleChange(change, tuple(beyond))
+    if not change:
+        return outcome
+    parts = tuple(
+        replace(part, seconds=part.seconds + change * job.compute.factor, origin="scaled", beyond=tuple(beyond))
+        if part.name == BUBBLE
+        else part
+        for part in outcome.parts
+    )
+    return replace(outcome, parts=parts)

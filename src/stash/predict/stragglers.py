@@ -109,35 +109,30 @@ class MoreRanks:
 
     def __init__(self, profile: Profile, step_seconds: float, draws: Draws) -> None:
         self._steps, self._step_seconds, self._draws = single_steps(profile), step_seconds, draws
-        self._slower: dict[tuple[int, int], Array] = {}
-        self._doubts: dict[tuple[int, int], Array] = {}
+        self.waiting = lru_cache(maxsize=None)(self._waiting)
+        """Seconds a step that ranks wait longer for their slowest than as many before, ``[draws]``."""
+        self.doubt = lru_cache(maxsize=None)(self._doubt)
+        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
 
     @property
     def known(self) -> bool:
         """Whether enough single steps were measured to tell what ranks wait for their slowest."""
         return len(self._steps) >= MIN_STEPS
 
-    def waiting(self, before: int, after: int) -> Array:
-        """Seconds a step that ``after`` ranks wait longer for their slowest than ``before``, ``[draws]``.
-
-        None at all where too few single steps were measured to tell.
-        """
-        if (before, after) not in self._slower:
-            waits = np.zeros(self._draws.count)
-            if before != after and self.known:  # between which tails the unseen one lies is unknown
-                tail = self._draws.uniforms("tail of single steps")
-                waits = largest_of(self._again, after, tail) - largest_of(self._again, before, tail)
-            self._slower[before, after] = waits
-        return self._slower[before, after]
+    def _waiting(self, before: int, after: int) -> Array:
+        """None at all where too few single steps were measured to tell."""
+        if before == after or not self.known:
+            return np.zeros(self._draws.count)
+        tail = self._draws.uniforms("tail of single steps")  # between which tails the unseen one lies is unknown
+        return largest_of(self._again, after, tail) - largest_of(self._again, before, tail)
 
     @cached_property
     def _again(self) -> Array:
         return seen_again(self._steps, self._draws)
 
-    def doubt(self, before: int, after: int) -> Array:
-        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
-        if (before, after) not in self._doubts:
-            doublings = np.log2(after / before) if 1 < before < after else 0.0
-            off = GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step_seconds
-            self._doubts[before, after] = off
-        return self._doubts[before, after]
+    def _doubt(self, before: int, after: int) -> Array:
+        doublings = np.log2(after / before) if 1 < before < after else 0.0
+        off: Array = (
+            GROWN_SPREAD * np.sqrt(doublings) * self._draws.normals("step of more ranks") * self._step_seconds
+        )
+        return off

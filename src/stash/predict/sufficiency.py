@@ -13,11 +13,9 @@ import numpy as np
 
 from stash.analysis.step_times import readers
 from stash.core.ladder import DATA_STALLS
-from stash.predict.changed_stalls import pipeline_of, storage_of
-from stash.predict.changes import AS_IT_IS, Alteration
-from stash.predict.forecasting import what_if
+from stash.predict.changed_job import ChangedJob
+from stash.predict.forecasting import job_stalls
 from stash.predict.loading import Loading
-from stash.predict.passes import Base, passes
 from stash.predict.pipeline import Pipeline, Work
 
 ENOUGH = 1.05
@@ -76,25 +74,28 @@ class Suffices:
         return max(1, math.ceil(round(self.made_seconds / self.cores_seconds, 6)))
 
 
-def suffices(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Suffices | None:
-    """DS-Analyzer's questions for the job with these changes; ``None`` where its pipeline is unknown.
+def suffices(job: ChangedJob, less: Mapping[str, float] | None = None) -> Suffices | None:
+    """DS-Analyzer's questions for the job as it is changed; ``None`` where its pipeline is unknown.
 
     ``less`` is that of ``what_if``.
     """
-    if base.loading is None or wanted.mesh is not None:
+    loading = job.base.loading
+    if loading is None or job.mesh is not None:
         return None
-    forecast = what_if(base, wanted, less)
-    after = passes(base.profile, base.breakdown, wanted)
-    storage = storage_of(base, forecast.target, wanted)
-    pipeline = pipeline_of(base, base.loading, forecast.target, wanted, after, storage)
-    trains = forecast.breakdown.step_seconds - forecast.breakdown.seconds(*DATA_STALLS)
-    found = what_suffices(pipeline, base.loading, trains, readers(base.profile, forecast.target.ranks))
+    drawn, pipeline = job_stalls(job, less), _alone(job)
+    trains = math.fsum(float(part.seconds.mean()) for part in drawn.parts if part.name not in DATA_STALLS)
+    found = what_suffices(pipeline, loading, trains, readers(job.base.profile, job.target.ranks))
     if pipeline.cores is None or found.workers is None or found.workers == pipeline.workers:
         return found
     # of so many workers, as few threads do not keep all cores busy
-    more = wanted.changed(workers=found.workers)
-    wide = pipeline_of(base, base.loading, forecast.target, more, after, storage)
-    return replace(found, cores_seconds=_cores_seconds(wide, base.loading.work))
+    wide = _alone(replace(job, workers=found.workers))
+    return replace(found, cores_seconds=_cores_seconds(wide, loading.work))
+
+
+def _alone(job: ChangedJob) -> Pipeline:
+    """Its pipeline, training as it was measured."""
+    assert job.pipeline is not None, "a job with a loader"
+    return replace(job.pipeline, training=1.0)
 
 
 def _cores_seconds(pipeline: Pipeline, work: Work) -> float | None:

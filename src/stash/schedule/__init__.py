@@ -9,7 +9,7 @@ from stash.core.on_first_use import on_first_use
 __all__ = ["POLICIES", "max_min", "read_cluster", "read_jobs", "read_matrix", "simulate"]
 
 if TYPE_CHECKING:
-    from stash.schedule.job_policies import POLICIES, max_min
+    from stash.schedule.allocation import POLICIES, max_min
     from stash.schedule.jobs_file import read_jobs
     from stash.schedule.lab_file import read_cluster
     from stash.schedule.matrix_file import read_matrix
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "POLICIES": "stash.schedule.job_policies",
-        "max_min": "stash.schedule.job_policies",
+        "POLICIES": "stash.schedule.allocation",
+        "max_min": "stash.schedule.allocation",
         "read_cluster": "stash.schedule.lab_file",
         "read_jobs": "stash.schedule.jobs_file",
         "read_matrix": "stash.schedule.matrix_file",

@@ -1,7 +1,7 @@
 """What should run where now, against what does: one decision of a policy, with the reason for each job.
 
 A reason names what holds the objective down: a type that is full, with the dual value of one more GPU of it. Pure but
-for the page it builds; what a cluster manager is asked for, ``slurm_requests`` and ``kueue`` say.
+for the page it builds; what Slurm is asked for, ``slurm_requests`` says.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.schedule import hadar
-from stash.schedule.job_policies import POLICIES, JobPolicy
+from stash.schedule.allocation import POLICIES, JobPolicy, choose_types, order_turns, priorities
 from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
-from stash.schedule.round_choice import chosen, ordered, priorities
 from stash.schedule.shares import isolated_rates
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -88,47 +87,43 @@ def advice(
         raise UserError(f"none of these jobs can run on what {cluster.name} has free")
     done = np.array([jobs[number].done for number in demand.ids])
     demand = replace(demand, isolated=done / isolated_rates(demand))
-    policy = POLICIES[name]
+    policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
     if policy.rule is None:
-        return _by_prices(jobs, cluster, matrix, demand, excluded)
+        return _by_prices(here, cluster, matrix, demand, excluded)
     found = policy.allocate(demand)
     types = _chosen_now(policy, demand, found)
     free = FreeGpus(cluster)
-    nodes: dict[int, GangPlace] = {}
+    places: dict[int, GangPlace] = {}
     for at in sorted(types, key=lambda each: -demand.gpus[each]):
         place = free.find(types[at], int(demand.gpus[at]))
         if place is not None:
             free.take(place)
-            nodes[at] = place
-    prices = (
-        {}
-        if found.type_prices is None
-        else {
-            kind: float(price)
-            for kind, price in zip(cluster.types, found.type_prices, strict=True)
-            if price > _PRICED
-        }
-    )
+            places[at] = place
+    priced = [] if found.type_prices is None else zip(cluster.types, found.type_prices.tolist(), strict=True)
+    prices = {kind: price for kind, price in priced if price > _PRICED}
     answers = []
-    for at, number in enumerate(demand.ids):
-        kind = types.get(at) if at in nodes else None
-        place = nodes.get(at, ())
-        answers.append(
-            JobAdvice(
-                jobs[number],
-                "" if kind is None else cluster.types[kind],
-                tuple(cluster.nodes[node].name for node, _ in place),
-                math.nan
-                if found.type_prices is None
-                else float(found.x[at].max() if kind is None else found.x[at, kind]),
-                _why(at, kind, demand, found, cluster, prices, policy),
-            )
-        )
-    return _sorted(ScheduleAdvice(name, cluster, tuple(answers), found.objective, prices, excluded))
+    for at, job in enumerate(here):
+        kind, share = types[at] if at in places else None, math.nan
+        if found.type_prices is not None:
+            share = float(found.x[at].max() if kind is None else found.x[at, kind])
+        why = _why(at, kind, demand, found, cluster, prices, policy)
+        answers.append(_answer(job, cluster, places.get(at, ()), share, why))
+    return _advice(name, cluster, answers, found.objective, prices, excluded)
 
 
-def _sorted(found: ScheduleAdvice) -> ScheduleAdvice:
-    return replace(found, jobs=tuple(sorted(found.jobs, key=lambda each: (not each.gpu, each.gpu))))
+def _answer(job: QueuedJob, cluster: LabCluster, place: GangPlace, share: float, why: str) -> JobAdvice:
+    nodes = [cluster.nodes[node] for node, _ in place]
+    return JobAdvice(
+        job, "+".join(dict.fromkeys(node.gpu for node in nodes)), tuple(n.name for n in nodes), share, why
+    )
+
+
+def _advice(
+    name: str, cluster: LabCluster, answers: Sequence[JobAdvice], objective: float, prices: Mapping[str, float],
+    excluded: tuple[tuple[str, str], ...],
+) -> ScheduleAdvice:  # fmt: skip
+    ordered = sorted(answers, key=lambda each: (not each.gpu, each.gpu))
+    return ScheduleAdvice(name, cluster, tuple(ordered), objective, prices, excluded)
 
 
 def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
@@ -138,7 +133,7 @@ def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) ->
     stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
     tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
     allowed = runs if policy.fills else runs & (found.x > 0)
-    return chosen(ordered(priority, allowed, tie), demand.gpus, [int(each) for each in demand.counts])
+    return choose_types(order_turns(priority, allowed, tie), demand.gpus, demand.counts.tolist())
 
 
 def _why(
@@ -165,28 +160,22 @@ def _why(
 
 
 def _by_prices(
-    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, demand: JobDemand,
+    here: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, demand: JobDemand,
     excluded: tuple[tuple[str, str], ...],
 ) -> ScheduleAdvice:  # fmt: skip
-    here = [jobs[number] for number in demand.ids]
-    table = RateTable(here, cluster, matrix)
-    kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
     asked = hadar.HadarRound(
         jobs=np.arange(len(here)), work=np.array([job.steps for job in here]) / demand.best, left=demand.left,
         elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here),
         pause=np.where(demand.running >= 0, RESTART, 0.0),
-        up=[node.gpus for node in cluster.nodes], kind_of=kind_of, down=set(),
+        nodes=[node.gpus for node in cluster.nodes],
+        kind_of=[cluster.types.index(node.gpu) for node in cluster.nodes],
     )  # fmt: skip
-    found = hadar.place(asked, table)
+    places = hadar.place(asked, RateTable(here, cluster, matrix)).places
     answers = []
     for at, job in enumerate(here):
-        place = found.places.get(at, ())
-        kinds = dict.fromkeys(cluster.nodes[node].gpu for node, _ in place)
-        why = "its payoff is above 0" if place else "no place where its utility is above the price"
-        answers.append(
-            JobAdvice(job, "+".join(kinds), tuple(cluster.nodes[node].name for node, _ in place), math.nan, why)
-        )
-    return _sorted(ScheduleAdvice("hadar", cluster, tuple(answers), math.nan, {}, excluded))
+        why = "its payoff is above 0" if at in places else "no place where its utility is above the price"
+        answers.append(_answer(job, cluster, places.get(at, ()), math.nan, why))
+    return _advice("hadar", cluster, answers, math.nan, {}, excluded)
 
 
 def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:

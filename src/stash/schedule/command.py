@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,11 +16,10 @@ from stash.core.records.base import SUFFIX
 from stash.core.units import counted
 from stash.report.output import file_of, printed
 from stash.schedule.advice_now import advice, advice_document, advice_page
+from stash.schedule.allocation import POLICIES
 from stash.schedule.comparing import compared, worth
 from stash.schedule.economics import CloudPrice
-from stash.schedule.job_policies import POLICIES
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
-from stash.schedule.kueue import manifests
 from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.matrix_file import matrix_text, read_matrix
@@ -28,21 +27,18 @@ from stash.schedule.page import document, matrix_document, matrix_page, page
 from stash.schedule.page_of_economics import economics_document, economics_page
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
-from stash.schedule.run_state import RunSettings
 from stash.schedule.slurm_requests import apply, current, requests
-from stash.schedule.trace_importers import FORMATS, read_trace
+from stash.schedule.trace_importers import read_trace
 from stash.store.storing import profile_of, store_option
 from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
 
-Assumed = Literal["gavel"]
 _CLUSTER = "Read machines and their cost from this file (docs/schedule.md)."
 _THROUGHPUTS = "Use this matrix of `stash schedule throughputs` (default matrix.csv)."
 _JOBS = "A table of jobs (docs/schedule.md), as `stash schedule import` writes it."
 
 
 def _policies(text: str) -> tuple[str, ...]:
-
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     unknown = [name for name in names if name not in POLICIES]
     if unknown:
@@ -104,23 +100,21 @@ def _profile_files(words: Sequence[str]) -> list[str]:
 class TraceImportOptions(Options):
     """One call of ``stash schedule import``."""
 
-    trace: Path = argument("TRACE", "A published trace, or the output of `sacct -P`.", Path)
-    format: str = option("NAME", "Read this format: gavel or sacct.",
-                         parsers.one_of(tuple(FORMATS)), default=...)  # fmt: skip
+    trace: Path = argument("TRACE", "The output of `sacct -P`.", Path)
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
     duration_on: str | None = option("TYPE", "Name the GPU of the trace's times, if missing.")
     output: Path | None = option("FILE", "Write the jobs to this file (default: print them).", Path, "--output", "-o")
 
 
 def import_trace(options: TraceImportOptions) -> None:
-    """Turn a Slurm or Gavel trace into a table of jobs.
+    """Turn a Slurm trace into a table of jobs.
 
     Examples:
-      stash schedule import jobs.trace --format gavel -o jobs.csv
+      stash schedule import slurm.txt --throughputs matrix.csv --duration-on V100 -o jobs.csv
     """
     target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
     matrix = read_matrix(options.throughputs)
-    found = read_trace(options.trace, FORMATS[options.format], matrix, options.duration_on)
+    found = read_trace(options.trace, matrix, options.duration_on)
     text = jobs_text(found.jobs)
     if target is None:
         print(text, end="")
@@ -158,25 +152,10 @@ class ScheduleSimulateOptions(_QueueOptions):
     policy: tuple[str, ...] = option(
         "NAME,…", "Compare these policies of docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
-    blind: bool = flag("Hide speed differences between types from max-min, makespan and ftf.")
     round: float = option("TIME", "Reallocate after every round of this length.", parsers.duration, default="6min")
-    failures: float | None = option("TIME", "Nodes fail this often on average (default: never).",
-                                    parsers.duration)  # fmt: skip
-    assume: Assumed | None = option("NAME", "Assume what Gavel's simulator does: packed rates, free moves.",
-                                    parsers.one_of(("gavel",)))  # fmt: skip
     seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     runs: int = option("N", "Simulate each N times, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
-
-    def check(self) -> None:
-        if self.assume is not None and self.failures is not None:
-            raise UserError("--assume gavel says already what --failures would change; leave one of them out")
-
-    @property
-    def settings(self) -> RunSettings:
-        if self.assume is not None:
-            return replace(RunSettings.gavel(self.seed), round_seconds=self.round)
-        return RunSettings(round_seconds=self.round, node_mtbf=self.failures, seed=self.seed)
 
 
 def simulate(options: ScheduleSimulateOptions) -> None:
@@ -187,8 +166,8 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
-    policies = [POLICIES[name].blinded() if options.blind else POLICIES[name] for name in options.policy]
-    found = compared(read, cluster, matrix, policies, options.settings, options.runs, options.assume)
+    policies = [POLICIES[name] for name in options.policy]
+    found = compared(read, cluster, matrix, policies, options.round, options.seed, options.runs)
     shown = page(found)
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
@@ -202,20 +181,18 @@ class QueueAdviceOptions(_QueueOptions):
     """One call of ``stash schedule advise``."""
 
     policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
-    engine: Literal["slurm", "kueue"] | None = option(
-        "NAME", "Print requests for slurm, or manifests for kueue.", parsers.one_of(("slurm", "kueue"))
-    )
+    engine: Literal["slurm"] | None = option("slurm", "Print requests to Slurm.", parsers.one_of(("slurm",)))
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
         if len(self.policy) != 1:
             raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
-            raise UserError("--apply is for --engine slurm; manifests are applied with kubectl")
+            raise UserError("--apply is for --engine slurm; give both")
 
 
 def advise(options: QueueAdviceOptions) -> None:
-    """Advise what should run where now, for Slurm or Kueue.
+    """Advise what should run where now.
 
     Examples:
       stash schedule advise jobs.csv --cluster cluster.yaml --engine slurm
@@ -230,9 +207,6 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)
-    if options.engine == "kueue" and not options.json:
-        print(manifests(found, cluster), end="")
-        return
     printed(advice_document(found, asked) if options.json else advice_page(found, asked))
     if options.apply:
         for line in apply(asked):

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from stash.core.intervals import Interval
+from stash.schedule.allocation import POLICIES, JobPolicy
 from stash.schedule.economics import CloudBurst, CloudPrice, Economics, burst, equilibrium
-from stash.schedule.job_policies import POLICIES, JobPolicy
 from stash.schedule.jobs_file import JobsFile
 from stash.schedule.matrix import RESTART, RateMatrix, demand_of
 from stash.schedule.metrics import ScheduleBounds, ScheduleFigures, bounds, figures, over_seeds
 from stash.schedule.records import HOUR, ClusterNode, LabCluster, QueuedJob
-from stash.schedule.run_state import RunSettings, ScheduleCourse
 from stash.schedule.shares import relaxation
-from stash.schedule.simulate import simulate
+from stash.schedule.simulate import ScheduleCourse, simulate
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,15 @@ class PolicyComparison:
     cluster: LabCluster
     jobs: int
     policies: Mapping[str, JobPolicy]
-    settings: RunSettings
+    round_seconds: float
+    seed: int
     restart: tuple[float, float]
     """Seconds, of the least and the most of the jobs' models."""
     runs: Mapping[str, tuple[ScheduleFigures, ...]]
     bounds: ScheduleBounds
-    first_x: Mapping[str, Mapping[str, Mapping[str, float]]]
-    """By policy, job and type: the shares of its first allocation, those above 0."""
     excluded: tuple[tuple[str, str], ...]
     relaxed: float
     """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
-    assume: str | None
 
     def mean(self, policy: str, of: Callable[[ScheduleFigures], float]) -> Interval:
         """Of a figure over the runs."""
@@ -50,41 +47,25 @@ def compared(
     cluster: LabCluster,
     matrix: RateMatrix,
     policies: Sequence[JobPolicy],
-    settings: RunSettings,
+    round_seconds: float,
+    seed: int,
     runs: int,
-    assume: str | None = None,
 ) -> PolicyComparison:
     """Every policy on the same jobs, with the same seeds; raises UserError for jobs that a policy cannot take."""
     found: dict[str, tuple[ScheduleFigures, ...]] = {}
-    first: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    seeds = range(settings.seed, settings.seed + runs)
     for policy in policies:
-        drawn = settings.node_mtbf is not None or not policy.aware  # else all runs are the same
-        courses = [
-            simulate(read.jobs, cluster, matrix, policy, replace(settings, seed=seed))
-            for seed in (seeds if drawn else seeds[:1])
-        ]
+        seeds = range(seed, seed + (runs if policy.seeded else 1))  # else all runs are the same
+        courses = [simulate(read.jobs, cluster, matrix, policy, round_seconds, each) for each in seeds]
         found[policy.name] = tuple(figures(course, cluster, matrix) for course in courses)
-        first[policy.name] = shares_of(courses[0], cluster)
     models = {job.model for job in read.jobs}
-    restarts = [matrix.restart.get(model, RESTART) for model in models] if settings.restarts else [0.0]
+    restarts = [matrix.restart.get(model, RESTART) for model in models]
     there = [job for job in read.jobs if job.submit <= 0]
     return PolicyComparison(
-        cluster=cluster, jobs=len(read.jobs), policies={each.name: each for each in policies}, settings=settings,
-        restart=(min(restarts), max(restarts)), runs=found,
-        bounds=bounds(read.jobs, cluster, matrix), first_x=first, excluded=read.excluded,
-        relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0, assume=assume,
+        cluster=cluster, jobs=len(read.jobs), policies={each.name: each for each in policies},
+        round_seconds=round_seconds, seed=seed, restart=(min(restarts), max(restarts)), runs=found,
+        bounds=bounds(read.jobs, cluster, matrix), excluded=read.excluded,
+        relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0,
     )  # fmt: skip
-
-
-def shares_of(course: ScheduleCourse, cluster: LabCluster) -> dict[str, dict[str, float]]:
-    """The first allocation by names."""
-    return {
-        course.jobs[job].name: {
-            kind: float(share) for kind, share in zip(cluster.types, row, strict=True) if share > 0
-        }
-        for job, row in zip(course.first_ids, course.first_x, strict=True)
-    }
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import HOUR, QueuedJob
-from stash.schedule.run_state import ScheduleCourse
+from stash.schedule.simulate import ScheduleCourse
 
 MOST_STEPS = 100
 
@@ -87,9 +87,8 @@ class Economics:
 def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tuple[float, int] | None:
     """How long a job runs there, and on how many instances; ``None`` where no rate is known."""
     machines = math.ceil(job.gpus / cloud.gpus)
-    exact = matrix.rates.get((job.model, job.gpus, cloud.gpu, machines))
-    known = exact or (matrix.rate(job.model, job.gpus, cloud.gpu, 0) if machines == 1
-                      else matrix.rate(job.model, job.gpus, cloud.gpu, machines))  # fmt: skip
+    find = matrix.packed if machines == 1 else matrix.rate
+    known = find(job.model, job.gpus, cloud.gpu, machines)
     if known is None or known.value <= 0:
         return None
     return (job.steps - job.done) / known.value, machines

@@ -32,10 +32,9 @@ class HadarRound:
     running: Sequence[GangPlace]
     pause: Floats
     """Seconds that starting it somewhere else takes; 0 for one that never ran."""
-    up: Sequence[int]
+    nodes: Sequence[int]
     """GPUs of each node."""
     kind_of: Sequence[int]
-    down: set[int]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class HadarChoice:
     rates: dict[int, float]
 
 
-def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarChoice:
+def place(asked: HadarRound, table: RateTable) -> HadarChoice:
     """One job of the queue after the other on its place of highest payoff, by what it can win per GPU-second."""
     low, high, density = _utility_bounds(asked, table)
     nodes = _Nodes(asked, low, high)
@@ -54,8 +53,8 @@ def place(asked: HadarRound, table: RateTable, spreading: bool = True) -> HadarC
     rates: dict[int, float] = {}
     for job in np.argsort(-density, kind="stable").tolist():
         highest = 0.0
-        for candidate in _candidates(asked, table, nodes, job, spreading):
-            rate = _rate(asked, table, job, candidate, spreading)
+        for candidate in _candidates(asked, table, nodes, job):
+            rate = _rate(asked, table, job, candidate)
             if rate <= 0:
                 continue
             pause = 0.0 if candidate == asked.running[job] else float(asked.pause[job])
@@ -87,19 +86,19 @@ class _Nodes:
     """Which GPUs are taken, and what the next one costs. U_min is divided by e: see decision 31."""
 
     def __init__(self, asked: HadarRound, low: Sequence[float], high: Sequence[float]) -> None:
-        self.up = asked.up
+        self.gpus = asked.nodes
         self.kind_of = asked.kind_of
-        self.taken = [up if node in asked.down else 0 for node, up in enumerate(asked.up)]
+        self.taken = [0] * len(asked.nodes)
         self._least = [bottom / math.e for bottom in low]
         self._ratio = [math.e * top / bottom if bottom > 0 else 1.0 for bottom, top in zip(low, high, strict=True)]
 
     def price(self, node: int) -> float:
         """Of one GPU for a second."""
         kind = self.kind_of[node]
-        return self._least[kind] * float(self._ratio[kind] ** (self.taken[node] / self.up[node]))
+        return self._least[kind] * float(self._ratio[kind] ** (self.taken[node] / self.gpus[node]))
 
     def free(self, node: int) -> int:
-        return self.up[node] - self.taken[node]
+        return self.gpus[node] - self.taken[node]
 
     def of_kinds(self, kinds: set[int]) -> list[int]:
         """Nodes of these types that have free GPUs."""
@@ -116,7 +115,7 @@ class _Nodes:
                 return
 
 
-def _candidates(asked: HadarRound, table: RateTable, nodes: _Nodes, job: int, spreading: bool) -> Iterator[GangPlace]:
+def _candidates(asked: HadarRound, table: RateTable, nodes: _Nodes, job: int) -> Iterator[GangPlace]:
     """Where it is; of each type the fewest nodes; and with each type as the slowest, the cheapest GPUs."""
     gpus, number = int(asked.gpus[job]), int(asked.jobs[job])
     running = asked.running[job]
@@ -130,16 +129,16 @@ def _candidates(asked: HadarRound, table: RateTable, nodes: _Nodes, job: int, sp
             yield ((min(roomy, key=lambda node: (nodes.price(node), nodes.free(node))), gpus),)
         else:
             yield from nodes.gang(sorted(of_kind, key=lambda node: -nodes.free(node)), gpus)
-        if gpus > 1 and spreading and table.over[number, kind] > 0:
+        if gpus > 1 and table.over[number, kind] > 0:
             faster = nodes.of_kinds(set(np.flatnonzero(rates >= rate).tolist()))
             faster.sort(key=lambda node: (nodes.price(node), -nodes.free(node), nodes.kind_of[node]))
             yield from (mixed for mixed in nodes.gang(faster, gpus) if len(mixed) > 1)
 
 
-def _rate(asked: HadarRound, table: RateTable, job: int, place: GangPlace, spreading: bool) -> float:
+def _rate(asked: HadarRound, table: RateTable, job: int, place: GangPlace) -> float:
     """Of the slowest worker; 0 where it is unknown."""
     number = int(asked.jobs[job])
     kinds = {asked.kind_of[node] for node, _ in place}
-    if spreading and len(place) > 1:
+    if len(place) > 1:
         return min(table.spread(number, kind, len(place)) or 0.0 for kind in kinds)
     return min(float(table.packed[number, kind]) for kind in kinds)

@@ -11,9 +11,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from stash.catalog.machines import Ownership
 from stash.catalog.own import ByteRate, Dollars, PowerPrice, Purchase, Watts
 from stash.core.user_files import UserFile, load
 from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
+from stash.schedule.tables import DESCRIBED
 
 EXAMPLE = """\
 name: lab
@@ -24,7 +26,6 @@ nodes:
   - {gpu: K80, gpus: 8, count: 3, price: $0.90/h}
 """
 _MAX_NODES = 100_000
-DESCRIBED = "docs/schedule.md describes such files"
 
 
 class _Entry(BaseModel):
@@ -88,16 +89,12 @@ def _costs(content: ClusterFile) -> Costs:
     gpus: dict[str, int] = {}
     known = True
     for entry in content.nodes:
-        hourly = entry.price
-        if entry.purchase is not None and entry.years is not None:
-            hourly = entry.purchase / (entry.years * YEAR_HOURS)
-        if hourly is None:
+        if entry.price is None and entry.purchase is None:
             known = False
             continue
-        power = (
-            0.0 if entry.power is None or content.power_price is None else entry.power / 1000 * content.power_price
-        )
-        dollars[entry.gpu] = dollars.get(entry.gpu, 0.0) + entry.count * (hourly + power)
+        owned = Ownership(entry.purchase or 0.0, entry.years or 1.0, 1.0, entry.power, content.power_price)
+        hourly = (entry.price or 0.0) + owned.dollars_per_hour
+        dollars[entry.gpu] = dollars.get(entry.gpu, 0.0) + entry.count * hourly
         gpus[entry.gpu] = gpus.get(entry.gpu, 0) + entry.count * entry.gpus
     staff = (content.staff or 0.0) / YEAR_HOURS
     everything = sum(entry.count * entry.gpus for entry in content.nodes)

@@ -20,8 +20,8 @@ from scipy.special import stdtrit
 from stash.core.intervals import Interval
 from stash.schedule.matrix import RateMatrix, RateTable, demand_of
 from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
-from stash.schedule.run_state import CAUSES, ScheduleCourse
 from stash.schedule.shares import makespan
+from stash.schedule.simulate import CAUSES, ScheduleCourse
 
 _SUFFIXES = 12
 """Arrivals from which a bound of the makespan is tried."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stash.core.errors import StashError, UserError
+from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration, named_gpu
-from stash.predict.forecast import Forecast
 from stash.predict.forecasting import base_of, lost, what_if
 from stash.predict.passes import Base
 from stash.schedule.matrix import PACKED, RateKey, RateMatrix, RateOrigin, StepRate
@@ -67,8 +67,7 @@ def rates_of(profiles: Sequence[tuple[Profile, str]], cluster: LabCluster) -> Fo
 def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> StepRate | str:
     """Steps per second there, or why it is unknown; on machines as the first of the type that say what they have."""
     if _ran_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
-        step = base.breakdown.step
-        return _of_step(step.value, step.low, step.high, "measured")
+        return _of_step(base.breakdown.step, "measured")
     wanted = Alteration(gpu=kind, nodes=nodes, gpus=gpus)
     own = [node for node in cluster.nodes if node.gpu == kind]
     cores = next((node.cores for node in own if node.cores is not None), None)
@@ -84,7 +83,7 @@ def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> 
     missing = lost(base, forecast)
     if missing:
         return f"its {missing[0].name} stall is unknown: {missing[0].why}"
-    return _rate(forecast)
+    return _of_step(forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast")
 
 
 def _ran_there(base: Base, kind: str) -> bool:
@@ -98,16 +97,11 @@ def _ran_there(base: Base, kind: str) -> bool:
         return kind.lower() in base.target.device.lower()
 
 
-def _rate(forecast: Forecast) -> StepRate:
-    step = forecast.breakdown.step
-    return _of_step(step.value, step.low, step.high, "data sheet" if forecast.origin == "data sheet" else "forecast")
-
-
-def _of_step(seconds: float, low: float | None, high: float | None, origin: RateOrigin) -> StepRate:
+def _of_step(step: Interval, origin: RateOrigin) -> StepRate:
     """Its inverse: the least rate is that of the longest step. Without both ends there is no interval."""
-    if low is None or high is None or low <= 0:
-        return StepRate(1 / seconds, origin=origin)
-    return StepRate(1 / seconds, 1 / high, 1 / low, origin)
+    if step.low is None or step.high is None or step.low <= 0:
+        return StepRate(1 / step.value, origin=origin)
+    return StepRate(1 / step.value, 1 / step.high, 1 / step.low, origin)
 
 
 def _restart(base: Base) -> float | None:

@@ -40,8 +40,6 @@ class QueuedJob:
     """Steps that were done before."""
     on: str = ""
     """The GPU type that it runs on now; empty if it waits."""
-    cores: float | None = None
-    """Per GPU that it can use for its data; ``None``: its share of the node's."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ Knows nothing of rounds and nodes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.optimize import brentq
 from scipy.sparse import csr_array, vstack
@@ -124,16 +122,6 @@ def _last(program: ShareProgram) -> Floats:
     return objective
 
 
-def spread_over_types(demand: JobDemand, allocation: ShareAllocation) -> ShareAllocation:
-    """Shares of whoever takes all GPUs for equal: each job's total over all types in proportion to their sizes.
-
-    It keeps Σ_t x of every job, so it is another optimum of a program that saw no types. What falls on a type where
-    a job does not run is lost to it: a blind policy does not know.
-    """
-    total = allocation.x.sum(axis=1, keepdims=True)
-    return replace(allocation, x=total * demand.counts[None, :] / demand.counts.sum(), type_prices=None)
-
-
 def makespan(demand: JobDemand) -> ShareAllocation:
     """max z with thr_j ≥ z·left_j: all are finished after T = 1/z, and no schedule of these jobs ends earlier.
 
@@ -152,11 +140,6 @@ def _highest(demand: JobDemand, groups: Groups, needs: Floats) -> Solved:
     program = ShareProgram(demand, groups)
     rows = program.throughputs(1.0 / demand.best[groups.first], -needs[groups.first])
     return program.solve(_last(program), rows, np.zeros(groups.size))
-
-
-def as_fastest(demand: JobDemand) -> JobDemand:
-    """The same jobs with every type as fast as each job's fastest: what a policy without types sees."""
-    return replace(demand, rates=np.repeat(demand.best[:, None], demand.rates.shape[1], axis=1))
 
 
 def finish_time_fairness(demand: JobDemand) -> ShareAllocation:

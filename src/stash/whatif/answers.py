@@ -10,11 +10,12 @@ from typing import NamedTuple
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
+from stash.predict.changed_job import change_job
 from stash.predict.changes import MAX_NODES, Alteration, looks_like, option_name
 from stash.predict.cluster import CALLED
 from stash.predict.cluster_sources import of_instance
 from stash.predict.forecast import Forecast
-from stash.predict.forecasting import lost, what_if
+from stash.predict.forecasting import forecast_of, job_stalls, lost, what_if
 from stash.predict.memory import Fit, memory_fit
 from stash.predict.passes import Base, command
 from stash.predict.sufficiency import Suffices, suffices
@@ -217,7 +218,8 @@ def taken_for(base: Base, wanted: Alteration) -> Base:
 def answered(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
     profiled, base = base, taken_for(base, wanted)
-    forecast = what_if(base, wanted)
+    job = change_job(base, wanted)
+    forecast = forecast_of(base, job_stalls(job))
     if wanted.transport == "rdma" and forecast.target.talks_over == CALLED["tcp"]:
         raise UserError(
             f"--transport {wanted.texts['transport']}: {forecast.target.name} has neither EFA nor InfiniBand in the "
@@ -232,8 +234,8 @@ def answered(base: Base, wanted: Alteration) -> WhatIf:
         lost=unknown,
         next=next_bottleneck(forecast),
         enough=() if unknown else diminishing(base, wanted),
-        data=suffices(base, wanted),
-        fit=memory_fit(base, wanted, forecast),
+        data=suffices(job),
+        fit=memory_fit(job),
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, forecast)),
         unanswered=unanswered(base.profile),

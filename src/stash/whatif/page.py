@@ -289,7 +289,10 @@ def document(answer: WhatIf) -> dict[str, Any]:
         "workload": answer.workload,
         "changes": {document_name(option): text for option, text in answer.typed.items()},
         "target": forecast.target.model_dump(mode="json"),
-        "measured": _measured(answer.measured),
+        "measured": {
+            **_pace(answer.measured),
+            "stalls": [{"name": stall.name, "seconds": _ends(stall.time)} for stall in answer.measured.stalls],
+        },
         "forecast": {**_forecast_document(forecast), "unknown": [item.model_dump() for item in answer.lost]},
         "next": answer.next.name,
         "enough": [
@@ -331,9 +334,7 @@ def _forecast_document(forecast: Forecast) -> dict[str, Any]:
     """The forecast alone."""
     breakdown, grounds = forecast.breakdown, {part.stall: part for part in forecast.grounds}
     return {
-        "step_seconds": _ends(breakdown.step),
-        "samples_per_second": _short(breakdown.samples_per_second),
-        "samples_per_step": _short(breakdown.samples_per_step),
+        **_pace(breakdown),
         "origin": forecast.origin,
         "stalls": [
             {
@@ -352,12 +353,11 @@ def _forecast_document(forecast: Forecast) -> dict[str, Any]:
     }
 
 
-def _measured(breakdown: Breakdown) -> dict[str, Any]:
+def _pace(breakdown: Breakdown) -> dict[str, Any]:
     return {
         "step_seconds": _ends(breakdown.step),
         "samples_per_second": _short(breakdown.samples_per_second),
         "samples_per_step": _short(breakdown.samples_per_step),
-        "stalls": [{"name": stall.name, "seconds": _ends(stall.time)} for stall in breakdown.stalls],
     }
 
 

@@ -163,8 +163,6 @@ def _written(field: str, value: float) -> str:
         return f"{value * 8 / 1e9:.4g}gbit"
     if field == "disk":
         return f"{value / 1e6:.4g}MB/s"
-    if field == "duration":
-        return f"{value:.4g}s"
     if field in ("memory", "bucket"):
         return f"{value / 2**20:.4g}MiB"
     return f"{value:.4g}"

@@ -42,10 +42,10 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
 
 
 def test_the_document_has_names_of_its_own(monkeypatch: Patch, capsys: Capture):
-    assert run(monkeypatch, "gpu.stash.json", "--duration", "12h", "--workers", "4", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["changes"] == {"workers": "4", "lasting": "12h"}
-    assert run(monkeypatch, "gpu.stash.json", "--sweep", "duration=1h,2h", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["over"] == ["lasting"]
+    assert run(monkeypatch, "gpu.stash.json", "--dtype", "amp", "--workers", "4", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["changes"] == {"workers": "4", "precision-of-training": "amp"}
+    assert run(monkeypatch, "gpu.stash.json", "--sweep", "dtype=fp32,amp", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["over"] == ["precision-of-training"]
 
 
 def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch: Patch, capsys: Capture):
@@ -53,13 +53,6 @@ def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch: Pat
     out = " ".join(capsys.readouterr().out.split())
     assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
-
-
-def test_a_sweep_of_times_writes_their_unit(monkeypatch: Patch, capsys: Capture):
-    words = ("--disk", "100MB/s", "--sweep", "duration=1h..4h", "--json")
-    assert run(monkeypatch, "gpu.stash.json", *words) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert [point["values"]["lasting"] for point in document["points"]][::8] == ["3600s", "1.44e+04s"]
 
 
 def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):

@@ -280,7 +280,7 @@ def test_constraints_that_nothing_meets_are_one_sentence():
 def test_profiles_of_different_jobs_are_refused():
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
     bases = [base_of(pair()), base_of(gpu_job(workload={"name": "vgg11"}))]
-    with pytest.raises(UserError, match="of different jobs, as their workloads tell"):
+    with pytest.raises(UserError, match=r"a and b are different jobs, in workload \(resnet50 and vgg11\)"):
         recommend(bases, goal, Constraints(), three(), BillFacts(), ["a", "b"], TODAY)
 
 

@@ -10,7 +10,8 @@ from markets import drawn_market, every, jobs, remembering, undominated
 
 from stash.plan import evaluation
 from stash.plan.bill import BillFacts
-from stash.plan.search import CandidateSet, GoalLimits, PlanProblem, front, least, limits_of
+from stash.plan.records import Goal
+from stash.plan.search import CandidateSet, PlanProblem, front, least
 from stash.plan.settings import step_plan
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
@@ -28,18 +29,18 @@ def forecasts_are_made_once():
         yield
 
 
-def asked(seed: int) -> tuple[PlanProblem, CandidateSet, GoalLimits]:
+def asked(seed: int) -> tuple[PlanProblem, CandidateSet, Goal]:
     catalog, goal, constraints = drawn_market(seed)
     bases = [BASES[seed % len(BASES)]]
     question = PlanProblem(bases, step_plan(bases, goal), catalog, FACTS, {}, NOW)
-    return question, question.candidates(constraints), limits_of(goal)
+    return question, question.candidates(constraints), goal
 
 
 def kept(found, limits):
     return [
         each for each in found
-        if (limits.seconds is None or each.sure_seconds <= limits.seconds)
-        and (limits.dollars is None or each.sure_dollars <= limits.dollars)
+        if (limits.deadline_seconds is None or each.sure_seconds <= limits.deadline_seconds)
+        and (limits.budget_dollars is None or each.sure_dollars <= limits.budget_dollars)
     ]  # fmt: skip
 
 

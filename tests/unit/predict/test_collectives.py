@@ -8,7 +8,8 @@ from fabric_by_hand import fabric, hops
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.predict.collective_times import Algorithm, all_reduce, broadcast, half_exchange, hierarchical, ring, tree
+from stash.predict.cluster import Backend
+from stash.predict.collective_times import all_reduce, broadcast, half_exchange, ring, tree
 
 MB = np.array([1e6])
 
@@ -38,12 +39,6 @@ def test_a_tree_of_two_nodes_sends_its_bytes_once() -> None:
 def test_a_trees_depth_is_the_logarithm_of_its_nodes() -> None:
     found = tree(fabric(5, 1, between=np.inf, latency=hops(between=1.0)), MB)
     assert seconds(found) == pytest.approx(2 * 3)
-
-
-def test_a_hierarchy_does_one_thing_after_the_other() -> None:
-    # Inside 2·3/4 MB at 1 GB/s, between 2·1/2 MB at 10 MB/s on all interfaces, 6 and 2 hops.
-    found = hierarchical(fabric(2, 4, inside=1e9, between=1e7, latency=hops(0.0, 0.001, 0.01)), MB)
-    assert seconds(found) == pytest.approx(0.0015 + 0.1 + 0.006 + 0.02)
 
 
 def test_gathering_and_scattering_are_half_of_a_ring() -> None:
@@ -76,22 +71,23 @@ def test_gloo_always_takes_its_ring() -> None:
     assert (all_reduce(place, MB, "gloo") == ring(place, MB)).all()
 
 
-@pytest.mark.parametrize(("algorithm", "function"), [("ring", ring), ("tree", tree), ("hierarchical", hierarchical)])
-def test_an_algorithm_can_be_given(algorithm: Algorithm, function: object) -> None:
-    place = fabric(4, 2, inside=1e9, between=1e8)
-    assert (all_reduce(place, MB, "nccl", algorithm) == function(place, MB)).all()  # type: ignore[operator]
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_faster_of_ring_and_tree_is_taken_and_gloo_has_rings(devices: int) -> None:
+    place = fabric(4, devices, inside=1e9, between=1e8)
+    assert (all_reduce(place, MB, "nccl") == np.minimum(ring(place, MB), tree(place, MB))).all()
+    assert (all_reduce(place, MB, "gloo") == ring(place, MB)).all()
 
 
 shapes = st.tuples(st.integers(1, 64), st.integers(1, 16))
 rates = st.floats(1e6, 1e12)
-algorithms = st.sampled_from(["ring", "tree", "hierarchical", None])
+backends = st.sampled_from(["nccl", "gloo"])
 
 
-@given(shapes, rates, rates, st.floats(1e-3, 1e3), algorithms)
+@given(shapes, rates, rates, st.floats(1e-3, 1e3), backends)
 def test_scaling_bytes_and_rates_by_one_factor_changes_nothing(
-    shape: tuple[int, int], inside: float, between: float, factor: float, algorithm: Algorithm | None
+    shape: tuple[int, int], inside: float, between: float, factor: float, backend: Backend
 ) -> None:
     latency = hops(1e-5, 1e-6, 1e-5)
-    before = all_reduce(fabric(*shape, inside, between, latency), MB, "nccl", algorithm)
+    before = all_reduce(fabric(*shape, inside, between, latency), MB, backend)
     scaled = fabric(*shape, inside * factor, between * factor, latency)
-    assert all_reduce(scaled, MB * factor, "nccl", algorithm) == pytest.approx(before, rel=1e-9)
+    assert all_reduce(scaled, MB * factor, backend) == pytest.approx(before, rel=1e-9)

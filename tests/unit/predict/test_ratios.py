@@ -211,5 +211,5 @@ def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
     assert trained_in(work) == "amp"
     assert autocast_ratio(work, GPU) == pytest.approx((0.01 + 0.005) / (0.1 + 0.010))
     base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
-    assert not base.compute_scale(base.target, Alteration(dtype="amp"), base.passes).facts
-    assert base.compute_scale(base.target, Alteration(dtype="fp32"), base.passes).mean > 1.5
+    assert not base.compute_scale(base.target, base.passes, "amp").facts
+    assert base.compute_scale(base.target, base.passes, "fp32").mean > 1.5

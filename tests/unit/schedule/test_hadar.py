@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from schedules import cluster, example, job, matrix
 
 from stash.schedule import hadar
-from stash.schedule.job_policies import POLICIES
+from stash.schedule.allocation import POLICIES
 from stash.schedule.matrix import RateTable
 from stash.schedule.placement import GangPlace
-from stash.schedule.run_state import RunSettings
 from stash.schedule.simulate import simulate
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "schedule"
@@ -40,31 +38,22 @@ def choose_places(case: dict[str, Any]) -> hadar.HadarChoice:
         gpus=np.array([each.gpus for each in jobs]),
         running=[gang_place(place) for place in case["running"]],
         pause=np.array(case["pause"]),
-        up=[node.gpus for node in machines.nodes],
+        nodes=[node.gpus for node in machines.nodes],
         kind_of=[machines.types.index(node.gpu) for node in machines.nodes],
-        down=set(case["down"]),
     )
-    return hadar.place(asked, table, case["spreading"])
+    return hadar.place(asked, table)
 
 
 def test_recorded_rounds_have_the_same_places_and_rates() -> None:
     cases = json.loads((RECORDED / "hadar_rounds.json").read_text())
-    assert sum(any(len(place) > 1 for place in case["places"].values()) for case in cases) >= 10
+    assert sum(any(len(place) > 1 for place in case["places"].values()) for case in cases) >= 5
     for case in cases:
         found = choose_places(case)
         assert found.places == {int(name): gang_place(place) for name, place in case["places"].items()}
         assert found.rates == {int(name): rate for name, rate in case["rates_found"].items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("gavel", RunSettings.gavel()),
-        ("default", RunSettings()),
-        ("failures", RunSettings(node_mtbf=200 * 3600.0, seed=3)),
-    ],
-)
-def test_recorded_courses_of_gavels_trace_end_at_the_same_moments(name: str, settings: RunSettings) -> None:
-    finish = json.loads((RECORDED / "hadar_courses.json").read_text())[name]
+def test_a_recorded_course_of_gavels_trace_ends_at_the_same_moments() -> None:
+    finish = json.loads((RECORDED / "hadar_course.json").read_text())
     jobs, machines, rates = example()
-    assert simulate(jobs, machines, rates, POLICIES["hadar"], settings).finish.tolist() == finish
+    assert simulate(jobs, machines, rates, POLICIES["hadar"]).finish.tolist() == finish

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import demand
 
+from bench.schedule import with_rates_of_fastest
 from stash.schedule import shares
 from stash.schedule.linear import Groups, merged
 from stash.schedule.records import JobDemand, ShareAllocation
@@ -209,7 +210,7 @@ def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_pr
         fair = shares.max_min(here)
         found = {
             "max-min": fair.objective,
-            "max-min, blind": shares.max_min(shares.as_fastest(here)).objective,
+            "max-min, blind": shares.max_min(with_rates_of_fastest(here)).objective,
             "makespan": shares.makespan(here).objective,
             "ftf": shares.finish_time_fairness(here).objective,
             "ftf, waited": shares.finish_time_fairness(waited).objective,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import cluster, example, job, matrix
+from schedules import cluster, job, matrix
 
+from bench.schedule import run_seeds
 from stash.core.errors import UserError
-from stash.schedule.job_policies import POLICIES
+from stash.schedule.allocation import POLICIES
 from stash.schedule.metrics import bounds, figures
 from stash.schedule.placement import FreeGpus
-from stash.schedule.run_state import RunSettings
 from stash.schedule.simulate import simulate
 
 ONE = matrix({("m", 1, "V"): 1.0}, restart=5.0)
-TWENTY = RunSettings(round_seconds=20.0)
+TWENTY = 20.0
 
 
 def test_first_come_first_served_by_hand() -> None:
@@ -31,13 +29,6 @@ def test_first_come_first_served_by_hand() -> None:
     assert (shown.busy, shown.restarts) == (1.0, 0)
 
 
-def test_allox_lets_a_job_wait_for_a_faster_gpu_than_is_free() -> None:
-    rates = matrix({("m", 1, "V"): 1.0, ("m", 1, "K"): 0.05})
-    jobs = [job("a", 1000), job("b", 1000)]
-    found = simulate(jobs, cluster(V=(1,), K=(1,)), rates, POLICIES["allox"])
-    assert sorted(found.finish.tolist()) == [1000, 2000]  # and not 20,000 s on what was free at the beginning
-
-
 def test_a_preempted_job_pays_its_restart() -> None:
     # At 20 b has less left (50 against 80) and takes the GPU; a comes back at 70, is ready at 75, and ends at 155.
     jobs = [job("a", 100), job("b", 50, submit=10)]
@@ -45,32 +36,27 @@ def test_a_preempted_job_pays_its_restart() -> None:
     assert found.finish.tolist() == [155, 70]
     assert found.lost["moves"].sum() == 5
     assert found.productive.sum() == 150
-    free = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["srtf"], replace(TWENTY, restarts=False))
-    assert free.finish.tolist() == [150, 70]
 
 
-def test_a_finish_frees_its_gpus_at_once_unless_rounds_are_whole() -> None:
+def test_a_finish_frees_its_gpus_at_once() -> None:
     jobs = [job("a", 30), job("b", 30)]
-    exact = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["max-min"], RunSettings(round_seconds=100.0))
+    exact = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["max-min"], 100.0)
     assert exact.finish.tolist() == [30, 60]
-    two = simulate([job("a", 30), job("b", 90), job("c", 30)], cluster(V=(1, 1)), ONE, POLICIES["fifo"],
-                   RunSettings.gavel())  # fmt: skip
-    assert sorted(two.finish.tolist()) == [30, 90, 120]
 
 
 def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading() -> None:
     rates = matrix({("m", 1, "V"): 1.0, ("g", 4, "V"): 2.0}, {("g", 4, "V", 2): 0.5})
     held = [job("a", 1000), job("b", 1000, submit=0.0), job("gang", 100, gpus=4, submit=1.0, model="g")]
     machines = cluster(V=(3, 3))
-    found = simulate(held, machines, rates, POLICIES["fifo"], RunSettings(round_seconds=10.0))
+    found = simulate(held, machines, rates, POLICIES["fifo"], 10.0)
     # Both single jobs fill one node's; the gang's fewest nodes are two here anyway, so nothing is lost.
     assert found.lost["spreading"].sum() == 0
     gangs = [job("first", 100, 4, model="g"), job("second", 100, 4, submit=1.0, model="g")]
-    small = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["fifo"], RunSettings(round_seconds=10.0))
+    small = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["fifo"], 10.0)
     assert small.finish.tolist() == pytest.approx([100 / 2, 1 + 100 / 0.5])
     assert small.lost["spreading"].sum() == pytest.approx(4 * 200 * 0.75)
     # With preemption a round moves the second one to where the first was: 0.5 a second until 60, then 2.
-    moved = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["srtf"], RunSettings(round_seconds=60.0))
+    moved = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["srtf"], 60.0)
     assert moved.finish[1] == pytest.approx(60 + (100 - 59 * 0.5) / 2)
 
 
@@ -85,16 +71,6 @@ def test_where_a_gang_goes() -> None:
     assert free.left == [10]
 
 
-def test_a_failed_node_costs_what_was_not_saved_and_its_repair() -> None:
-    settings = RunSettings(round_seconds=50.0, node_mtbf=300.0, repair_seconds=40.0, checkpoint_seconds=30.0, seed=3)
-    found = simulate([job("a", 1000)], cluster(V=(1,)), ONE, POLICIES["fifo"], settings)
-    assert found.restarts[0] > 0
-    assert found.lost["failures"].sum() > 40
-    total = found.productive.sum() + sum(each.sum() for each in found.lost.values())
-    assert total == pytest.approx(found.end)
-    assert found.productive.sum() == pytest.approx(1000)
-
-
 @st.composite
 def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
     one = st.tuples(st.floats(1, 5000), st.sampled_from([1, 2, 4]), st.floats(0, 2000), st.sampled_from("ab"))
@@ -102,33 +78,22 @@ def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
 
 
 @settings(max_examples=4, deadline=None)
-@given(
-    loads(),
-    st.sampled_from(
-        [RunSettings(), RunSettings.gavel(), RunSettings(node_mtbf=40_000.0, repair_seconds=900.0, seed=5)]
-    ),
-)
-def test_gpu_seconds_are_conserved_and_all_work_is_done(
-    load: list[tuple[float, int, float, str]], how: RunSettings
-) -> None:
+@given(loads())
+def test_gpu_seconds_are_conserved_and_all_work_is_done(load: list[tuple[float, int, float, str]]) -> None:
     machines = cluster(V=(4, 2), K=(2, 2, 1))
     sizes = {("a", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 2.0), ("K", 0.7))}
     sizes |= {("b", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 1.0), ("K", 0.9))}
     spread = {(model, gpus, kind, -1): 0.6 * sizes[model, gpus, kind] for model, gpus, kind in sizes if gpus > 1}
     rates = matrix(sizes, spread, restart=30.0)
     jobs = [job(str(n), steps, gpus, submit, model) for n, (steps, gpus, submit, model) in enumerate(load)]
-    blind = [POLICIES[name].blinded() for name in ("max-min", "makespan", "ftf")]
-    for policy in (*POLICIES.values(), *blind):
-        name = policy.name
-        if name == "allox" and any(each.gpus > 1 for each in jobs):
-            continue
-        found = simulate(jobs, machines, rates, policy, how)
+    for name, policy in POLICIES.items():
+        found = simulate(jobs, machines, rates, policy)
         total = found.productive.sum() + sum(each.sum() for each in found.lost.values())
         assert total == pytest.approx(machines.gpus * found.end), name
         assert np.isfinite(found.finish).all(), name
         assert (found.finish >= found.submit + found.held - 1e-6).all()
-        if not policy.aware:  # it draws types
-            assert simulate(jobs, machines, rates, policy, how).finish.tolist() == found.finish.tolist(), name
+        if policy.seeded:
+            assert simulate(jobs, machines, rates, policy).finish.tolist() == found.finish.tolist(), name
         assert found.end >= bounds(jobs, machines, rates).makespan_seconds * (1 - 1e-6), name
 
 
@@ -164,11 +129,4 @@ def test_a_job_without_a_rate_is_refused() -> None:
 )  # fmt: skip
 def test_gavels_own_simulator_is_met_on_its_traces(trace: str, policy: str, published: float, within: float) -> None:
     """What its simulator printed at c4fa400, mean JCT or makespan in hours; blind ones are means of three runs."""
-    jobs, lab, rates = example(trace)
-    name, _, blind = policy.partition(" ")
-    rule = POLICIES[name].blinded() if blind else POLICIES[name]
-    assert rule.name == policy
-    seeds = range(3) if blind else range(1)
-    runs = [simulate(jobs, lab, rates, rule, RunSettings.gavel(seed)) for seed in seeds]
-    ends = [run.end if trace == "jobs-at-once" else float((run.finish - run.submit).mean()) for run in runs]
-    assert np.mean(ends) / 3600 == pytest.approx(published, rel=within)
+    assert np.mean(run_seeds(trace, policy, 3)) == pytest.approx(published, rel=within)

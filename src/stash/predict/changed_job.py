@@ -1,0 +1,198 @@
+"""A profiled job with what is changed of it: every wish read once, against its profile and its machines.
+
+What is typed ends here: forecasts of stalls, of memory and of what suffices ask this record, never the options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.predict.changes import AS_IT_IS, Alteration, Sharding, option_name, retarget
+from stash.predict.cluster import Storage, Target
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
+from stash.predict.loading import cores_worth, lacks, rented
+from stash.predict.mesh_shapes import Mesh
+from stash.predict.passes import Base, ComputeScale, Passes, passes_of, records, without_replicas
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
+from stash.predict.timeline import Stage
+
+_OF_MACHINES = (
+    "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
+    "transport",
+)  # fmt: skip
+_STAGES: dict[Sharding, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedJob:
+    """What is asked about; make it with ``change_job``."""
+
+    base: Base
+    target: Target
+    passes: Passes | None
+    """Of a step; ``None`` where its samples were not counted."""
+    compute: ComputeScale
+    exchange: ExchangeChanges = AS_MEASURED
+    workers: int | None = None
+    """Of a rank's loader; ``None``: as many as it had."""
+    cached: float | None = None
+    """Share of the data set in memory; ``None``: none of it, as under cold."""
+    storage: NodeStorage | None = None
+    unpublished: bool = False
+    """Whether another machine's storage is described, and not how fast it is."""
+    shared_cores: bool = False
+    """Whether two threads of its machines share a core, as on rented ones."""
+    mesh: Mesh | str | None = None
+    microbatches: int | None = None
+    split: str | None = None
+    unchanged: bool = True
+    only_cached: bool = True
+    """Whether nothing but the cache is changed."""
+
+    @property
+    def more_passes(self) -> float:
+        """Times as many passes a step as were profiled; 1 where they were not counted."""
+        before = self.base.passes
+        return 1.0 if self.passes is None or before is None else self.passes.accumulated / before.accumulated
+
+    @property
+    def more_samples(self) -> float:
+        before = self.base.passes
+        return 1.0 if self.passes is None or before is None else self.passes.samples / before.samples
+
+    @cached_property
+    def pipeline(self) -> Pipeline | None:
+        """The data pipeline of a node; ``None`` where that of the profile is unknown."""
+        base, target = self.base, self.target
+        if base.loading is None:
+            return None
+        old = base.loading.pipeline
+        workers = old.workers if self.workers is None else self.workers
+        cores = old.cores
+        if target != base.target or workers != old.workers:
+            threads = None if target.cores is None else target.cores.value
+            cores = cores_worth(self.shared_cores, threads, target.devices * (workers + 1), base.draws)
+        # On CPUs it is passes that take cores, elsewhere launching them.
+        busier = self.compute.factor if target.device is None else 1.0
+        return Pipeline(
+            ranks=target.devices,
+            workers=workers,
+            prefetch=old.prefetch,
+            samples=old.samples if self.passes is None else self.passes.batch,
+            batches=old.batches if self.passes is None else self.passes.accumulated,
+            cores=cores,
+            store=None if self.storage is None else self.storage.store,
+            cached=self.cached or 0.0,
+            keeps=base.draws.uniforms("page cache"),
+            training=self.more_passes * busier,
+        )
+
+
+def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
+    """The profiled job as ``wanted``; raises UserError where it cannot be so, or the profile does not hold enough."""
+    target = base.target
+    if any(getattr(wanted, name) is not None for name in _OF_MACHINES):
+        target = retarget(base.target, wanted, base.catalog(), base.clusters)
+        if target == base.target:  # what was asked for is what was measured
+            wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
+        elif (why := without_replicas(base, target.nodes, target.devices)) is not None:
+            raise UserError(f"{target.name}: {why}")
+    scale, passes = ComputeScale(np.ones(base.draws.count)), base.passes
+    if wanted.mesh is not None:
+        return ChangedJob(base, target, passes, scale, mesh=wanted.mesh, unchanged=False, only_cached=False)
+    if wanted.batch is not None or wanted.accumulate is not None:
+        passes = passes_of(base.profile, base.breakdown, wanted.batch, wanted.accumulate)
+    _refuse_unanswerable(base, wanted, counted=passes is not None)
+    moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
+    if moved or wanted.batch is not None or wanted.dtype is not None:
+        scale = base.compute_scale(target, passes, wanted.dtype, wanted.gpu)
+    storage, unpublished = _storage(base, target, wanted)
+    cached, size = wanted.cache, None if base.loading is None else base.loading.dataset_bytes
+    if cached is None and wanted.memory is not None and size:
+        cached = cached_share(wanted.memory, size)
+    host = base.profile.hosts[0] if base.profile.hosts else None
+    return ChangedJob(
+        base,
+        target,
+        passes,
+        scale,
+        exchange=_exchange(base, wanted, passes, scale),
+        workers=wanted.workers,
+        cached=cached,
+        storage=storage,
+        unpublished=unpublished,
+        shared_cores=wanted.instance is not None or rented(host),
+        microbatches=wanted.microbatches,
+        split=wanted.split,
+        unchanged=wanted == AS_IT_IS,
+        only_cached=set(wanted.names) <= {"cache"},
+    )
+
+
+def _exchange(base: Base, wanted: Alteration, passes: Passes | None, scale: ComputeScale) -> ExchangeChanges:
+    work, stage = base.exchange.work, _STAGES.get(wanted.sharding or "none")
+    once_already = work is None or work.times == 1.0
+    return ExchangeChanges(
+        bucket_cap=wanted.bucket,
+        compress=1.0 if wanted.compress is None else 1 / wanted.compress,
+        times=None if wanted.accumulate is None or once_already else 1.0,
+        compute=scale.mean,
+        sharding=stage,
+        passes=1 if passes is None or stage is None else passes.accumulated,
+    )
+
+
+def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorage | None, bool]:
+    """What a node's storage delivers: as asked for, or of another machine's data sheet, else as it did.
+
+    And whether that sheet does not say how fast it is.
+    """
+    as_it_did, unpublished = None if base.loading is None else base.loading.rate, False
+    if wanted.disk_times is not None and as_it_did is not None:
+        as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
+    elif target.storage is not None and target.storage != base.target.storage:
+        there = served(target.storage, base.draws)
+        if there is not None:
+            return there, False
+        unpublished = True
+    if as_it_did is None:
+        return None, unpublished
+    return served(Storage(bytes_per_second=as_it_did), base.draws), unpublished
+
+
+def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
+    """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
+    profile, breakdown, loading, work = base.profile, base.breakdown, base.loading, base.profile.workload
+    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
+    if reads and breakdown.stall("fetch") is None:
+        why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
+        raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
+    if wanted.workers is not None and loading is None:
+        raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
+    if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
+        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
+    if wanted.disk_times is not None and (loading is None or loading.rate is None):
+        raise UserError(
+            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
+            "rate, like 500MB/s"
+        )
+    if wanted.disk is not None and not work.sample_disk_bytes:
+        raise UserError(
+            f"--disk: the profile does not hold how many bytes a sample takes on disk; {records(profile)}"
+        )
+    if not counted and (wanted.batch is not None or wanted.accumulate is not None):
+        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
+    if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
+        option = "sharding" if wanted.sharding is not None else "bucket"
+        raise UserError(
+            f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
+            "profile; profile it with DistributedDataParallel"
+        )
+    if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
+        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
+    if wanted.bucket is not None and not work.gradients:
+        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
