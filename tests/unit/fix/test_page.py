@@ -18,7 +18,7 @@ from stash.fix.command import FixOptions, _finish
 from stash.fix.page import page
 from stash.fix.patch import Patch
 from stash.fix.running import settings
-from stash.fix.tries import NO_PROOF, NO_TIME
+from stash.fix.search import NO_PROOF, NO_TIME
 from stash.ui.html import render as render_html
 from stash.ui.terminal import render
 
