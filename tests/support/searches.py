@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from stash.fix.change_search import find_changes
+from stash.fix.fix_search import Candidate, Search, Turns
 from stash.fix.script_changes import ScriptChange
-from stash.fix.search import Candidate, Search, Turns
 from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun

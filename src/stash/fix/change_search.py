@@ -26,7 +26,7 @@ from stash.fix.final_comparison import (
     standing_of,
     train_longer,
 )
-from stash.fix.search import (
+from stash.fix.fix_search import (
     JOINED,
     LARGE,
     NO_PROOF,

@@ -29,8 +29,8 @@ from stash.ui.options import flag, json_flag, option, quiet_flag
 if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.core.fix_records import Fix, Tried
+    from stash.fix.fix_search import Candidate, Search
     from stash.fix.patch import Patch, Written
-    from stash.fix.search import Candidate, Search
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
@@ -159,8 +159,8 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
     from stash.fix.change_search import find_changes
+    from stash.fix.fix_search import Candidate, Search
     from stash.fix.script_changes import Facts, ScriptChange, merged, sites_of
-    from stash.fix.search import Candidate, Search
     from stash.fix.space import propose
     from stash.fix.time_budget import TimeBudget
     from stash.measure.launcher.trials import TrialRun, Trials

@@ -14,7 +14,7 @@ from typing import Any
 
 from stash.core.fix_records import ChangeStanding
 from stash.fix.decision import LOOKS, level, promising, proven
-from stash.fix.search import LARGE, NO_PROOF, TYPED, Arm, Final, OutOfTimeError, Search, gained
+from stash.fix.fix_search import LARGE, NO_PROOF, TYPED, Arm, Final, OutOfTimeError, Search, gained
 from stash.fix.turns import launch_in_turns, rung_of
 
 PROVEN_STEPS = 200

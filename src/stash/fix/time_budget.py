@@ -15,7 +15,7 @@ _BLOCK_SECONDS, _TURN_STEPS = 1.5, 8
 """Seconds that a block takes, half where no queue is filled, and its steps."""
 _LATE = 1.3
 """Times what blocks are thought to take, where a launch that is ended before its end shows nothing."""
-Rung = Mapping[str, Any]
+BlockSettings = Mapping[str, Any]
 """What is set in some blocks of a launch."""
 
 
@@ -54,7 +54,7 @@ class TimeBudget:
     def set_aside(self, step: float, takes_turns: bool) -> None:
         """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove."""
         launched = LOOKS[0] * ARMS
-        rung: Rung = {"loader": {}}
+        rung: BlockSettings = {"loader": {}}
         proof = self.launch_seconds() + self.turns_seconds([rung], LOOKS[0], step)
         found_by = self.starting + TURNS * (ARMS + 1) * self.block_seconds(rung, step)
         if self.has_room(launched + 1):
@@ -62,17 +62,17 @@ class TimeBudget:
         elif takes_turns and self.left() >= proof + found_by:
             self.reserve = proof
 
-    def block_seconds(self, rung: Rung, step: float) -> float:
+    def block_seconds(self, rung: BlockSettings, step: float) -> float:
         """Seconds of a block of a launch in which a step as typed takes ``step``."""
         workers = int(rung.get("loader", {}).get("num_workers", 0))
         full = _BLOCK_SECONDS if "loader" in rung else _BLOCK_SECONDS / 2
         return max(full, step * 2 * max(_TURN_STEPS, workers))
 
-    def turns_seconds(self, rungs: Iterable[Rung], rounds: int, step: float) -> float:
+    def turns_seconds(self, rungs: Iterable[BlockSettings], rounds: int, step: float) -> float:
         """Seconds of a launch in which the script as typed and these take turns, at most."""
         return self.starting + _LATE * rounds * sum(self.block_seconds(rung, step) for rung in ({}, *rungs))
 
-    def rounds_in_turns(self, rungs: Iterable[Rung], launches: int, step: float) -> int:
+    def rounds_in_turns(self, rungs: Iterable[BlockSettings], launches: int, step: float) -> int:
         """Rounds of one launch in which these take turns, for which there is time after so many others."""
         spare = self.left() - self.starting - launches * self.launch_seconds()
         return max(0, min(MOST_TURNS, int(spare / (self.turns_seconds(rungs, 1, step) - self.starting))))

@@ -18,8 +18,7 @@ from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import pooled, proven, saving
-from stash.fix.script_changes import ScriptChange
-from stash.fix.search import (
+from stash.fix.fix_search import (
     JOINED,
     LARGE,
     NO_DIFFERENCE,
@@ -31,6 +30,7 @@ from stash.fix.search import (
     beyond_noise,
     gained,
 )
+from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import MOST_TURNS, TURNS
 
 _TURNS_SHARE = 0.3

@@ -17,7 +17,7 @@ from typing import Any
 from stash.core.errors import UserError
 from stash.core.imports import require_package
 from stash.monitor.records import Alert, Header, RecordLine, Window
-from stash.report.trackers import Figures, MlflowRun, TensorBoardRun, TrackerRun, WandbRun
+from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, TrackerRun, WandbRun
 
 _MAX_KEPT = 360
 """Windows that wait for a tracker: an hour of them."""
@@ -41,7 +41,7 @@ class Tracker:
 
     def __init__(self, name: str, run: TrackerRun) -> None:
         self._name, self._run = name, run
-        self._kept: deque[tuple[int, Figures]] = deque(maxlen=_MAX_KEPT)
+        self._kept: deque[tuple[int, TrackedFigures]] = deque(maxlen=_MAX_KEPT)
         self._warned = self._ended = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"stash {name}")

@@ -1,7 +1,7 @@
 """The watcher of a node: reads the rings of its ranks, tells the run's state, and does what that answers.
 
 A process of its own beside training: polls twice a second, and touches nothing of the job. Time and what it may start
-are handed in, so that tests can play hours in no time. What follows from what is ``run_state``'s.
+are handed in, so that tests can play hours in no time. What follows from what is ``watch_state``'s.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from stash.monitor.machine_state import MachineLooks, most_telling
 from stash.monitor.node_team import NodeTeam, facts_of
 from stash.monitor.records import Header, MachineState, RecordLine, RecordWriter, RunEvent
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder, withdraw_request
-from stash.monitor.run_state import (
+from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
+from stash.monitor.wall_ledger import ENDED
+from stash.monitor.watch_state import (
     AskForLines,
     Continued,
-    Event,
     MomentPassed,
     NothingStepped,
     Now,
     Requested,
-    RunState,
     SliceTaken,
     StartCommand,
     StepsTaken,
     Stopped,
     TraceRanks,
+    WatchEvent,
     WatchOptions,
+    WatchState,
     WindowTaken,
 )
-from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
-from stash.monitor.wall_ledger import ENDED
 from stash.monitor.window_lines import ROWS_OF, lines_text, unseen_text, window_of
 
 POLL_SECONDS = 0.5
@@ -163,11 +163,11 @@ class NodeWatcher:
         """Rows whose lines were asked for."""
         self._full = False
         before = record.before
-        self._state = RunState(header if before is None else record.header, options, baseline, clock())
+        self._state = WatchState(header if before is None else record.header, options, baseline, clock())
         if before is not None:
             self._tell(Continued(before))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: WatchEvent) -> None:
         """Tell the state, and do what it answers."""
         for action in self._state.take(event, Now(self._clock(), self.collector.taken)):
             match action:
@@ -261,12 +261,12 @@ class NodeWatcher:
             return
         window, apart, nodes = window_of(part, self._state.header.device), self._calls.mean(), self._nodes()
         late = tuple(each.model_copy(update={"node": nodes.get(each.rank)}) for each in window.stragglers)
-        told = {
+        update = {
             "stragglers": late,
             "ambiguous": window.ambiguous if apart is None else apart > AMBIGUOUS,
             "machines": most_telling(self._machines(), {each.node for each in late}),
         }
-        self._tell(WindowTaken(window.model_copy(update=told)))
+        self._tell(WindowTaken(window.model_copy(update=update)))
 
     def _follow_requests(self) -> None:
         """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""

@@ -24,7 +24,7 @@ from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
 from stash.report.openmetrics import MetricFamily, exposition
-from stash.report.trackers import Figures, MlflowRun, TensorBoardRun, WandbRun, mlflow_experiment
+from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
 from stash.store.storage import digest_of
 
 _MAX_FACT = 250
@@ -138,7 +138,7 @@ def _log(made: MlflowRun, run: ExportedRun) -> None:
     made.end()
 
 
-def _named(figures: Figures) -> Figures:
+def _named(figures: TrackedFigures) -> TrackedFigures:
     return {f"stash/{name}": value for name, value in figures.items()}
 
 

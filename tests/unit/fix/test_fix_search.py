@@ -11,8 +11,8 @@ import pytest
 from searches import LAUNCH, Job, change, searched, standing
 
 from stash.fix.change_search import find_changes
+from stash.fix.fix_search import Candidate, Search
 from stash.fix.script_changes import ScriptChange
-from stash.fix.search import Candidate, Search
 from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun

@@ -24,8 +24,8 @@ from stash.monitor.accounting import STAGES
 from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
 from stash.monitor.records import Header, RunEvent, Window
-from stash.monitor.run_state import WatchOptions
 from stash.monitor.watch_metrics import MetricsServer
+from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watching import Looks
 
 

@@ -20,9 +20,9 @@ from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
 from stash.monitor.records import Header, MachinePrice, Window
-from stash.monitor.run_state import WatchOptions
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
+from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import words_of
 from stash.monitor.window_sums import overall
 

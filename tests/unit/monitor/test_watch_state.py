@@ -7,31 +7,31 @@ from typing import get_args
 import pytest
 
 from stash.measure.protocol.stamped import StepStage
-from stash.monitor import run_state
+from stash.monitor import watch_state
 from stash.monitor.records import Alert, Header, MachinePrice, RunEvent
 from stash.monitor.run_requests import RunRequest
-from stash.monitor.run_state import (
+from stash.monitor.watch_state import (
     MomentPassed,
     NothingStepped,
     Now,
     Requested,
-    RunState,
     StartCommand,
     StepsTaken,
     Stopped,
     WatchOptions,
+    WatchState,
 )
 
 JOB = {"ranks": 2, "device": "cpu", "loaders": (), "nodes": 1, "unseen": ""}
 
 
-def state_of(options: WatchOptions | None = None, price: MachinePrice | None = None) -> RunState:
+def state_of(options: WatchOptions | None = None, price: MachinePrice | None = None) -> WatchState:
     header = Header(id="x", stash_version="1", began=0.0, job="train.py", price=price)
-    return RunState(header, options or WatchOptions(), None, 0.0)
+    return WatchState(header, options or WatchOptions(), None, 0.0)
 
 
 def test_every_event_has_a_transition() -> None:
-    assert set(run_state._TABLE) == set(get_args(run_state.Event))
+    assert set(watch_state._TABLE) == set(get_args(watch_state.WatchEvent))
 
 
 def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
@@ -52,9 +52,9 @@ def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
 
 def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
     state = state_of(WatchOptions(stuck_after=30))
-    (told,) = state.take(Requested(RunRequest(paused=False), "t"), Now(100.0, 0))
-    assert isinstance(told, RunEvent)
-    assert told.what == "resumed"
+    (done,) = state.take(Requested(RunRequest(paused=False), "t"), Now(100.0, 0))
+    assert isinstance(done, RunEvent)
+    assert done.what == "resumed"
     assert not state.is_still(129.0)
     assert state.is_still(130.0)
 
@@ -65,13 +65,13 @@ def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
 def test_money_is_warned_of_at_each_of_two_shares_once(hours: tuple[float, ...], shares: list[float]) -> None:
     price = MachinePrice(instance="a", dollars_per_hour=10.0)
     state = state_of(WatchOptions(max_dollars=5.0, on_budget="stop"), price)
-    told = [action for hour in hours for action in state.take(MomentPassed(), Now(3600 * hour, 9))]
-    assert [each.ratio for each in told if isinstance(each, Alert)] == shares
-    started = [each.given for each in told if isinstance(each, StartCommand)]
+    done = [action for hour in hours for action in state.take(MomentPassed(), Now(3600 * hour, 9))]
+    assert [each.ratio for each in done if isinstance(each, Alert)] == shares
+    started = [each.given for each in done if isinstance(each, StartCommand)]
     assert started == [{"dollars": 5.0 * share, "max_dollars": 5.0, "step": 9} for share in shares if share >= 1]
 
 
 def test_that_nothing_steps_is_said_once() -> None:
     state = state_of()
-    told = [state.take(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
-    assert [len(each) for each in told] == [0, 1, 0]
+    done = [state.take(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
+    assert [len(each) for each in done] == [0, 1, 0]

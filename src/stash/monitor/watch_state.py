@@ -107,7 +107,7 @@ class MomentPassed(NamedTuple):
     """Time goes on, and what it costs."""
 
 
-Event = Continued | StepsTaken | SliceTaken | WindowTaken | Stopped | NothingStepped | Requested | MomentPassed
+WatchEvent = Continued | StepsTaken | SliceTaken | WindowTaken | Stopped | NothingStepped | Requested | MomentPassed
 
 
 # Actions.
@@ -133,7 +133,7 @@ class AskForLines(NamedTuple):
     rank: int | None
 
 
-Action = RecordLine | StartCommand | TraceRanks | AskForLines
+WatchAction = RecordLine | StartCommand | TraceRanks | AskForLines
 """A line is to be written."""
 
 
@@ -149,7 +149,7 @@ class _Pace:
     """Whether it was said that none was taken."""
 
 
-class RunState:
+class WatchState:
     """The state of one watched run; ``take`` is all that changes it."""
 
     def __init__(self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float) -> None:
@@ -162,7 +162,7 @@ class RunState:
         self._spent, self._traced = 0.0, float("-inf")
         """Of the money that may be spent, what was warned of; when alerts began a trace."""
 
-    def take(self, event: Event, now: Now) -> list[Action]:
+    def take(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
         return [*_TABLE[type(event)](self, event, now)]
 
@@ -171,7 +171,7 @@ class RunState:
         patience = max(self._options.stuck_after, _STUCK_STEPS * self._pace.usual)
         return _STUCK not in self._open and when - self._pace.moved >= patience
 
-    def _continue(self, event: Continued, now: Now) -> Iterator[Action]:
+    def _continue(self, event: Continued, now: Now) -> Iterator[WatchAction]:
         """Alerts that were open are about the start before."""
         yield RunEvent(when=now.when, what=CONTINUED, text="the job was started again")
         self._number = max((alert.number for alert in event.before.alerts), default=0)
@@ -179,7 +179,7 @@ class RunState:
             if not alert.ended:
                 yield from self._end(alert, "the job was started again", now)
 
-    def _follow_steps(self, event: StepsTaken, now: Now) -> Iterator[Action]:
+    def _follow_steps(self, event: StepsTaken, now: Now) -> Iterator[WatchAction]:
         """At the first of them it is known how many ranks there are, and whether the baseline is of the like."""
         self._pace = replace(self._pace, moved=now.when)
         is_first = self._changes is None
@@ -197,7 +197,7 @@ class RunState:
         if _STUCK in self._open:
             yield from self._end(self._open.pop(_STUCK), f"steps continue since step {now.taken:,}", now)
 
-    def _test(self, event: SliceTaken, now: Now) -> Iterator[Action]:
+    def _test(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         assert self._changes is not None
         self._pace = replace(self._pace, usual=event.part.account.step_seconds)
         for change in self._changes.take(event.part):
@@ -207,7 +207,7 @@ class RunState:
                 who = whose(change.stall, change.rank, change.stage)
                 yield from self._end(began, f"{who} is as before since step {change.step:,}", now)
 
-    def _tell_change(self, change: StallChange, event: SliceTaken, now: Now) -> Iterator[Action]:
+    def _tell_change(self, change: StallChange, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         than = self._baseline.source if self._baseline is not None else "before"
         late = None if change.rank is None else event.nodes.get(change.rank)
         why = "; ".join(causes(each) for each in event.machines if each.node == late)
@@ -227,7 +227,7 @@ class RunState:
         else:
             yield AskForLines(change.stall, change.rank)
 
-    def _write_window(self, event: WindowTaken, now: Now) -> Iterator[Action]:
+    def _write_window(self, event: WindowTaken, now: Now) -> Iterator[WatchAction]:
         window = event.window
         yield window
         grown = self._growth.take(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
@@ -242,7 +242,7 @@ class RunState:
             )  # fmt: skip
             yield AskForLines("other", None)
 
-    def _tell_stop(self, event: Stopped, now: Now) -> Iterator[Action]:
+    def _tell_stop(self, event: Stopped, now: Now) -> Iterator[WatchAction]:
         still, stages = now.when - self._pace.moved, event.stages
         waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
         late = [rank for rank, stage in stages.items() if stage not in waiting]
@@ -251,14 +251,14 @@ class RunState:
             text=f"no step for {still:.0f} s: {described(stages)}",
         )  # fmt: skip
 
-    def _miss_steps(self, event: NothingStepped, now: Now) -> Iterator[Action]:
+    def _miss_steps(self, event: NothingStepped, now: Now) -> Iterator[WatchAction]:
         if not self._pace.is_stepless and now.when - self._pace.moved > _NEVER_STEPPED_SECONDS:
             self._pace = replace(self._pace, is_stepless=True)
             minutes = f"{_NEVER_STEPPED_SECONDS / 60:.0f} minutes"
             text = f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
             yield RunEvent(when=now.when, what="no step", text=text)
 
-    def _follow_request(self, event: Requested, now: Now) -> Iterator[Action]:
+    def _follow_request(self, event: Requested, now: Now) -> Iterator[WatchAction]:
         what, text = event.request.described(event.folder)
         yield RunEvent(when=now.when, what=what, text=text)
         if event.request.paused is False:
@@ -266,7 +266,7 @@ class RunState:
         if event.request.steps:  # traced steps leave no rows
             self._pace = replace(self._pace, moved=now.when + event.request.steps * self._pace.usual)
 
-    def _count_money(self, event: MomentPassed, now: Now) -> Iterator[Action]:
+    def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
         price, most = self.header.price, self._options.max_dollars
         if price is None or most is None or self._spent >= 1:
             return
@@ -285,7 +285,7 @@ class RunState:
             given = {"dollars": spent, "max_dollars": most, "step": now.taken}
             yield StartCommand(self._options.on_budget, given)
 
-    def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[Action]:
+    def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[WatchAction]:
         """Tell a new alert; one that ``is_open`` is ended some time."""
         self._number += 1
         alert = Alert(number=self._number, when=now.when, began=now.when, **fields)
@@ -293,25 +293,25 @@ class RunState:
             self._open[alert.stall or alert.what] = alert
         yield from self._tell(alert)
 
-    def _end(self, alert: Alert, text: str, now: Now) -> Iterator[Action]:
+    def _end(self, alert: Alert, text: str, now: Now) -> Iterator[WatchAction]:
         began = now.when if alert.began is None else alert.began
         yield from self._tell(
             alert.model_copy(update={"ended": True, "when": now.when, "began": began, "text": text})
         )
 
-    def _tell(self, alert: Alert) -> Iterator[Action]:
+    def _tell(self, alert: Alert) -> Iterator[WatchAction]:
         yield alert
         if self._options.on_alert is not None:
             yield StartCommand(self._options.on_alert, alert.model_dump(mode="json"))
 
 
-_TABLE: Mapping[type, Callable[[RunState, Any, Now], Iterator[Action]]] = {
-    Continued: RunState._continue,
-    StepsTaken: RunState._follow_steps,
-    SliceTaken: RunState._test,
-    WindowTaken: RunState._write_window,
-    Stopped: RunState._tell_stop,
-    NothingStepped: RunState._miss_steps,
-    Requested: RunState._follow_request,
-    MomentPassed: RunState._count_money,
+_TABLE: Mapping[type, Callable[[WatchState, Any, Now], Iterator[WatchAction]]] = {
+    Continued: WatchState._continue,
+    StepsTaken: WatchState._follow_steps,
+    SliceTaken: WatchState._test,
+    WindowTaken: WatchState._write_window,
+    Stopped: WatchState._tell_stop,
+    NothingStepped: WatchState._miss_steps,
+    Requested: WatchState._follow_request,
+    MomentPassed: WatchState._count_money,
 }

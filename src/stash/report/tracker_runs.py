@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-Figures = Mapping[str, float]
+TrackedFigures = Mapping[str, float]
 _MOST_METRICS = 1000
 """Of MLflow, as many as a request may have."""
 
@@ -20,7 +20,7 @@ _MOST_METRICS = 1000
 class TrackerRun(Protocol):
     """Raises whatever the tool raises."""
 
-    def log(self, rows: Iterable[tuple[int, Figures]]) -> None:
+    def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         """Add figures, each under its step."""
 
     def end(self) -> None:
@@ -40,7 +40,7 @@ class TensorBoardRun:
         self._writer, self._moment = writers.EventFileWriter(str(folder)), moment
         self.end = self._writer.close
 
-    def log(self, rows: Iterable[tuple[int, Figures]]) -> None:
+    def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         for step, figures in rows:
             self.add(step, *(self.summaries.Summary.Value(tag=k, simple_value=v) for k, v in figures.items()))
         self._writer.flush()
@@ -69,7 +69,7 @@ class WandbRun:
             self.run.define_metric(f"{axis.partition('/')[0]}/*", step_metric=axis)
         self.end = self.run.finish
 
-    def log(self, rows: Iterable[tuple[int, Figures]]) -> None:
+    def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         for step, figures in rows:
             if self._axis:
                 self.run.log({self._axis: step, **figures})
@@ -92,7 +92,7 @@ class MlflowRun:
             self._made = self.client.create_run(number, run_name=self._name, tags=self._tags)
         return str(self._made.info.run_id)
 
-    def log(self, rows: Iterable[tuple[int, Figures]]) -> None:
+    def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         metric: Any = import_module("mlflow.entities").Metric
         moment = int(time.time() * 1000)
         metrics = (metric(name, value, moment, step) for step, figures in rows for name, value in figures.items())
