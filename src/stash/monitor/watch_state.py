@@ -149,18 +149,29 @@ class _Pace:
     """Whether it was said that none was taken."""
 
 
+@dataclass(frozen=True)
+class _Notices:
+    """What was said and done so far that is not repeated."""
+
+    number: int = 0
+    """Of the last alert."""
+    spent: float = 0.0
+    """Of the money that may be spent, the share that was warned of."""
+    traced: float = float("-inf")
+    """When an alert began a trace."""
+
+
 class WatchState:
     """The state of one watched run; ``take`` is all that changes it."""
 
     def __init__(self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float) -> None:
         self.header, self._options, self._baseline = header, options, baseline
-        self._changes: ChangeTest | None = None
+        self._changes: tuple[ChangeTest, str] | None = None
+        """What steps are held against, and what that is called."""
         self._growth = GrowthTest()
-        self._number, self._open = 0, dict[str, Alert]()
-        """Of the last alert; those that have not ended, by what they are about."""
-        self._pace = _Pace(when)
-        self._spent, self._traced = 0.0, float("-inf")
-        """Of the money that may be spent, what was warned of; when alerts began a trace."""
+        self._open: dict[str, Alert] = {}
+        """Alerts that have not ended, by what they are about."""
+        self._pace, self._notices = _Pace(when), _Notices()
 
     def take(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
@@ -174,7 +185,8 @@ class WatchState:
     def _continue(self, event: Continued, now: Now) -> Iterator[WatchAction]:
         """Alerts that were open are about the start before."""
         yield RunEvent(when=now.when, what=CONTINUED, text="the job was started again")
-        self._number = max((alert.number for alert in event.before.alerts), default=0)
+        last = max((alert.number for alert in event.before.alerts), default=0)
+        self._notices = replace(self._notices, number=last)
         for alert in event.before.alerts:
             if not alert.ended:
                 yield from self._end(alert, "the job was started again", now)
@@ -184,13 +196,15 @@ class WatchState:
         self._pace = replace(self._pace, moved=now.when)
         is_first = self._changes is None
         if is_first:
-            why = None if self._baseline is None else self._baseline.why_not(event.job["ranks"])
+            known = self._baseline
+            why = None if known is None else known.why_not(event.job["ranks"])
             if why is not None and not self._options.force:
                 text = f"the run is not compared with the profile: {why}; add --force to compare anyway"
                 yield RunEvent(when=now.when, what="no baseline", text=text)
-                self._baseline = None
+                known = None
                 self.header = self.header.model_copy(update={"baseline": None, "baseline_stalls": {}})
-            self._changes = ChangeTest(None if self._baseline is None else self._baseline.stalls)
+            than = "before" if known is None else known.source
+            self._changes = ChangeTest(None if known is None else known.stalls), than
         if is_first or any(getattr(self.header, name) != value for name, value in event.job.items()):
             self.header = self.header.model_copy(update=event.job)
             yield self.header
@@ -200,15 +214,15 @@ class WatchState:
     def _test(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         assert self._changes is not None
         self._pace = replace(self._pace, usual=event.part.account.step_seconds)
-        for change in self._changes.take(event.part):
+        test, than = self._changes
+        for change in test.take(event.part):
             if not change.ended:
-                yield from self._tell_change(change, event, now)
+                yield from self._tell_change(change, than, event, now)
             elif (began := self._open.pop(change.stall, None)) is not None:
                 who = whose(change.stall, change.rank, change.stage)
                 yield from self._end(began, f"{who} is as before since step {change.step:,}", now)
 
-    def _tell_change(self, change: StallChange, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
-        than = self._baseline.source if self._baseline is not None else "before"
+    def _tell_change(self, change: StallChange, than: str, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         late = None if change.rank is None else event.nodes.get(change.rank)
         why = "; ".join(causes(each) for each in event.machines if each.node == late)
         text = (
@@ -221,8 +235,8 @@ class WatchState:
             ratio=digits(change.ratio), seconds=digits(change.seconds), plus_minus=digits(change.plus_minus),
             text=text,
         )  # fmt: skip
-        if self._options.capture is not None and now.when - self._traced >= _TRACES_EVERY:
-            self._traced = now.when
+        if self._options.capture is not None and now.when - self._notices.traced >= _TRACES_EVERY:
+            self._notices = replace(self._notices, traced=now.when)
             yield TraceRanks(tuple(sorted({0, change.rank or 0})))
         else:
             yield AskForLines(change.stall, change.rank)
@@ -268,13 +282,13 @@ class WatchState:
 
     def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
         price, most = self.header.price, self._options.max_dollars
-        if price is None or most is None or self._spent >= 1:
+        if price is None or most is None or self._notices.spent >= 1:
             return
         spent = bill(price, now.when - self.header.began, (), 0, None).so_far
         reached = next((share for share in (1.0, _WARNS_AT) if spent >= share * most), 0.0)
-        if reached <= self._spent:
+        if reached <= self._notices.spent:
             return
-        self._spent = reached
+        self._notices = replace(self._notices, spent=reached)
         text = f"{dollars(spent)} of --max-dollars {dollars(most)} are spent"
         if reached == 1:
             text = f"{dollars(spent)} are spent, all of --max-dollars {dollars(most)}"
@@ -287,8 +301,8 @@ class WatchState:
 
     def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[WatchAction]:
         """Tell a new alert; one that ``is_open`` is ended some time."""
-        self._number += 1
-        alert = Alert(number=self._number, when=now.when, began=now.when, **fields)
+        self._notices = replace(self._notices, number=self._notices.number + 1)
+        alert = Alert(number=self._notices.number, when=now.when, began=now.when, **fields)
         if is_open:
             self._open[alert.stall or alert.what] = alert
         yield from self._tell(alert)
