@@ -17,7 +17,8 @@ from bench.table import table
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.records import Header, RecordWriter
-from stash.monitor.watcher import POLL_SECONDS, NodeWatcher, WatchOptions
+from stash.monitor.watch_state import WatchOptions
+from stash.monitor.watcher import POLL_SECONDS, NodeWatcher
 
 _PAIRS, _CALLS = 41, 20_000
 _JOB = """

@@ -78,7 +78,7 @@ def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path) -> 
     )
     assert "8 rules found" in checked.stdout, checked.stderr
     exported = {
-        f"{name}{ {'counter': '_total', 'info': '_info'}.get(kind, '') }" for name, (kind, _, _) in FAMILIES.items()
+        f"{name}{ {'counter': '_total', 'info': '_info'}.get(kind, '') }" for name, (kind, _) in FAMILIES.items()
     }
     for query in queries:
         assert set(re.findall(r"\bstash_\w+", query)) <= exported

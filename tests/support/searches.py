@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stash.fix.change_search import Search
+from stash.fix.change_search import find_changes
+from stash.fix.fix_search import Candidate, Search, Turns
 from stash.fix.script_changes import ScriptChange
-from stash.fix.tries import Candidate
-from stash.fix.turns import Turns
+from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -68,8 +68,8 @@ def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptCha
 
 def searched(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
     first = job.run([])
-    search = Search([Candidate(each) for each in changes], job.run, job.clock, within, first, **options)
-    search.search()
+    search = Search([Candidate(each) for each in changes], job.run, TimeBudget(within, job.clock), first, **options)
+    find_changes(search)
     return search
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.records import Header, RecordWriter, RunRecord, load
-from stash.monitor.watcher import Commands, NodeWatcher, WatchOptions
+from stash.monitor.watch_state import WatchOptions
+from stash.monitor.watcher import Commands, NodeWatcher
 
 STEP = 0.1
 

@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Write a report to share: one HTML file, Markdown or pictures."),
         ("compare", "report.command", "compare", _READ,
          "Compare runs of a job, stall by stall, with intervals."),
-        ("check", "cli.check_command", "check", _READ,
+        ("check", "plan.check_command", "check", _READ,
          "Check a job against limits, a baseline or a plan."),
         ("recommend", "plan.command", "recommend", _CHOOSE,
          "Recommend what to rent for a job, by deadline and cost."),

@@ -29,9 +29,8 @@ from stash.ui.options import flag, json_flag, option, quiet_flag
 if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.core.fix_records import Fix, Tried
-    from stash.fix.change_search import Search
+    from stash.fix.fix_search import Candidate, Search
     from stash.fix.patch import Patch, Written
-    from stash.fix.tries import Candidate
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
@@ -159,10 +158,11 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
-    from stash.fix.change_search import Search
+    from stash.fix.change_search import find_changes
+    from stash.fix.fix_search import Candidate, Search
     from stash.fix.script_changes import Facts, ScriptChange, merged, sites_of
     from stash.fix.space import propose
-    from stash.fix.tries import Candidate
+    from stash.fix.time_budget import TimeBudget
     from stash.measure.launcher.trials import TrialRun, Trials
 
     assert result.profile is not None
@@ -199,11 +199,11 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         )  # fmt: skip
         changes, left = propose(facts, options.try_only or (), options.allow)
         search = Search(
-            [Candidate(change) for change in changes], run, time.monotonic,
-            until - time.monotonic(), first, say, turns=trials.take_turns,
+            [Candidate(change) for change in changes], run,
+            TimeBudget(until - time.monotonic(), time.monotonic), first, say, turns=trials.take_turns,
             allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
-        search.search()
+        find_changes(search)
     patch, written = _written(search, session)
     tried = [_record(each, written.get(each.change.name), search) for each in search.candidates]
     record = _fix(session, search, patch, tried, case)

@@ -45,6 +45,11 @@ class RankState:
     followed: int = -1
     """The last step that was read in full."""
 
+    def ask(self, number: int) -> None:
+        """Tell its rank of the request of that number."""
+        self.asked = number
+        self.reader.request(number)
+
     @property
     def alive(self) -> bool:
         return os.path.exists(f"/proc/{self.reader.process}")

@@ -205,7 +205,8 @@ def begun(
     from stash.monitor.baseline import read
     from stash.monitor.money import price_of
     from stash.monitor.records import SUFFIX, Header, RecordWriter, is_record
-    from stash.monitor.watcher import NodeWatcher, WatchOptions
+    from stash.monitor.watch_state import WatchOptions
+    from stash.monitor.watcher import NodeWatcher
 
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
     price = price_of(options.instance, nodes, options.max_dollars is not None)

@@ -13,23 +13,23 @@ from typing import Any
 
 from stash.core.errors import UserError
 from stash.monitor.records import Alert, Header, RecordLine, Window
-from stash.report.exports import sample
+from stash.report.openmetrics import MetricFamily, exposition
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-FAMILIES: Mapping[str, tuple[str, str, str]] = {
-    "stash_run": ("info", "", "What is watched"),
-    "stash_steps": ("counter", "", "Optimizer steps that windows hold"),
-    "stash_exposed_seconds": ("counter", "seconds", "Time of all steps so far by what exposed it"),
-    "stash_rank_seconds": ("counter", "seconds", "Each rank's own time by stage; above 64 ranks the slowest 8"),
-    "stash_straggler_seconds": ("gauge", "seconds", "What a rank takes longer than the median of the others, a step"),
-    "stash_step_seconds": ("gauge", "seconds", "A step of the last window"),
-    "stash_baseline_ratio": ("gauge", "", "A step of the last window over the baseline's"),
-    "stash_last_step_timestamp_seconds": ("gauge", "seconds", "Unix time at which the last window ended"),
-    "stash_alerts": ("counter", "", "Alerts that have begun, by what they are about"),
-    "stash_alerts_open": ("gauge", "", "Alerts that have not ended"),
+FAMILIES: Mapping[str, tuple[str, str]] = {
+    "stash_run": ("info", "What is watched"),
+    "stash_steps": ("counter", "Optimizer steps that windows hold"),
+    "stash_exposed_seconds": ("counter", "Time of all steps so far by what exposed it"),
+    "stash_rank_seconds": ("counter", "Each rank's own time by stage; above 64 ranks the slowest 8"),
+    "stash_straggler_seconds": ("gauge", "What a rank takes longer than the median of the others, a step"),
+    "stash_step_seconds": ("gauge", "A step of the last window"),
+    "stash_baseline_ratio": ("gauge", "A step of the last window over the baseline's"),
+    "stash_last_step_timestamp_seconds": ("gauge", "Unix time at which the last window ended"),
+    "stash_alerts": ("counter", "Alerts that have begun, by what they are about"),
+    "stash_alerts_open": ("gauge", "Alerts that have not ended"),
 }
-"""Name (without ``_total`` and ``_info``): type, unit, meaning."""
+"""Name (without ``_total`` and ``_info``): type, meaning."""
 
 
 class Metrics:
@@ -70,16 +70,10 @@ class Metrics:
 
     def text(self, openmetrics: bool = True) -> str:
         """All families, in one of the two formats."""
-        lines: list[str] = []
-        for family, samples in self._samples():
-            kind, unit, meaning = FAMILIES[family]
-            name = family if openmetrics else f"{family}{_SUFFIX.get(kind, '')}"
-            shown = kind if openmetrics or kind != "info" else "gauge"
-            lines += [f"# HELP {name} {meaning}.", f"# TYPE {name} {shown}"]
-            if openmetrics and unit:
-                lines.append(f"# UNIT {name} {unit}")
-            lines += [sample(f"{family}{_SUFFIX.get(kind, '')}", labels, value) for labels, value in samples]
-        return "\n".join([*lines, *(["# EOF"] if openmetrics else [])]) + "\n"
+        families = ((name, samples, *FAMILIES[name]) for name, samples in self._samples())
+        return exposition(
+            (MetricFamily(name, meaning, samples, kind) for name, samples, kind, meaning in families), openmetrics
+        )
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
         header, last = self._header, self._last
@@ -107,7 +101,6 @@ class Metrics:
 
 _PATIENCE = 5.0
 """Seconds for which a connection may say nothing; others are served meanwhile."""
-_SUFFIX = {"counter": "_total", "info": "_info"}
 
 
 class MetricsServer(Metrics):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stash.core.formatting import listed
 from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER
@@ -64,7 +64,7 @@ def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
     }
 
 
-def described(stages: dict[int, StepStage]) -> str:
+def described(stages: Mapping[int, StepStage]) -> str:
     """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
     by_stage: dict[StepStage, list[int]] = {}
     for rank, stage in sorted(stages.items()):

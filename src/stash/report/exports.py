@@ -23,6 +23,8 @@ from stash.analysis.step_times import step_matrix
 from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
+from stash.report.openmetrics import MetricFamily, exposition
+from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
 from stash.store.storage import digest_of
 
 _MAX_FACT = 250
@@ -51,6 +53,12 @@ class ExportedRun:
     @property
     def title(self) -> str:
         return f"{self.workload} {self.created[:16]}"
+
+    def course(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Round after round, what a step took under each rung."""
+        for number, values in enumerate(zip_longest(*self.rounds.values())):
+            known = zip(self.rounds, values, strict=True)
+            yield number, {f"rounds/{rung}_seconds": value for rung, value in known if value is not None}
 
 
 def exported(profile: Profile) -> ExportedRun:
@@ -107,62 +115,44 @@ def to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = No
     if url is not None:
         mlflow.set_tracking_uri(url)
     client = mlflow.MlflowClient()
-    found = client.get_experiment_by_name(experiment)
-    number = client.create_experiment(experiment) if found is None else found.experiment_id
+    number = mlflow_experiment(client, experiment)
     new = [run for run in runs if not client.search_runs([number], f"tags.`{_ID}` = '{run.id}'", max_results=1)]
     for run in new:
-        _log(client, number, run)
+        _log(MlflowRun(client, experiment, run.title), run)
     return len(new)
 
 
-def _log(client: Any, experiment: str, run: ExportedRun) -> None:
+def _log(made: MlflowRun, run: ExportedRun) -> None:
     entities: Any = import_module("mlflow.entities")
-    made = client.create_run(experiment, run_name=run.title)
-    moment = made.info.start_time
-    metrics = [entities.Metric(f"stash/{name}", value, moment, 0) for name, value in run.figures.items()]
-    rounds = [
-        entities.Metric(f"stash/rounds/{rung}_seconds", value, moment, number)
-        for rung, values in run.rounds.items()
-        for number, value in enumerate(values)
-    ]
-    for first in range(0, len(metrics + rounds), 1000):  # as many as a request may have
-        client.log_batch(made.info.run_id, metrics=(metrics + rounds)[first : first + 1000])
+    made.log([(0, _named(run.figures)), *((number, _named(row)) for number, row in run.course())])
     facts = [entities.Param(name, value) for name, value in run.facts.items()]
     for first in range(0, len(facts), 100):
-        client.log_batch(made.info.run_id, params=facts[first : first + 100])
+        made.client.log_batch(made.id, params=facts[first : first + 100])
     with TemporaryDirectory() as place:
         file = Path(place) / f"{run.id}.stash.json"
         file.write_bytes(run.artefact)
-        client.log_artifact(made.info.run_id, str(file))
+        made.client.log_artifact(made.id, str(file))
     tags = {"mlflow.note.content": run.verdict, "stash.created": run.created, _ID: run.id}
-    client.log_batch(
-        made.info.run_id, tags=[entities.RunTag(name, value) for name, value in tags.items()]
-    )  # last: it is whole
-    client.set_terminated(made.info.run_id)
+    # Last: it is whole.
+    made.client.log_batch(made.id, tags=[entities.RunTag(name, value) for name, value in tags.items()])
+    made.end()
 
 
-# Weights & Biases' runs: facts as configuration, rounds as history, figures as summary, the profile as an artifact.
-# The run has the profile's id, so that a profile exported again is the same run. With ``WANDB_MODE=offline`` nothing
-# is sent: ``wandb sync`` does that later.
+def _named(figures: TrackedFigures) -> TrackedFigures:
+    return {f"stash/{name}": value for name, value in figures.items()}
 
 
 def to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) -> int:
     """Log to ``project``, of the server at ``url`` (else W&B's own choice); how many.
 
-    Raises ImportError without wandb, and whatever wandb raises.
+    Facts are configuration, rounds history, figures the summary, the profile an artifact. The run has the profile's
+    id, so that a profile exported again is the same run. Raises ImportError without wandb, and whatever wandb raises.
     """
     wandb: Any = import_module("wandb")
     for run in runs:
-        settings = wandb.Settings(console="off", silent=True, **({} if url is None else {"base_url": url}))
-        with wandb.init(
-            project=project, id=run.id, name=run.title, config=run.facts, notes=run.verdict, settings=settings,
-            resume="allow" if settings.mode != "offline" else None,
-        ) as logged:  # fmt: skip
-            for number, values in enumerate(zip_longest(*run.rounds.values())):
-                each = zip(run.rounds, values, strict=True)
-                logged.log(
-                    {f"rounds/{rung}_seconds": value for rung, value in each if value is not None}, step=number
-                )
+        made = WandbRun(project, run.id, run.title, url=url, config=run.facts, notes=run.verdict)
+        with made.run as logged:
+            made.log(run.course())
             logged.summary.update({**run.figures, "verdict": run.verdict, "created": run.created})
             kept = wandb.Artifact(f"stash-{run.id[:10]}", type="stash-profile")
             with kept.new_file(f"{run.id}.stash.json", mode="wb") as file:
@@ -171,43 +161,28 @@ def to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) 
     return len(runs)
 
 
-# TensorBoard's event files: a folder for each run, with its figures, its rounds as curves, and the verdict as text.
-# Written by tensorboard's own writer, which needs neither TensorFlow nor PyTorch.
-
-
 def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
-    """Write below ``folder``; a run that is there already is replaced. Raises ImportError without tensorboard."""
-    events: Any = import_module("tensorboard.compat.proto.event_pb2")
-    writers: Any = import_module("tensorboard.summary.writer.event_file_writer")
+    """Write below ``folder``, for each run a folder with its figures, its rounds as curves and the verdict as text.
+
+    A run that is there already is replaced. Raises ImportError without tensorboard.
+    """
+    tensors: Any = import_module("tensorboard.compat.proto.tensor_pb2")
+    shapes: Any = import_module("tensorboard.compat.proto.tensor_shape_pb2")
     for run in runs:
         place = folder / run.id[:10]
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
-        writer = writers.EventFileWriter(str(place))
-        moment = _seconds(run.created)
-        for step, summary in _summaries(run):
-            writer.add_event(events.Event(wall_time=moment, step=step, summary=summary))
-        writer.close()
-
-
-def _summaries(run: ExportedRun) -> Iterator[tuple[int, Any]]:
-    """(step, summary): figures and text at step 0, each rung's rounds as a curve."""
-    proto: Any = import_module("tensorboard.compat.proto.summary_pb2")
-    tensors: Any = import_module("tensorboard.compat.proto.tensor_pb2")
-    shapes: Any = import_module("tensorboard.compat.proto.tensor_shape_pb2")
-
-    def summary(tag: str, **value: Any) -> Any:
-        return proto.Summary(value=[proto.Summary.Value(tag=f"stash/{tag}", **value)])
-
-    for name, figure in run.figures.items():
-        yield 0, summary(name, simple_value=figure)
-    for rung, values in run.rounds.items():
-        for number, seconds in enumerate(values):
-            yield number, summary(f"rounds/{rung}_seconds", simple_value=seconds)
-    text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
-    held = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": shapes.TensorShapeProto()}
-    shown_as = proto.SummaryMetadata(plugin_data=proto.SummaryMetadata.PluginData(plugin_name="text"))
-    yield 0, summary("verdict", metadata=shown_as, tensor=tensors.TensorProto(**held))
+        made = TensorBoardRun(place, _seconds(run.created))
+        made.log([(0, _named(run.figures)), *((number, _named(row)) for number, row in run.course())])
+        text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
+        content = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": shapes.TensorShapeProto()}
+        summary = made.summaries.SummaryMetadata
+        shown_as = summary(plugin_data=summary.PluginData(plugin_name="text"))
+        value = made.summaries.Summary.Value(
+            tag="stash/verdict", metadata=shown_as, tensor=tensors.TensorProto(**content)
+        )
+        made.add(0, value)
+        made.end()
 
 
 def _seconds(created: str) -> float:
@@ -218,8 +193,8 @@ def _seconds(created: str) -> float:
         return 0.0
 
 
-# OpenMetrics text (https://openmetrics.io, 1.0.0), without timestamps and without ``info``: the node exporter's
-# textfile collector refuses a file that has either.
+# OpenMetrics without timestamps and without ``info``: the node exporter's textfile collector refuses a file that has
+# either.
 _MEANING = {
     "step_seconds": "One step of the whole job",
     "step_low_seconds": "Lower end of its 95 % interval",
@@ -238,42 +213,22 @@ _ARGUMENTS = "arguments"
 
 def openmetrics(runs: Sequence[ExportedRun]) -> str:
     """The text of all runs, ending as the format wants."""
-    lines = ["# TYPE stash_run_info gauge", "# HELP stash_run_info What was profiled, and on what."]
+    about: list[tuple[dict[str, str], float]] = []
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {family: [] for family in _MEANING}
     for run in runs:
+        own = {"run": run.id, "workload": run.workload}
         facts = {f"fact_{_label(name)}": value for name, value in run.facts.items() if name != _ARGUMENTS}
-        lines.append(sample("stash_run_info", {**_of(run), "created": run.created, **facts}, 1))
-    for family, meaning in _MEANING.items():
-        samples = [line for run in runs for line in _samples(run, family)]
-        if samples:
-            unit = [f"# UNIT stash_{family} seconds"] if family.endswith("_seconds") else []
-            lines += [f"# TYPE stash_{family} gauge", *unit, f"# HELP stash_{family} {meaning}.", *samples]
-    return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-def _samples(run: ExportedRun, family: str) -> Iterator[str]:
-    for name, value in run.figures.items():
-        group, _, rest = name.rpartition("/")
-        stall, _, kind = rest.partition("_")
-        if not group and name == family:
-            yield sample(f"stash_{family}", _of(run), value)
-        elif group and family == f"{group}_{kind}":
-            yield sample(f"stash_{family}", {**_of(run), "stall": stall}, value)
-
-
-def _of(run: ExportedRun) -> dict[str, str]:
-    return {"run": run.id, "workload": run.workload}
-
-
-def sample(name: str, labels: dict[str, str], value: float) -> str:
-    """One line: a family's name, labels and value."""
-    shown = ",".join(f"{label}={_quoted(text)}" for label, text in labels.items())
-    return f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
+        about.append(({**own, "created": run.created, **facts}, 1))
+        for name, value in run.figures.items():
+            group, _, rest = name.rpartition("/")
+            stall, _, kind = rest.partition("_")
+            if group:
+                samples[f"{group}_{kind}"].append(({**own, "stall": stall}, value))
+            else:
+                samples[name].append((own, value))
+    families = [MetricFamily(f"stash_{name}", _MEANING[name], found) for name, found in samples.items() if found]
+    return exposition([MetricFamily("stash_run_info", "What was profiled, and on what", about), *families])
 
 
 def _label(name: str) -> str:
     return "".join(each if each.isalnum() else "_" for each in name.lower())
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

@@ -34,7 +34,7 @@ def test_what_the_golden_commands_do_not_read_needs_no_torch_either(folder: Path
     [
         ("lab dataset make images data --count 3", "pillow"),
         ("profile --workload resnet18", "torchvision"),
-        ("profile --workload gpt2_small", "transformers"),
+        ("profile --workload bert_base_qa", "transformers"),
     ],
 )
 def test_what_is_missing_is_named_by_its_package(folder: Path, words: str, package: str) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from searches import LAUNCH, Job, change, searched, standing
 
-from stash.fix.change_search import Search
+from stash.fix.change_search import find_changes
+from stash.fix.fix_search import Candidate, Search
 from stash.fix.script_changes import ScriptChange
-from stash.fix.tries import Candidate
+from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -97,8 +98,8 @@ def test_where_no_epoch_ended_within_a_later_launch_none_was_saved():
     # GIVEN a launch as typed of which a third of the step begins epochs, and later ones in which none ended
     job = Job(lambda names: 0.1)
     first = replace(job.run([]), epoch_seconds=0.05)
-    search = Search([Candidate(change("persistent"))], job.run, job.clock, 600.0, first)
-    search.search()
+    search = Search([Candidate(change("persistent"))], job.run, TimeBudget(600.0, job.clock), first)
+    find_changes(search)
     assert search.final.kept == ()
     assert search.typed == pytest.approx(0.15, rel=0.05)
 

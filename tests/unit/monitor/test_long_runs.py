@@ -25,7 +25,7 @@ from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
 from stash.monitor.records import Header, RunEvent, Window
 from stash.monitor.watch_metrics import MetricsServer
-from stash.monitor.watcher import WatchOptions
+from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watching import Looks
 
 

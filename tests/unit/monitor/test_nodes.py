@@ -22,7 +22,8 @@ from stash.monitor.command import WatchCommandOptions, begun
 from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordWriter, load
-from stash.monitor.watcher import NodeWatcher, WatchOptions
+from stash.monitor.watch_state import WatchOptions
+from stash.monitor.watcher import NodeWatcher
 
 
 def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined:

@@ -14,7 +14,7 @@ from stash.measure.protocol.orders import TraceRequest, WatchRequest
 from stash.monitor import command, records, watcher
 from stash.monitor.records import load
 from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture, taken_request
-from stash.monitor.watcher import WatchOptions
+from stash.monitor.watch_state import WatchOptions
 
 pytestmark = pytest.mark.usefixtures("unix_is_monotonic")
 

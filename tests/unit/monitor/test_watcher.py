@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from watched_rings import Run
@@ -21,7 +22,8 @@ from stash.monitor.money import bill, lost_a_day, price_of
 from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
-from stash.monitor.watcher import WatchOptions, words_of
+from stash.monitor.watch_state import WatchOptions
+from stash.monitor.watcher import words_of
 from stash.monitor.window_sums import overall
 
 
@@ -160,13 +162,13 @@ def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: py
     got: list[int] = []
     down, tried = [True], threading.Semaphore(0)
 
-    def log(step: int, values: dict[str, float]) -> None:
+    def log(rows: list[tuple[int, dict[str, float]]]) -> None:
         tried.release()
         if down[0]:
             raise ConnectionError("no route")
-        got.append(step)
+        got.extend(step for step, _ in rows)
 
-    one = Tracker("W&B", log)
+    one = Tracker("W&B", SimpleNamespace(log=log, end=lambda: None))
     for first in (1, 101):
         one.take(window(first))
         assert tried.acquire(timeout=10)
@@ -183,7 +185,7 @@ def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
     """MLflow's client tries a server that is gone for minutes, at every window."""
     monkeypatch.setattr(trackers, "_ENDS_SECONDS", 0.1)
     ended, answers = [], threading.Event()
-    one = Tracker("MLflow", lambda step, values: answers.wait(60), lambda: ended.append(1))
+    one = Tracker("MLflow", SimpleNamespace(log=lambda rows: answers.wait(60), end=lambda: ended.append(1)))
     began = time.monotonic()
     for first in (1, 101, 201):
         one.take(window(first))
@@ -247,7 +249,7 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> Non
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     queries += [each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
     ends = {"counter": "_total", "info": "_info"}
-    exported = {f"{name}{ends.get(kind, '')}" for name, (kind, _, _) in FAMILIES.items()}
+    exported = {f"{name}{ends.get(kind, '')}" for name, (kind, _) in FAMILIES.items()}
     assert {name for query in queries for name in re.findall(r"\bstash_\w+", query)} == exported
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 

@@ -6,13 +6,10 @@ Each check says what was tried, what came of it and what it is needed for. Chang
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
-from stash.core.errors import StashError, UserError
-from stash.core.units import format_bytes
+from stash.core.errors import StashError
 from stash.lab.testbed import wiring
 from stash.lab.testbed.execute import run
 
@@ -33,7 +30,7 @@ class Check:
 
 def examine() -> tuple[Check, ...]:
     """Every check, the necessary ones first."""
-    return (*_necessary(), *_optional())
+    return (*_necessary(), *_limits())
 
 
 def obstacle() -> str | None:
@@ -47,8 +44,11 @@ def _necessary() -> list[Check]:
     checks += [_program(name, "util-linux") for name in ("unshare", "nsenter")]
     if not all(check.ok for check in checks):
         return checks
-    checks.append(_namespaces())
-    if checks[-1].ok:
+    refused = _quietly((*_unshared(), "true"))
+    how = "as root" if os.geteuid() == 0 else "without root, through a user namespace"
+    words = f"refused ({refused}); run with sudo" if refused else how
+    checks.append(Check("namespaces", not refused, words, True))
+    if not refused:
         checks += [
             _try("links", "ip link add name a0 type veth peer name b0", "veth pairs"),
             _try("switch", "ip link add name b0 type bridge", "a bridge"),
@@ -57,30 +57,13 @@ def _necessary() -> list[Check]:
     return checks
 
 
-def _optional() -> list[Check]:
-    found = wiring.find()
-    root = os.geteuid() == 0
-    checks = []
+def _limits() -> list[Check]:
+    found, root, checks = wiring.find(), os.geteuid() == 0, []
     for name, controller, option in (("cpu limits", found.cpu, "cpus"), ("disk limits", found.io, "disk")):
         where = f"cgroup v{controller.version} at {controller.root}" if controller else "no cgroup controller for it"
         why = where if root or controller is None else f"{where}, for root only"
         checks.append(Check(name, controller is not None and root, f"{why} (for `{option}`)", False))
-    checks.append(_block_device())
-    checks.append(_user_namespaces())
-    checks.append(_cachestat())
-    import psutil
-
-    memory, cores = psutil.virtual_memory().available, len(os.sched_getaffinity(0))
-    checks.append(Check("room", cores > 1, f"{cores} cores, {format_bytes(memory)} of free memory", False))
     return checks
-
-
-def _block_device() -> Check:
-    try:
-        detail, ok = f"this folder lies on block device {wiring.device_of(Path())}", True
-    except UserError:
-        detail, ok = "this folder lies on none; say with --disk-path which disk to limit", False
-    return Check("block device", ok, f"{detail} (for `disk`)", False)
 
 
 def _program(name: str, package: str) -> Check:
@@ -90,29 +73,6 @@ def _program(name: str, package: str) -> Check:
 
 def _unshared() -> tuple[str, ...]:
     return ("unshare", "--net") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--net")
-
-
-def _namespaces() -> Check:
-    done = _quietly((*_unshared(), "true"))
-    how = "as root" if os.geteuid() == 0 else "without root, through a user namespace"
-    words = f"refused ({done}); run with sudo" if done else how
-    return Check("namespaces", not done, words, True)
-
-
-def _user_namespaces() -> Check:
-    done = _quietly(("unshare", "--user", "--map-root-user", "--net", "true"))
-    words = f"refused ({done}); a testbed needs root here" if done else "allowed (for a testbed without root)"
-    return Check("user namespaces", not done, words, False)
-
-
-def _cachestat() -> Check:
-    import ctypes
-
-    number = {"x86_64": 451, "aarch64": 451}.get(platform.machine())
-    missing = 38  # ENOSYS
-    libc = ctypes.CDLL(None, use_errno=True)
-    ok = number is not None and (libc.syscall(number, -1, None, None, 0) == 0 or ctypes.get_errno() != missing)
-    return Check("cachestat", ok, f"Linux {platform.release()}" + ("" if ok else ": mincore is used instead"), False)
 
 
 def _try(name: str, script: str, what: str) -> Check:

@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stash.core.errors import UserError
 from stash.lab.testbed.emulation import Emulation, LayerSpec
-from stash.lab.zoo import feed
-from stash.lab.zoo.feed import synthetic_feed
+from stash.lab.zoo.feed import LOSSES, Synthetic
 from stash.lab.zoo.registry import workload
 
 BACKWARD = 2.0
@@ -72,18 +71,17 @@ def emulate(
 def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
     """Cost of each layer with parameters, in the order of the forward pass; others count for the one before."""
     spec = workload(name)
-    sample = synthetic_feed(spec, 1, image_size, None)[0]
+    sample = Synthetic(spec, 1, image_size)[0]
     inputs = [tensor.to("meta") for tensor in default_collate([sample] * (batch or spec.batch))]
     with torch.device("meta"):
         model = spec.build(image_size)
-    loss = getattr(feed, spec.loss)
     counter = FlopCounterMode(display=False)
     book = _Book(counter)
     for path, module in model.named_modules():
         if not any(module.children()):
             module.register_forward_hook(book.hook(path, module), with_kwargs=True)
     with counter:
-        loss(model, inputs)
+        LOSSES[spec.kind](model, inputs)
     return book.closed(model)
 
 

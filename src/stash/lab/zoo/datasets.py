@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -63,6 +63,18 @@ def read_manifest(root: Path) -> Manifest | None:
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Replace the manifest in one step, flushed to storage; raises OSError."""
     write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
+
+
+def labelled_files(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[tuple[Path, int]]]:
+    """Class names and (file, label) pairs of a folder with one sub-folder per class, both sorted."""
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    files = [
+        (root / name / file, label)
+        for label, name in enumerate(classes)
+        for file in sorted(os.listdir(root / name))
+        if file.lower().endswith(tuple(suffixes)) and not file.startswith(".")
+    ]
+    return classes, files
 
 
 # Data sets are made as large, and as slow to read, as real ones; what is finished is skipped.
@@ -149,7 +161,7 @@ def make_dataset(
     kind: str,
     path: str | Path,
     count: int | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = lambda done, wanted: None,
 ) -> Made:
     """Write ``count`` samples of ``kind`` below ``path``, or finish what an earlier call began.
 
@@ -165,7 +177,11 @@ def make_dataset(
     root, spec = Path(path), dataset_kind(kind)
     try:
         manifest = _claim(root, spec, count)
-        files = _files(root, spec, manifest.count)
+        step = spec.samples_per_file
+        files = [
+            _File(index, root / spec.path(index), min(step, manifest.count - start))
+            for index, start in enumerate(range(0, manifest.count, step))
+        ]
         missing = [file for file in files if not _finished(spec, file)]
         if missing:
             write_manifest(root, replace(manifest, complete=False, bytes=None))
@@ -201,14 +217,6 @@ def _claim(root: Path, spec: DatasetKind, count: int | None) -> Manifest:
     return replace(found, count=count or found.count)
 
 
-def _files(root: Path, spec: DatasetKind, count: int) -> list[_File]:
-    step = spec.samples_per_file
-    return [
-        _File(index, root / spec.path(index), min(step, count - start))
-        for index, start in enumerate(range(0, count, step))
-    ]
-
-
 def _finished(spec: DatasetKind, file: _File) -> bool:
     try:
         size = file.path.stat().st_size
@@ -217,9 +225,7 @@ def _finished(spec: DatasetKind, file: _File) -> bool:
     return size == file.samples * spec.sample_bytes if spec.fixed_size else size > 0
 
 
-def _write_all(
-    spec: DatasetKind, manifest: Manifest, missing: list[_File], progress: ProgressCallback | None
-) -> None:
+def _write_all(spec: DatasetKind, manifest: Manifest, missing: list[_File], progress: ProgressCallback) -> None:
     """Write the missing files with one thread per core; numpy and Pillow release the GIL."""
     done = manifest.count - sum(file.samples for file in missing)
     size = _FILES_PER_TASK if spec.samples_per_file == 1 else 1
@@ -229,8 +235,7 @@ def _write_all(
         running: set[Future[int]] = set()
         try:
             while True:
-                if progress is not None:
-                    progress(done, manifest.count)
+                progress(done, manifest.count)
                 while len(running) < 2 * workers and (task := next(tasks, None)):
                     running.add(pool.submit(_write_group, spec, task))
                 if not running:

@@ -1,21 +1,153 @@
-"""What a workload is fed, from a folder or from memory, and the loss of its task."""
+"""What a workload is fed, from a folder or from memory, and the loss of its task.
+
+Token files, WAV folders and click logs are read the way ordinary training code does, one sample at a time, a file
+opened for each; ``images`` reads pictures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+import random
+import wave
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
-from stash.lab.zoo.datasets import read_manifest
+from stash.lab.zoo.datasets import labelled_files, read_manifest
 from stash.lab.zoo.models import TABLES
-from stash.lab.zoo.readers import Clicks, Sample, Speech, Tokens
-from stash.lab.zoo.registry import WorkloadSpec
-from stash.lab.zoo.synthesis import DENSE
+from stash.lab.zoo.registry import LABELS, SEQUENCE_LENGTH, WorkloadSpec
+from stash.lab.zoo.synthesis import DENSE, FIELDS, RECORD_BYTES, VOCABULARY
+
+Sample = tuple[Tensor, ...]
+
+
+class Tokens(Dataset[Sample]):
+    """Consecutive stretches of ``*.bin`` token files, memory-mapped: ids (length,) int64.
+
+    Files are uint16, or uint32 if named ``*.uint32.bin``. Two more 0-d int64 tensors mark where an
+    answer starts and ends, a fixed function of the index. A file is mapped per sample (a map kept
+    for long holds every page it touched), as in nanoGPT's ``get_batch``.
+    """
+
+    def __init__(self, root: Path, length: int) -> None:
+        self.files = sorted(root.glob("*.bin"))
+        self.length = length
+        counts = [path.stat().st_size // _token_type(path).itemsize // length for path in self.files]
+        self.ends = list(accumulate(counts))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, index: int) -> Sample:
+        file, offset = _locate(self.ends, index)
+        path = self.files[file]
+        stored = np.memmap(path, dtype=_token_type(path), mode="r")
+        ids = torch.from_numpy(stored[offset * self.length : (offset + 1) * self.length].astype(np.int64))
+        if (largest := int(ids.max())) >= VOCABULARY:
+            raise UserError(f"{path} holds token {largest}, but the model knows ids below {VOCABULARY}")
+        start, end = sorted(random.Random(index).choices(range(self.length), k=2))
+        return ids, torch.tensor(start), torch.tensor(end)
+
+
+class Speech(Dataset[Sample]):
+    """A folder of WAV files per word: wave (1, 8000) float32 at 8 kHz in [-1, 1], label 0-d int64.
+
+    Mono 16-bit files at 8 or 16 kHz; shorter ones are padded with silence and longer ones cut to 1 s.
+    """
+
+    rate = 8000
+
+    def __init__(self, root: Path) -> None:
+        self.classes, self.files = labelled_files(root, (".wav",))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Sample:
+        path, label = self.files[index]
+        rate, signal = _read_wav(path)
+        if rate == 2 * self.rate:
+            taps = _half_band()
+            signal = functional.conv1d(signal[None, None], taps, stride=2, padding=taps.shape[2] // 2)[0, 0]
+        signal = functional.pad(signal[: self.rate], (0, max(0, self.rate - len(signal))))
+        return signal.unsqueeze(0), torch.tensor(label)
+
+
+class Clicks(Dataset[Sample]):
+    """Criteo-like ``*.bin`` records: counters (13,) float32, categories (26,) int64, clicked 0-d float32.
+
+    Counters become log(1 + n), as in DLRM's own reader. One ``pread`` per record.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.files = sorted(root.glob("*.bin"))
+        self.ends = list(accumulate(path.stat().st_size // RECORD_BYTES for path in self.files))
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, index: int) -> Sample:
+        file, offset = _locate(self.ends, index)
+        handle = os.open(self.files[file], os.O_RDONLY)
+        try:
+            data = os.pread(handle, RECORD_BYTES, offset * RECORD_BYTES)
+        finally:
+            os.close(handle)
+        if len(data) < RECORD_BYTES:
+            raise UserError(f"{self.files[file]} became shorter while it was read; make the data set again")
+        record = np.frombuffer(data, dtype="<i4", count=FIELDS)
+        dense = np.log1p(np.maximum(record[1 : 1 + DENSE], 0)).astype(np.float32)
+        categories = record[1 + DENSE :].astype(np.int64)
+        clicked = torch.tensor(float(record[0]))
+        return torch.from_numpy(dense), torch.from_numpy(categories), clicked
+
+
+def _locate(ends: list[int], index: int) -> tuple[int, int]:
+    """File and position inside it of the sample ``index``; raises IndexError past the end."""
+    if not 0 <= index < ends[-1]:
+        raise IndexError(index)
+    file = bisect_right(ends, index)
+    return file, index - (ends[file - 1] if file else 0)
+
+
+def _token_type(path: Path) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u4" if path.name.endswith(".uint32.bin") else "<u2")
+
+
+def _read_wav(path: Path) -> tuple[int, Tensor]:
+    """Sampling rate in Hz and samples (frames,) float32; raises UserError naming the file."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            shape = (file.getnchannels(), file.getsampwidth(), file.getframerate())
+            data = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise UserError(f"the sound {path} cannot be decoded: {error or 'it ends too early'}") from error
+    if shape[:2] != (1, 2) or shape[2] not in (Speech.rate, 2 * Speech.rate):
+        raise UserError(
+            f"the sound {path} has {shape[0]} channel(s) of {8 * shape[1]} bits at {shape[2]} Hz; "
+            "convert it to mono, 16 bits, 8000 or 16000 Hz"
+        )
+    return shape[2], torch.from_numpy(np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768)
+
+
+@cache
+def _half_band() -> Tensor:
+    """Low-pass taps (1, 1, 25) for halving a rate: a Hann-windowed sinc cut at a quarter of the rate."""
+    time = torch.arange(-12, 13, dtype=torch.float32)
+    window = torch.cos(math.pi * time / 26) ** 2
+    taps = 0.5 * torch.sinc(time / 2) * window
+    return (taps / taps.sum()).view(1, 1, -1)
+
 
 # The right reader for a folder, or random samples from memory.
 
@@ -29,14 +161,22 @@ def open_feed(
         raise UserError(f"there is no data set folder {root}; {make} makes one")
     try:
         _check_manifest(spec, root)
-        feed = _reader(spec, root, image_size, sequence_length or spec.sequence_length)
+        feed: Images | Tokens | Speech | Clicks
+        if spec.kind == "images":
+            from stash.lab.zoo.images import Images
+
+            feed = Images(root, image_size)
+        elif spec.kind == "text":
+            feed = Tokens(root, sequence_length or SEQUENCE_LENGTH)
+        else:
+            feed = Speech(root) if spec.kind == "audio" else Clicks(root)
     except OSError as error:
         raise UserError(f"the data set {root} cannot be read: {error.strerror or error}") from error
-    if len(feed) == 0:  # type: ignore[arg-type]
+    if len(feed) == 0:
         raise UserError(f"{root} holds no {spec.kind} that {spec.name} can read; {make} fills an empty folder")
     classes = len(getattr(feed, "classes", ()))
-    if classes > spec.classes:
-        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {spec.classes} apart")
+    if classes > LABELS.get(spec.kind, 0):
+        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {LABELS[spec.kind]} apart")
     return feed
 
 
@@ -55,23 +195,42 @@ def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
         )
 
 
-def _reader(spec: WorkloadSpec, root: Path, image_size: int, sequence_length: int) -> Dataset[Sample]:
-    if spec.kind == "text":
-        return Tokens(root, sequence_length, spec.vocabulary, answers=spec.loss == "question_answering")
-    if spec.kind == "audio":
-        return Speech(root)
-    if spec.kind == "clicks":
-        return Clicks(root)
-    from stash.lab.zoo.images import Images
-
-    return Images(root, image_size)
+_DISTINCT = 16
+"""Samples that are made."""
 
 
 class Synthetic(Dataset[Sample]):
-    """A few random samples in memory, handed out again and again under ``length`` indices."""
+    """A few random samples in memory, shaped and typed like those of ``open_feed``: no data, only the device's speed.
 
-    def __init__(self, samples: list[Sample], length: int) -> None:
-        self.samples, self.length = samples, length
+    They are handed out again and again under ``length`` indices.
+    """
+
+    def __init__(
+        self, spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None
+    ) -> None:
+        generator, tokens = torch.Generator().manual_seed(0), sequence_length or SEQUENCE_LENGTH
+
+        def integers(limit: int, *shape: int) -> Tensor:
+            return torch.randint(limit, shape, generator=generator)
+
+        def answered() -> Sample:
+            ids, (start, end) = integers(VOCABULARY, tokens), integers(tokens, 2).sort().values
+            return ids, start.clone(), end.clone()
+
+        makers: Mapping[str, Callable[[], Sample]] = {
+            "images": lambda: (
+                torch.randn(3, image_size, image_size, generator=generator),
+                integers(LABELS["images"]),
+            ),
+            "text": answered,
+            "audio": lambda: (torch.rand(1, Speech.rate, generator=generator) - 0.5, integers(LABELS["audio"])),
+            "clicks": lambda: (
+                torch.rand(DENSE, generator=generator),
+                torch.cat([integers(rows, 1) for rows in TABLES]),
+                integers(2).float(),
+            ),
+        }
+        self.samples, self.length = [makers[spec.kind]() for _ in range(_DISTINCT)], length
 
     def __len__(self) -> int:
         return self.length
@@ -80,37 +239,6 @@ class Synthetic(Dataset[Sample]):
         if not 0 <= index < self.length:
             raise IndexError(index)
         return self.samples[index % len(self.samples)]
-
-
-_DISTINCT = 16
-"""Samples that are made."""
-
-
-def synthetic_feed(
-    spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None
-) -> Synthetic:
-    """Random samples shaped and typed like those of ``open_feed``: the device's speed without any data."""
-    random = torch.Generator().manual_seed(0)
-    tokens = sequence_length or spec.sequence_length
-    return Synthetic([_sample(spec, random, image_size, tokens) for _ in range(_DISTINCT)], length)
-
-
-def _sample(spec: WorkloadSpec, random: torch.Generator, image_size: int, tokens: int) -> Sample:
-    def integers(limit: int, *shape: int) -> Tensor:
-        return torch.randint(limit, shape, generator=random)
-
-    if spec.kind == "text":
-        ids = integers(spec.vocabulary, tokens)
-        if spec.loss != "question_answering":
-            return (ids,)
-        start, end = integers(tokens, 2).sort().values.unbind()
-        return ids, start.clone(), end.clone()
-    if spec.kind == "audio":
-        return torch.rand(1, Speech.rate, generator=random) - 0.5, integers(spec.classes)
-    if spec.kind == "clicks":
-        categories = torch.cat([integers(rows, 1) for rows in TABLES])
-        return torch.rand(DENSE, generator=random), categories, integers(2).float()
-    return torch.randn(3, image_size, image_size, generator=random), integers(spec.classes)
 
 
 # The loss of each task: from a model and one batch, as its reader collates it, to a scalar.
@@ -131,14 +259,16 @@ def question_answering(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     return loss
 
 
-def next_token(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
-    """Cross entropy of every next token; batch is (ids,)."""
-    (ids,) = batch
-    logits: Tensor = model(input_ids=ids).logits
-    return functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
-
-
 def click_through(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
     """Binary cross entropy of (counters, categories, clicked)."""
     dense, categories, clicked = batch
     return functional.binary_cross_entropy_with_logits(model(dense, categories), clicked)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "images": classification,
+    "text": question_answering,
+    "audio": classification,
+    "clicks": click_through,
+}
+"""By kind of data."""

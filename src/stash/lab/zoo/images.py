@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
-from stash.lab.zoo.readers import labelled_files
+from stash.lab.zoo.datasets import labelled_files
 
 prepare_torchvision()
 

@@ -1,4 +1,4 @@
-"""The zoo's models outside torchvision: M5 for sound, DLRM for clicks, transformers for text."""
+"""The zoo's models outside torchvision: M5 for sound, DLRM for clicks, BERT for text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stash.core.imports import prepare_torchvision, require_package
-from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, WORDS
+from stash.lab.zoo.synthesis import CARDINALITIES, DENSE, VOCABULARY, WORDS
 
 # What no library has: M5 for sound, DLRM for clicks. Pictures come from torchvision.
 
@@ -91,37 +91,22 @@ def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
     return nn.Sequential(*layers if activate_last else layers[:-1])
 
 
-# Transformers for text, built from published configurations by the optional ``transformers``; none is downloaded.
+# BERT, built from published configurations by the optional ``transformers``; nothing is downloaded.
 
 BERT_SIZES: dict[str, dict[str, Any]] = {
     "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
 }
 """Devlin et al. 2019, section 3; the vocabulary is the uncased one of 30522 pieces."""
-GPT2_SIZES: dict[str, dict[str, Any]] = {"small": {"n_embd": 768, "n_layer": 12, "n_head": 12}}
-"""Radford et al. 2019, table 2; 50257 byte pairs."""
-
-
-def _need_transformers(what: str) -> None:
-    prepare_torchvision()  # transformers imports torchvision wherever that is installed.
-    require_package("transformers", what)
 
 
 def bert(size: str) -> nn.Module:
     """BERT with a span-prediction head, ``size`` base or large; raises UserError without transformers."""
-    _need_transformers(f"bert_{size}_qa")
+    prepare_torchvision()  # transformers imports torchvision wherever that is installed.
+    require_package("transformers", f"bert_{size}_qa")
     from transformers import BertConfig, BertForQuestionAnswering
 
     shape = BERT_SIZES[size]
-    config = BertConfig(vocab_size=30522, intermediate_size=4 * shape["hidden_size"], **shape)
+    config = BertConfig(vocab_size=VOCABULARY, intermediate_size=4 * shape["hidden_size"], **shape)
     model: nn.Module = BertForQuestionAnswering(config)
-    return model
-
-
-def gpt2(size: str) -> nn.Module:
-    """GPT-2 with a next-token head tied to its embedding; raises UserError without transformers."""
-    _need_transformers(f"gpt2_{size}")
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model: nn.Module = GPT2LMHeadModel(GPT2Config(use_cache=False, **GPT2_SIZES[size]))
     return model

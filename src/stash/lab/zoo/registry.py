@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.resources import files
@@ -20,6 +21,12 @@ from stash.core.units import nearest
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+SEQUENCE_LENGTH, LONGEST_SEQUENCE = 384, 512
+"""Tokens of a sample of text, as in SQuAD, and those that BERT's position embedding has room for."""
+LABELS = {"images": 1000, "audio": 35}
+"""By kind of data, as many as models of it distinguish: of ImageNet, of Speech Commands v2 (arXiv 1804.03209)."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +46,13 @@ class WorkloadSpec:
     """Trainable parameters at the default input size; gradients are four bytes each."""
     trained_tensors: int
     """Every one is a gradient of its own."""
-    forward_flops: float | None
-    """Of one sample's forward pass, counted on PyTorch's meta device (``lab/testbed/generate.py``).
-
-    ``None`` of GPT-2: it looks at values, and on that device there are none.
-    """
-    moved_bytes: float | None
+    forward_flops: float
+    """Of one sample's forward pass, counted on PyTorch's meta device (``lab/testbed/generate.py``)."""
+    moved_bytes: float
     """Of float32, read and written by one sample's forward pass; without weights, which are read once a batch."""
-    loss: str
-    """Name of a function in ``stash.lab.zoo.feed``: (model, batch) to a scalar."""
     batch: int
     """Default samples per device and step."""
-    optimizer: str
-    """``sgd`` (momentum 0.9) or ``adamw``."""
     lr: float
-    classes: int
-    """Labels the model distinguishes; images and audio only."""
-    sequence_length: int
-    """Tokens per sample; text only."""
-    longest_sequence: int
-    """Tokens its position embedding has room for; text only."""
-    vocabulary: int
-    """Token ids the model knows: 0 up to this; text only."""
-    sized: bool
-    """True if the model's shape depends on ``image_size``."""
     smallest_image: int
     """Pixels per side below which its feature maps vanish; images only."""
     about: str
@@ -95,21 +85,19 @@ class WorkloadSpec:
                 f"use --image-size {self.smallest_image} or more"
             )
         module, function = self.builder.split(":")
-        size = {"image_size": image_size} if self.sized else {}
-        model: nn.Module = getattr(import_module(f"stash.lab.zoo.{module}"), function)(**self.arguments, **size)
+        model: nn.Module = getattr(import_module(f"stash.lab.zoo.{module}"), function)(**self.arguments)
         return model
 
 
-_NUMBERS = ("parameters", "trained_tensors", "batch", "classes", "sequence_length", "longest_sequence", "vocabulary",
-            "smallest_image")  # fmt: skip
+_NUMBERS: dict[str, Callable[[str], float]] = {
+    **dict.fromkeys(("parameters", "trained_tensors", "batch", "smallest_image"), int),
+    **dict.fromkeys(("forward_flops", "moved_bytes", "lr"), float),
+}
 
 
 def _spec(row: dict[str, str]) -> WorkloadSpec:
-    read: dict[str, Any] = {**row, **{name: int(row[name] or 0) for name in _NUMBERS}}
-    read |= {name: float(row[name]) if row[name] else None for name in ("forward_flops", "moved_bytes")}
-    return WorkloadSpec(
-        **read | {"arguments": json.loads(row["arguments"]), "lr": float(row["lr"]), "sized": row["sized"] == "yes"}
-    )
+    numbers = {name: read(row[name] or "0") for name, read in _NUMBERS.items()}
+    return WorkloadSpec(**{**row, **numbers, "arguments": json.loads(row["arguments"])})
 
 
 _TABLE = files("stash.lab.zoo").joinpath("workloads.csv").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.imports import require_package
+from stash.lab.zoo.registry import LABELS
 
 # Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
 
@@ -106,13 +107,12 @@ IMAGE_CLASSES = 100
 """Folders that generated pictures are spread over."""
 
 VOCABULARY = 30_522
-"""Ids fit BERT's vocabulary, and so GPT-2's larger one."""
+"""Of BERT, uncased pieces."""
 TOKENS_PER_SAMPLE = 1024
 
 SAMPLE_RATE = 16_000
 """Hertz, 16 bits, mono, as in Speech Commands."""
-WORDS = 35
-"""In Speech Commands v2 (Warden 2018, arXiv 1804.03209)."""
+WORDS = LABELS["audio"]
 
 DENSE = 13
 """Integer counters per record."""

@@ -22,10 +22,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
-from stash.lab.zoo import feed as losses
-from stash.lab.zoo.feed import open_feed, synthetic_feed
-from stash.lab.zoo.readers import Sample
-from stash.lab.zoo.registry import WorkloadSpec, workload
+from stash.lab.zoo.feed import LOSSES, Sample, Synthetic, open_feed
+from stash.lab.zoo.registry import LONGEST_SEQUENCE, WorkloadSpec, workload
 
 LOG_EVERY = 50
 SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
@@ -83,7 +81,6 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
         buckets = {} if options.bucket_mb is None else {"bucket_cap_mb": options.bucket_mb}
         model = DistributedDataParallel(model, device_ids=own, **buckets)
     optimizer = make_optimizer(spec, model)
-    loss_of: losses.Loss = getattr(losses, spec.loss)
     amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
     scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
 
@@ -95,7 +92,7 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
         ]
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(replica.device.type, dtype=amp_type, enabled=options.amp):
-            loss = loss_of(model, moved)
+            loss = LOSSES[spec.kind](model, moved)
         scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         scaler.step(optimizer)
         scaler.update()
@@ -113,7 +110,7 @@ def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replic
     if options.synthetic:
         together = batch * replica.world
         steps = max(1, min(SYNTHETIC_STEPS, SYNTHETIC_SAMPLES // together))
-        feed = synthetic_feed(spec, steps * together, options.image_size, options.sequence_length)
+        feed = Synthetic(spec, steps * together, options.image_size, options.sequence_length)
     else:
         feed = open_feed(spec, options.data, options.image_size, options.sequence_length)
     total = len(feed)  # type: ignore[arg-type]
@@ -138,7 +135,7 @@ def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replic
 
 def make_optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:
     """SGD with momentum for convolutional models, AdamW for transformers."""
-    if spec.optimizer == "adamw":
+    if spec.kind == "text":
         return torch.optim.AdamW(model.parameters(), lr=spec.lr)
     return torch.optim.SGD(model.parameters(), lr=spec.lr, momentum=0.9, weight_decay=1e-4)
 
@@ -160,10 +157,10 @@ def _check(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < least:
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
-    if spec.kind == "text" and (options.sequence_length or 0) > spec.longest_sequence:
+    if spec.kind == "text" and (options.sequence_length or 0) > LONGEST_SEQUENCE:
         raise UserError(
-            f"{spec.name} takes at most {spec.longest_sequence} tokens, not {options.sequence_length}; "
-            f"use --sequence-length {spec.longest_sequence}"
+            f"{spec.name} takes at most {LONGEST_SEQUENCE} tokens, not {options.sequence_length}; "
+            f"use --sequence-length {LONGEST_SEQUENCE}"
         )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
 
 prepare_torchvision()
@@ -34,17 +33,6 @@ BLOCKS: dict[int, tuple[int, int, int, int]] = {
 def torchvision_model(name: str) -> nn.Module:
     """Any classifier of torchvision by its name there."""
     model: nn.Module = models.get_model(name, weights=None)
-    return model
-
-
-def vit(name: str, image_size: int) -> nn.Module:
-    """A vision transformer, whose position embedding fixes the image size; raises UserError for odd sizes."""
-    if image_size % 16:
-        raise UserError(
-            f"{name} cuts images into patches of 16 pixels, which {image_size} is no multiple of; "
-            f"use --image-size {16 * max(2, round(image_size / 16))}"
-        )
-    model: nn.Module = models.get_model(name, weights=None, image_size=image_size)
     return model
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from stash.core.errors import UserError
 from stash.lab.zoo import synthesis
 from stash.lab.zoo.datasets import KINDS, make_dataset
-from stash.lab.zoo.feed import open_feed, synthetic_feed
+from stash.lab.zoo.feed import Synthetic, open_feed
 from stash.lab.zoo.registry import workload
 
 READERS = {"images": "resnet18", "text": "bert_base_qa", "audio": "m5", "clicks": "dlrm"}
@@ -28,7 +28,7 @@ def test_a_data_set_and_its_synthetic_twin_have_the_same_shapes(kind: str, tmp_p
     }
     root = make_dataset(kind, tmp_path / "data", 5).path
     item = workload(READERS[kind])
-    for feed in (open_feed(item, root, image_size=96), synthetic_feed(item, 8, image_size=96)):
+    for feed in (open_feed(item, root, image_size=96), Synthetic(item, 8, image_size=96)):
         batch = next(iter(DataLoader(feed, batch_size=2)))
         assert [(tuple(tensor.shape), tensor.dtype) for tensor in batch] == expected[kind]
 

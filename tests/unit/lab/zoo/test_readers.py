@@ -10,8 +10,7 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.lab.zoo.datasets import make_dataset
-from stash.lab.zoo.feed import open_feed
-from stash.lab.zoo.readers import Speech, Tokens
+from stash.lab.zoo.feed import Speech, Tokens, open_feed
 from stash.lab.zoo.registry import workload
 
 
@@ -30,13 +29,14 @@ def test_clicks_are_read_across_files(tmp_path: Path) -> None:
 def test_tokens_come_in_order_and_answers_are_fixed(tmp_path: Path) -> None:
     np.arange(25, dtype="<u2").tofile(tmp_path / "a.uint16.bin")
     np.arange(100, 120, dtype="<u4").tofile(tmp_path / "b.uint32.bin")
-    feed = Tokens(tmp_path, length=10, vocabulary=1000, answers=True)
+    feed = Tokens(tmp_path, length=10)
     assert [feed[index][0][0].item() for index in range(len(feed))] == [0, 10, 100, 110]
     assert feed[3][1:] == feed[3][1:]
     assert all(0 <= start <= end < 10 for _, start, end in (feed[index] for index in range(4)))
     assert len({tuple(map(int, feed[index][1:])) for index in range(4)}) > 1
-    with pytest.raises(UserError, match=r"b\.uint32\.bin holds token 109"):
-        Tokens(tmp_path, length=10, vocabulary=50, answers=False)[2]
+    np.full(10, 40_000, dtype="<u4").tofile(tmp_path / "c.uint32.bin")
+    with pytest.raises(UserError, match=r"c\.uint32\.bin holds token 40000, but the model knows ids below 30522"):
+        Tokens(tmp_path, length=10)[4]
 
 
 def write_tone(path: Path, hertz: float, rate: int = 16_000, seconds: float = 1.0) -> None:

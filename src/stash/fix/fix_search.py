@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.formatting import listed
 from stash.core.intervals import Interval
 from stash.fix.decision import ERROR_RATE, WORTH, pooled, saving
 from stash.fix.script_changes import ScriptChange
+from stash.fix.time_budget import TimeBudget
 from stash.fix.training_proof import apart, proof
 from stash.measure.launcher.trials import TrialRun
 
@@ -48,6 +49,17 @@ class Runner(Protocol):
     def __call__(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun: ...
 
 
+class Turns(Protocol):
+    """Launches the script once, with settings in turns; by round, a step's seconds with each of them.
+
+    The second value is the launch; no rounds where they cannot be switched.
+    """
+
+    def __call__(
+        self, rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]: ...
+
+
 @dataclass
 class Candidate:
     """A change, and what is known of it by now."""
@@ -60,36 +72,64 @@ class Candidate:
 
 
 @dataclass
-class Tries:
-    """All launches so far; ``run`` makes one, ``clock`` tells seconds, of which ``within`` may pass."""
+class Final:
+    """What the last comparison says."""
+
+    kept: tuple[str, ...] = ()
+    together: Interval | None = None
+    typed_seconds: float | None = None
+    after_seconds: float | None = None
+    rounds: int = 0
+    in_turns: bool = False
+    """Of one launch."""
+
+
+@dataclass
+class Search:
+    """One search of changes that need no consent but what is ``allowed``: all launches so far, and what they showed.
+
+    ``run`` makes a launch.
+    """
 
     candidates: list[Candidate]
     run: Runner
-    clock: Callable[[], float]
-    within: float
+    budget: TimeBudget
     first: TrialRun
     """A launch as typed, which led to the candidates."""
     say: Callable[[str], None] = lambda text: None
     error_rate: float = ERROR_RATE
     worth: float = WORTH
     """Of the step: the smallest saving that is worth a change."""
+    turns: Turns | None = None
+    allowed: frozenset[str] = frozenset()
     launches: list[Launched] = field(default_factory=list)
     repeats: bool | None = None
+    interrupted: bool = False
+    final: Final = field(default_factory=Final)
+    proven_long: Proof | None = None
+    """What two longer launches show of all that is kept."""
+    statements: int = 1
+    """That the comparison under way may make, and another one after it: they share the error rate."""
+    joined: Arm = TYPED
+    """What was faster all at once."""
+    inseparable: Arm = TYPED
+    """What of it saves only together."""
+    base: Arm = TYPED
+    """What changes are compared with."""
+    stages: dict[str, list[dict[Arm, float]]] = field(default_factory=dict)
+    """By stage and round, the step's seconds of each arm."""
+    proofs: dict[frozenset[str], Proof] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._began = self.clock()
         self._own: float | None = None
         """How far losses of two launches as typed are apart."""
-        self.stages: dict[str, list[dict[Arm, float]]] = {}
-        """By stage and round, the step's seconds of each arm."""
         self._doubts: dict[Arm, list[float]] = {}
-        self.proofs: dict[frozenset[str], Proof] = {}
         self._filled: set[str] = set()
         self._note("screening", 0, TYPED, self.first)
         self.typed = self.step = self._seconds(self.first)
         """Seconds of a step as typed, and of what changes are compared with."""
-        self.base: Arm = TYPED
-        """What they are compared with."""
+        self.budget.starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
+        self.budget.set_aside(self.typed, self.turns is not None)
 
     def of(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
@@ -115,6 +155,8 @@ class Tries:
                 allocated_bytes=found.allocated_bytes, resident_bytes=found.resident_bytes,
             )
         )  # fmt: skip
+        if found.elapsed_seconds:
+            self.budget.launches.append(found.elapsed_seconds)
         if found.step_seconds is not None and stage != "filling":
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
@@ -130,7 +172,7 @@ class Tries:
         members = self.of(arm)
         fresh = {each.change.name for each in members if each.change.fills} - self._filled
         own = [each.elapsed_seconds for each in self.launches if each.changes == arm and each.stage != "turns"]
-        if self.left() < (2 if fresh else 1) * max(self.each(), *own, 0.0):
+        if self.budget.left() < (2 if fresh else 1) * max(self.budget.launch_seconds(), *own, 0.0):
             raise OutOfTimeError
         if fresh:
             self._filled |= fresh
@@ -142,7 +184,7 @@ class Tries:
         self._note(stage, number, arm, found)
         new = [each for each in members if each.change.name not in self.base] or members
         blamed = new if len(new) == 1 else []
-        if self.left() <= 0 and found.step_seconds is None:
+        if self.budget.left() <= 0 and found.step_seconds is None:
             raise OutOfTimeError  # it was ended
         if found.failure is not None or found.step_seconds is None:
             why = found.failure.sentence if found.failure is not None else "no step of it was timed"
@@ -164,7 +206,7 @@ class Tries:
     def _shown(self, found: TrialRun, effect: Effect) -> Proof:
         shown = proof(self.first.evidence, found.evidence, effect, self._own)
         if not shown.holds and self._own is None:  # does the script repeat itself?
-            if self.left() < self.each():
+            if not self.budget.has_room(1):
                 raise OutOfTimeError
             again = self.run([])
             self._own = apart(self.first.evidence, again.evidence) or 0.0
@@ -179,14 +221,6 @@ class Tries:
     def stand(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
         for each in members:
             each.standing, each.why = standing, why
-
-    def left(self) -> float:
-        """Seconds until time is up."""
-        return self.within - (self.clock() - self._began)
-
-    def each(self) -> float:
-        """Seconds of a launch."""
-        return fmean(each.elapsed_seconds for each in self.launches if each.stage != "turns" and each.elapsed_seconds)
 
     def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
         doubts = [fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)]  # of turns alone none is known

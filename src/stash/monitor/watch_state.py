@@ -1,0 +1,331 @@
+"""What a watcher knows of a run, and what follows from each thing that happens to it. Pure: events in, actions out.
+
+Knows no rings, sockets, files or processes: ``watcher`` makes the events, and does what is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from stash.core.formatting import dollars
+from stash.core.units import format_seconds
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor.baseline import RunBaseline
+from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, StallChange
+from stash.monitor.machine_state import causes
+from stash.monitor.money import bill
+from stash.monitor.records import Alert, Header, MachineState, RecordLine, RunEvent, RunRecord, Window
+from stash.monitor.run_requests import RunRequest
+from stash.monitor.wall_ledger import CONTINUED
+from stash.monitor.window_lines import advice, described, digits, whose
+
+STUCK_SECONDS = 120.0
+_STUCK_STEPS = 10
+_STUCK = "nothing moves"
+_WARNS_AT = 0.8
+"""Of the money that may be spent."""
+_TRACES_EVERY = 3600.0
+"""Seconds between two traces that alerts began."""
+_NEVER_STEPPED_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How a run is watched; ``None``: not asked for."""
+
+    stuck_after: float = STUCK_SECONDS
+    on_alert: str | None = None
+    max_dollars: float | None = None
+    on_budget: str | None = None
+    force: bool = False
+    "Compare with the baseline even if the jobs differ."
+    capture: int | None = None
+    """Steps to trace when an alert begins."""
+
+
+class Now(NamedTuple):
+    """What is known at the moment of an event."""
+
+    when: float
+    """Unix time."""
+    taken: int
+    """The last step that any rank has taken."""
+
+
+# Events.
+
+
+class Continued(NamedTuple):
+    """A record goes on that an earlier start of the job began."""
+
+    before: RunRecord
+
+
+class StepsTaken(NamedTuple):
+    """All ranks have taken further steps."""
+
+    job: Mapping[str, Any]
+    """Fields of the header, as the ranks tell them by now."""
+
+
+class SliceTaken(NamedTuple):
+    """A slice of training is complete."""
+
+    part: Slice
+    machines: Sequence[MachineState]
+    """Of every node, as it was looked at last."""
+    nodes: Mapping[int, int]
+    """By rank, its node."""
+
+
+class WindowTaken(NamedTuple):
+    """A window is complete."""
+
+    window: Window
+
+
+class Stopped(NamedTuple):
+    """No rank has stepped for long; what each does."""
+
+    stages: Mapping[int, StepStage]
+
+
+class NothingStepped(NamedTuple):
+    """There is no rank yet."""
+
+
+class Requested(NamedTuple):
+    """Ranks were asked to pause, to go on, or to trace into ``folder``."""
+
+    request: RunRequest
+    folder: str
+
+
+class MomentPassed(NamedTuple):
+    """Time goes on, and what it costs."""
+
+
+WatchEvent = Continued | StepsTaken | SliceTaken | WindowTaken | Stopped | NothingStepped | Requested | MomentPassed
+
+
+# Actions.
+
+
+class StartCommand(NamedTuple):
+    """Start a command of the user's with JSON on its standard input."""
+
+    command: str
+    given: dict[str, Any]
+
+
+class TraceRanks(NamedTuple):
+    """Trace some steps of these ranks."""
+
+    ranks: tuple[int, ...]
+
+
+class AskForLines(NamedTuple):
+    """Have a rank, or any, say at which lines of the script a stall is."""
+
+    stall: str
+    rank: int | None
+
+
+WatchAction = RecordLine | StartCommand | TraceRanks | AskForLines
+"""A line is to be written."""
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How steps go on."""
+
+    moved: float
+    """When the last one was seen."""
+    usual: float = 0.0
+    """Seconds of one, of late."""
+    is_stepless: bool = False
+    """Whether it was said that none was taken."""
+
+
+@dataclass(frozen=True)
+class _Notices:
+    """What was said and done so far that is not repeated."""
+
+    number: int = 0
+    """Of the last alert."""
+    spent: float = 0.0
+    """Of the money that may be spent, the share that was warned of."""
+    traced: float = float("-inf")
+    """When an alert began a trace."""
+
+
+class WatchState:
+    """The state of one watched run; ``take`` is all that changes it."""
+
+    def __init__(self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float) -> None:
+        self.header, self._options, self._baseline = header, options, baseline
+        self._changes: tuple[ChangeTest, str] | None = None
+        """What steps are held against, and what that is called."""
+        self._growth = GrowthTest()
+        self._open: dict[str, Alert] = {}
+        """Alerts that have not ended, by what they are about."""
+        self._pace, self._notices = _Pace(when), _Notices()
+
+    def take(self, event: WatchEvent, now: Now) -> list[WatchAction]:
+        """What is to be done now that this has happened."""
+        return [*_TABLE[type(event)](self, event, now)]
+
+    def is_still(self, when: float) -> bool:
+        """Whether it is time to look at what ranks do that take no steps."""
+        patience = max(self._options.stuck_after, _STUCK_STEPS * self._pace.usual)
+        return _STUCK not in self._open and when - self._pace.moved >= patience
+
+    def _continue(self, event: Continued, now: Now) -> Iterator[WatchAction]:
+        """Alerts that were open are about the start before."""
+        yield RunEvent(when=now.when, what=CONTINUED, text="the job was started again")
+        last = max((alert.number for alert in event.before.alerts), default=0)
+        self._notices = replace(self._notices, number=last)
+        for alert in event.before.alerts:
+            if not alert.ended:
+                yield from self._end(alert, "the job was started again", now)
+
+    def _follow_steps(self, event: StepsTaken, now: Now) -> Iterator[WatchAction]:
+        """At the first of them it is known how many ranks there are, and whether the baseline is of the like."""
+        self._pace = replace(self._pace, moved=now.when)
+        is_first = self._changes is None
+        if is_first:
+            known = self._baseline
+            why = None if known is None else known.why_not(event.job["ranks"])
+            if why is not None and not self._options.force:
+                text = f"the run is not compared with the profile: {why}; add --force to compare anyway"
+                yield RunEvent(when=now.when, what="no baseline", text=text)
+                known = None
+                self.header = self.header.model_copy(update={"baseline": None, "baseline_stalls": {}})
+            than = "before" if known is None else known.source
+            self._changes = ChangeTest(None if known is None else known.stalls), than
+        if is_first or any(getattr(self.header, name) != value for name, value in event.job.items()):
+            self.header = self.header.model_copy(update=event.job)
+            yield self.header
+        if _STUCK in self._open:
+            yield from self._end(self._open.pop(_STUCK), f"steps continue since step {now.taken:,}", now)
+
+    def _test(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
+        assert self._changes is not None
+        self._pace = replace(self._pace, usual=event.part.account.step_seconds)
+        test, than = self._changes
+        for change in test.take(event.part):
+            if not change.ended:
+                yield from self._tell_change(change, than, event, now)
+            elif (began := self._open.pop(change.stall, None)) is not None:
+                who = whose(change.stall, change.rank, change.stage)
+                yield from self._end(began, f"{who} is as before since step {change.step:,}", now)
+
+    def _tell_change(self, change: StallChange, than: str, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
+        late = None if change.rank is None else event.nodes.get(change.rank)
+        why = "; ".join(causes(each) for each in event.machines if each.node == late)
+        text = (
+            f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: "
+            f"{whose(change.stall, change.rank, change.stage)} takes {format_seconds(change.seconds)} ± "
+            f"{format_seconds(change.plus_minus)} more a step; {advice(change, why)}"
+        )
+        yield from self._begin(
+            now, what="slower", step=change.step, stall=change.stall, rank=change.rank, stage=change.stage,
+            ratio=digits(change.ratio), seconds=digits(change.seconds), plus_minus=digits(change.plus_minus),
+            text=text,
+        )  # fmt: skip
+        if self._options.capture is not None and now.when - self._notices.traced >= _TRACES_EVERY:
+            self._notices = replace(self._notices, traced=now.when)
+            yield TraceRanks(tuple(sorted({0, change.rank or 0})))
+        else:
+            yield AskForLines(change.stall, change.rank)
+
+    def _write_window(self, event: WindowTaken, now: Now) -> Iterator[WatchAction]:
+        window = event.window
+        yield window
+        grown = self._growth.take(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
+        if grown is not None:
+            text = (
+                f"what lies between steps grows: {format_seconds(grown.before)} a step at first, "
+                f"{format_seconds(grown.now)} since step {grown.step:,}; its lines follow"
+            )
+            yield from self._begin(
+                now, is_open=False, what="slower", step=grown.step, stall="other", ratio=digits(grown.ratio),
+                seconds=digits(grown.now - grown.before), text=text,
+            )  # fmt: skip
+            yield AskForLines("other", None)
+
+    def _tell_stop(self, event: Stopped, now: Now) -> Iterator[WatchAction]:
+        still, stages = now.when - self._pace.moved, event.stages
+        waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
+        late = [rank for rank, stage in stages.items() if stage not in waiting]
+        yield from self._begin(
+            now, what=_STUCK, step=now.taken, rank=late[0] if len(late) == 1 else None, seconds=digits(still),
+            text=f"no step for {still:.0f} s: {described(stages)}",
+        )  # fmt: skip
+
+    def _miss_steps(self, event: NothingStepped, now: Now) -> Iterator[WatchAction]:
+        if not self._pace.is_stepless and now.when - self._pace.moved > _NEVER_STEPPED_SECONDS:
+            self._pace = replace(self._pace, is_stepless=True)
+            minutes = f"{_NEVER_STEPPED_SECONDS / 60:.0f} minutes"
+            text = f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
+            yield RunEvent(when=now.when, what="no step", text=text)
+
+    def _follow_request(self, event: Requested, now: Now) -> Iterator[WatchAction]:
+        what, text = event.request.described(event.folder)
+        yield RunEvent(when=now.when, what=what, text=text)
+        if event.request.paused is False:
+            self._pace = replace(self._pace, moved=now.when)
+        if event.request.steps:  # traced steps leave no rows
+            self._pace = replace(self._pace, moved=now.when + event.request.steps * self._pace.usual)
+
+    def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
+        price, most = self.header.price, self._options.max_dollars
+        if price is None or most is None or self._notices.spent >= 1:
+            return
+        spent = bill(price, now.when - self.header.began, (), 0, None).so_far
+        reached = next((share for share in (1.0, _WARNS_AT) if spent >= share * most), 0.0)
+        if reached <= self._notices.spent:
+            return
+        self._notices = replace(self._notices, spent=reached)
+        text = f"{dollars(spent)} of --max-dollars {dollars(most)} are spent"
+        if reached == 1:
+            text = f"{dollars(spent)} are spent, all of --max-dollars {dollars(most)}"
+        yield from self._begin(
+            now, is_open=False, what="money", step=now.taken, ratio=digits(spent / most), text=text
+        )
+        if reached == 1 and self._options.on_budget is not None:
+            given = {"dollars": spent, "max_dollars": most, "step": now.taken}
+            yield StartCommand(self._options.on_budget, given)
+
+    def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[WatchAction]:
+        """Tell a new alert; one that ``is_open`` is ended some time."""
+        self._notices = replace(self._notices, number=self._notices.number + 1)
+        alert = Alert(number=self._notices.number, when=now.when, began=now.when, **fields)
+        if is_open:
+            self._open[alert.stall or alert.what] = alert
+        yield from self._tell(alert)
+
+    def _end(self, alert: Alert, text: str, now: Now) -> Iterator[WatchAction]:
+        began = now.when if alert.began is None else alert.began
+        yield from self._tell(
+            alert.model_copy(update={"ended": True, "when": now.when, "began": began, "text": text})
+        )
+
+    def _tell(self, alert: Alert) -> Iterator[WatchAction]:
+        yield alert
+        if self._options.on_alert is not None:
+            yield StartCommand(self._options.on_alert, alert.model_dump(mode="json"))
+
+
+_TABLE: Mapping[type, Callable[[WatchState, Any, Now], Iterator[WatchAction]]] = {
+    Continued: WatchState._continue,
+    StepsTaken: WatchState._follow_steps,
+    SliceTaken: WatchState._test,
+    WindowTaken: WatchState._write_window,
+    Stopped: WatchState._tell_stop,
+    NothingStepped: WatchState._miss_steps,
+    Requested: WatchState._follow_request,
+    MomentPassed: WatchState._count_money,
+}

@@ -1,0 +1,42 @@
+"""What is left of a search's time, by pencil."""
+
+from __future__ import annotations
+
+import pytest
+
+from stash.fix.time_budget import TimeBudget
+
+
+def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_mean() -> None:
+    now = [100.0]
+    budget = TimeBudget(60.0, lambda: now[0], launches=[8.0, 12.0])
+    now[0] = 130.0
+    assert budget.left() == 30.0
+    assert budget.has_room(3)
+    assert not budget.has_room(3.1)
+
+
+@pytest.mark.parametrize(
+    ("within", "takes_turns", "reserve"),
+    [
+        (70.0, False, 60.0),  # six launches of 10 s, with one more
+        (69.9, False, 0.0),
+        (69.9, True, 10.0 + 4.0 + 1.3 * 3 * (0.75 + 1.5)),  # one launch, and three rounds in turns
+        (10.0, True, 0.0),
+    ],
+)
+def test_a_proof_is_set_aside_by_launches_else_in_turns_else_not(
+    within: float, takes_turns: bool, reserve: float
+) -> None:
+    budget = TimeBudget(within, lambda: 0.0, launches=[10.0], starting=4.0)
+    budget.set_aside(step=0.01, takes_turns=takes_turns)
+    assert budget.reserve == pytest.approx(reserve)
+    assert budget.is_short(10) == (reserve > 0)
+
+
+def test_a_block_is_as_long_as_its_steps_or_as_a_full_queue_takes() -> None:
+    budget = TimeBudget(100.0, lambda: 0.0, launches=[10.0], starting=4.0)
+    assert budget.block_seconds({}, 0.01) == 0.75
+    assert budget.block_seconds({"loader": {}}, 0.01) == 1.5
+    assert budget.block_seconds({"loader": {"num_workers": 16}}, 0.1) == pytest.approx(3.2)
+    assert budget.rounds_in_turns([{"loader": {}}], 1, 0.01) == 6

@@ -1,0 +1,77 @@
+"""What follows from each thing that happens to a watched run: no ring, no file, no clock."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from stash.measure.protocol.stamped import StepStage
+from stash.monitor import watch_state
+from stash.monitor.records import Alert, Header, MachinePrice, RunEvent
+from stash.monitor.run_requests import RunRequest
+from stash.monitor.watch_state import (
+    MomentPassed,
+    NothingStepped,
+    Now,
+    Requested,
+    StartCommand,
+    StepsTaken,
+    Stopped,
+    WatchOptions,
+    WatchState,
+)
+
+JOB = {"ranks": 2, "device": "cpu", "loaders": (), "nodes": 1, "unseen": ""}
+
+
+def state_of(options: WatchOptions | None = None, price: MachinePrice | None = None) -> WatchState:
+    header = Header(id="x", stash_version="1", began=0.0, job="train.py", price=price)
+    return WatchState(header, options or WatchOptions(), None, 0.0)
+
+
+def test_every_event_has_a_transition() -> None:
+    assert set(watch_state._TABLE) == set(get_args(watch_state.WatchEvent))
+
+
+def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
+    state = state_of(WatchOptions(stuck_after=30, on_alert="tell"))
+    assert state.take(StepsTaken(JOB), Now(1.0, 5)) == [state.header]
+    assert state.take(StepsTaken(JOB), Now(2.0, 6)) == []
+    assert not state.is_still(31.0)
+    assert state.is_still(32.0)
+    begun, command = state.take(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
+    assert isinstance(begun, Alert)
+    assert (begun.what, begun.rank, begun.seconds, begun.ended) == ("nothing moves", 0, 30.0, False)
+    assert command == StartCommand("tell", begun.model_dump(mode="json"))
+    assert not state.is_still(1000.0)
+    ended, _ = state.take(StepsTaken(JOB), Now(40.0, 7))
+    assert isinstance(ended, Alert)
+    assert (ended.number, ended.ended, ended.text) == (begun.number, True, "steps continue since step 7")
+
+
+def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
+    state = state_of(WatchOptions(stuck_after=30))
+    (done,) = state.take(Requested(RunRequest(paused=False), "t"), Now(100.0, 0))
+    assert isinstance(done, RunEvent)
+    assert done.what == "resumed"
+    assert not state.is_still(129.0)
+    assert state.is_still(130.0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "shares"), [((0.1, 0.3), []), ((0.4, 0.45), [0.8]), ((0.45, 1.0, 2.0), [0.9, 2.0])]
+)
+def test_money_is_warned_of_at_each_of_two_shares_once(hours: tuple[float, ...], shares: list[float]) -> None:
+    price = MachinePrice(instance="a", dollars_per_hour=10.0)
+    state = state_of(WatchOptions(max_dollars=5.0, on_budget="stop"), price)
+    done = [action for hour in hours for action in state.take(MomentPassed(), Now(3600 * hour, 9))]
+    assert [each.ratio for each in done if isinstance(each, Alert)] == shares
+    started = [each.given for each in done if isinstance(each, StartCommand)]
+    assert started == [{"dollars": 5.0 * share, "max_dollars": 5.0, "step": 9} for share in shares if share >= 1]
+
+
+def test_that_nothing_steps_is_said_once() -> None:
+    state = state_of()
+    done = [state.take(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
+    assert [len(each) for each in done] == [0, 1, 0]
