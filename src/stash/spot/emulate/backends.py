@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stash.core.end_tree import end_at_once
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
 from stash.core.jsonl import append_row
 from stash.core.membership import TOKEN
 from stash.lab.testbed.bed import Started
-from stash.measure.linux.processes import carrying, end_at_once
+from stash.measure.linux.processes import carrying
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, last_line
 from stash.spot.train.actors import ON_LOOPBACK, QUIET, STORE_BYTES
