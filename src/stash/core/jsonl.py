@@ -30,18 +30,18 @@ def add_lines(log: int, lines: bytes, lasting: bool = False) -> None:
         os.fsync(log)
 
 
-def append_line(path: Path, line: str, lasting: bool = False) -> None:
-    """Add one line to the log at ``path``, which need not be there yet; raises OSError."""
+def append_lines(path: Path, lines: bytes, lasting: bool = False) -> None:
+    """Add whole lines to the log at ``path``, which need not be there yet; raises OSError."""
     log = os.open(path, TO_ADD | os.O_CREAT, 0o666)
     try:
-        add_lines(log, f"{line}\n".encode(), lasting)
+        add_lines(log, lines, lasting)
     finally:
         os.close(log)
 
 
 def append_row(path: Path, /, **row: Any) -> None:
     """Add one object to the log at ``path``, which need not be there yet; raises OSError."""
-    append_line(path, json.dumps(row))
+    append_lines(path, f"{json.dumps(row)}\n".encode())
 
 
 def whole_lines(content: bytes) -> list[str]:

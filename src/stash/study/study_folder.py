@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
-from stash.core.jsonl import append_line, whole_lines
+from stash.core.jsonl import append_lines, whole_lines
 from stash.core.records.base import SUFFIX, Number, Record, Sentence
 from stash.measure.protocol.folder import lock
 
@@ -75,7 +75,7 @@ def read(path: Path) -> tuple[StudyEvent, ...]:
 
 def append(path: Path, event: StudyEvent) -> None:
     """Put one event into storage; raises OSError."""
-    append_line(path, event.model_dump_json(exclude_defaults=True), lasting=True)
+    append_lines(path, f"{event.model_dump_json(exclude_defaults=True)}\n".encode(), lasting=True)
 
 
 # The folder of a study: where each of its files is, and the lock that keeps a second controller out.

@@ -13,7 +13,7 @@ import struct
 import time
 from typing import NamedTuple
 
-from stash.core.jsonl import TO_ADD, Tail, add_lines
+from stash.core.jsonl import TO_ADD, Tail, add_lines, append_lines
 from stash.measure.protocol.folder import RunFolder, lock
 from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode, encode
 
@@ -65,8 +65,7 @@ class JournalCopy:
     def take(self, news: bytes) -> None:
         """Add what came from the leader."""
         if self._writes and news:
-            with self._target.open("ab") as file:
-                file.write(news)
+            append_lines(self._target, news)
 
 
 # A heartbeat is a small file per rank, overwritten at every step. It is written as memory, since a system call for
