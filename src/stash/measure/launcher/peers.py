@@ -79,7 +79,7 @@ def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
             f"which of the {cluster.nnodes} nodes is this? Give the --rdzv-id that the first node prints, or any "
             "secret of yours on all of them, or number them with --node-rank"
         )
-    return replace(cluster, node_rank=_asked(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
+    return replace(cluster, node_rank=_ask_number(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
 
 
 def _own(host: str, port: int) -> socket.socket | None:
@@ -94,7 +94,7 @@ def _own(host: str, port: int) -> socket.socket | None:
         raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
 
 
-def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
+def _ask_number(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
     """The number that node 0 gives us; raises UserError if it never answers, or does not know the secret."""
     hung_up = UserError(
         "node 0 hung up: its --rdzv-id is another one, or all nodes had come; give the same on all nodes"
