@@ -20,11 +20,12 @@ import psutil
 import torch
 
 from stash.cli.main import main as stash
+from stash.core.jsonl import Tail
 from stash.lab.testbed.topology import MARK
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.hosts import MARK as RUN
 from stash.spot.train import saved_shards
-from stash.spot.train.run_orders import EVENTS, EventLog
+from stash.spot.train.run_orders import EVENTS
 
 STRANGER = Path(__file__).with_name("server_attacks.py")
 JOB = """
@@ -71,10 +72,10 @@ class Scene:
 
     def follow(self, ground: TrainingBackend) -> None:
         """Wait until it trains, let the stranger in, and look at the server meanwhile."""
-        tape, began = EventLog(ground.folder / EVENTS), False
+        tape, began = Tail(ground.folder / EVENTS), False
         while not began:
             time.sleep(0.1)
-            began = any(event["what"] == "began" for event in tape.news())
+            began = any(event["what"] == "began" for event in tape.rows())
         time.sleep(BEFORE)
         self.began = BEFORE
         node = ground.hosts.number("server1")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from stash.core.jsonl import Tail
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, WatchedFeed
 from stash.measure.agent.runner.control import Control, Place, Shutdown
@@ -18,7 +19,7 @@ from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, Payload
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.wire import packed, unpacked
@@ -94,7 +95,7 @@ class Job:
             self.runner.stepped(self.optimizer)
 
     def messages(self) -> list[Message]:
-        return Tail(self.folder.journal).messages()
+        return new_messages(Tail(self.folder.journal))
 
     def blocks(self) -> list[BlockDone]:
         return [message for message in self.messages() if isinstance(message, BlockDone)]

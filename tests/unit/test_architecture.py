@@ -52,3 +52,49 @@ def test_a_file_name_occurs_once() -> None:
     same = {"__init__.py", "records.py", "page.py", "view.py", "contract.py", "command.py"}
     names = Counter(path.name for path in PACKAGE.rglob("*.py"))
     assert {name for name, count in names.items() if count > 1} <= same
+
+
+@pytest.mark.parametrize(
+    ("home", "signs", "others"),
+    [
+        (
+            "core/jsonl.py",
+            r'O_APPEND|os\.fsync|"ab?"\)|r(?:find|partition)\(b"\\n"\)',
+            {
+                "core/files.py": "whole files",
+                "core/artefact.py": "a document that grows",
+                "measure/agent/data/tally.py": "numbers",
+                "measure/agent/guard.py": "how the job opens its own files",
+                "measure/agent/runner/ledger_keeper.py": "when the job saves",
+                "measure/launcher/process.py": "what the job prints",
+                "measure/protocol/file_backup.py": "copies of whole files",
+                "lab/testbed/read_rate.py": "a file to read",
+            },
+        ),
+        (
+            "core/end_tree.py",
+            r"os\.(?:kill|killpg)\(",
+            {
+                "lab/testbed/bed.py": "any signal to a group",
+                "measure/agent/last_words.py": "ranks end each other at once: none may be stopped first",
+                "study/programs.py": "a request to a group",
+                "mcp_server/tools.py": "a request to a group, and patience without a thread",
+            },
+        ),
+        (
+            "core/membership.py",
+            r"hmac\.digest|hmac\.new|create_connection\(",
+            {"lab/testbed/transfer.py": "loopback on an emulated host"},
+        ),
+    ],
+)
+def test_there_is_one_of_each(home: str, signs: str, others: dict[str, str]) -> None:
+    """``others``: modules that do what looks like it, and what it is."""
+    assert f"`{home}`" in (ROOT / "docs/architecture.md").read_text().partition("## One of each")[2]
+    pattern = re.compile(signs)
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "zoo" not in path.parts and pattern.search(path.read_text())
+    }
+    assert found == {home, *others}

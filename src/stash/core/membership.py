@@ -2,7 +2,7 @@
 
 Both ends know the run's secret (HMAC-SHA256). Each proves it on a number that the other drew, in messages of fixed
 sizes and within one deadline; the secret never crosses the network. What follows is not encrypted: a machine in
-between can read it, and change it.
+between can read it, and change what is not sent by a ``SignedLink``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,9 @@ _NONCE, _NAME, _PROOF = 16, 32, 32
 _UNPROVEN = 64
 """Connections whose other end has proven nothing yet; for one more, the oldest is closed."""
 _PAUSE = 0.2
+_HEAD = struct.Struct("!IQ")
+_MAX_BYTES, _PART = 1 << 26, 1 << 20
+"""Of a message, and of what is read of it at a time."""
 
 
 class StrangerError(ConnectionError):
@@ -90,19 +94,68 @@ def join(
     return RunMember(name, signature(secret, b"connection", *facts))
 
 
-def received(link: socket.socket, size: int, deadline: float) -> bytes:
-    """So many bytes by then; raises ConnectionError if the other end hangs up before, TimeoutError."""
-    data = b""
+def connect(
+    address: tuple[str, int], secret: bytes, purpose: str, name: str = "", seconds: float = HANDSHAKE_SECONDS
+) -> tuple[socket.socket, RunMember]:
+    """A connection to who listens there, joined; raises as ``join`` does. ``seconds``: to be answered at all."""
+    link = socket.create_connection(address, timeout=seconds)
+    try:
+        return link, join(link, secret, purpose, name)
+    except BaseException:
+        link.close()
+        raise
+
+
+def received(link: socket.socket, size: int, deadline: float | None) -> bytes:
+    """So many bytes by then, if ever; raises ConnectionError if the other end hangs up before, TimeoutError."""
+    data = bytearray()
     while len(data) < size:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
             raise TimeoutError("timed out")
         link.settimeout(left)
-        more = link.recv(size - len(data))
+        more = link.recv(min(size - len(data), _PART))
         if not more:
             raise ConnectionError("the other end closed the connection")
         data += more
-    return data
+    return bytes(data)
+
+
+class SignedLink:
+    """Whole messages over a member's connection, each signed, and numbered so that none counts twice."""
+
+    def __init__(self, link: socket.socket, member: RunMember) -> None:
+        """It has the connection from then on."""
+        self._link, self._member = link, member
+        self._sent = self._got = 0
+        self._lock = threading.Lock()
+        link.settimeout(None)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(HANDSHAKE_SECONDS), 0))
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def send(self, content: bytes) -> None:
+        """Raises OSError."""
+        with self._lock:
+            self._sent += 1
+            head = _HEAD.pack(len(content), self._sent)
+            self._link.sendall(head + content + self._member.sign(head + content))
+
+    def receive(self, deadline: float | None = None) -> bytes:
+        """The next message; raises OSError where none comes by then, if ever, StrangerError for a foreign one."""
+        head = received(self._link, _HEAD.size, deadline)
+        length, number = _HEAD.unpack(head)
+        if length > _MAX_BYTES or number != self._got + 1:
+            raise StrangerError("it is no message of this connection")
+        content = received(self._link, length, deadline)
+        if not self._member.signed(head + content, received(self._link, _PROOF, deadline)):
+            raise StrangerError("its signature is wrong")
+        self._got = number
+        return content
+
+    def close(self) -> None:
+        """Hang up, also on a thread that receives."""
+        hang_up(self._link)
+        self._link.close()
 
 
 class Door:

@@ -1,8 +1,8 @@
 """Watchers of several nodes: each sends its ranks' cycles to node 0's, which joins them step by step.
 
-They meet as launchers do: an invitation that the ranks carry, and a proof of its key (``core/membership``). Every
-message is signed, and numbered, so that none counts twice. Training never waits for any of it: a node that cannot be
-reached, or falls silent, is an event, and the others' windows go on without it.
+They meet as launchers do: an invitation that the ranks carry, and a proof of its key (``core/membership``). Training
+never waits for any of it: a node that cannot be reached, or falls silent, is an event, and the others' windows go on
+without it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import queue
 import secrets
 import socket
-import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stash.core.membership import Door, RunMember, hang_up, join
+from stash.core.membership import Door, RunMember, SignedLink, connect
 from stash.measure.protocol.orders import Invitation
 from stash.monitor.accounting import DELAYS
 from stash.monitor.collector import Joined, together
@@ -28,10 +27,6 @@ T = TypeVar("T")
 _PURPOSE = "windows of a watched run"
 LOST = "lost"
 """What a node's silence is."""
-_LENGTH = struct.Struct("!IQ")
-_TAG = 32
-_MAX_BYTES = 1 << 26
-_CONNECTS_SECONDS = 5
 _NUMBERS = np.dtype("<f4")
 
 
@@ -136,51 +131,6 @@ def _after(joined: Joined, number: int) -> Joined | None:
     return Joined(joined.ranks, joined.numbers[at:], joined.seconds[at:], joined.delays[at:], joined.ended)
 
 
-class _Wire:
-    """One connection, from the side of a member that has proven itself; sends and receives whole messages."""
-
-    def __init__(self, link: socket.socket, member: RunMember) -> None:
-        self._link, self._member = link, member
-        self._sent = self._got = 0
-        self._lock = threading.Lock()
-        link.settimeout(None)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _CONNECTS_SECONDS, 0))
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    def send(self, content: bytes) -> None:
-        """Raises OSError."""
-        with self._lock:
-            self._sent += 1
-            head = _LENGTH.pack(len(content), self._sent)
-            self._link.sendall(head + content + self._member.sign(head + content))
-
-    def receive(self) -> bytes:
-        """The next message, however long it takes; raises OSError for none, or one that is not of this connection."""
-        head = self._exactly(_LENGTH.size)
-        length, number = _LENGTH.unpack(head)
-        if length > _MAX_BYTES or number != self._got + 1:
-            raise ConnectionError("not what a watcher sends")
-        content = self._exactly(length)
-        if not self._member.signed(head + content, self._exactly(_TAG)):
-            raise ConnectionError("its signature is wrong")
-        self._got = number
-        return content
-
-    def _exactly(self, size: int) -> bytes:
-        parts, left = [], size
-        while left:
-            part = self._link.recv(min(left, 1 << 20))
-            if not part:
-                raise ConnectionError("the other end closed the connection")
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-
-    def close(self) -> None:
-        hang_up(self._link)
-        self._link.close()
-
-
 def _taken(come: queue.SimpleQueue[T]) -> list[T]:
     return [come.get() for _ in range(come.qsize())]  # nobody else takes from it
 
@@ -194,16 +144,16 @@ class NodeHost:
         listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
         self.address, self.port = address, listener.getsockname()[1]
         self._news: queue.SimpleQueue[NodeNews] = queue.SimpleQueue()
-        self._wires: dict[int, _Wire] = {}
+        self._links: dict[int, SignedLink] = {}
         self._door = Door(listener, self.key.encode(), _PURPOSE, self._welcome)
 
-    def _welcome(self, link: socket.socket, member: RunMember) -> None:
-        wire, node = _Wire(link, member), -1
+    def _welcome(self, connection: socket.socket, member: RunMember) -> None:
+        link, node = SignedLink(connection, member), -1
         try:
             while True:
-                news = unpacked_news(wire.receive())
+                news = unpacked_news(link.receive())
                 node = news.node
-                self._wires[node] = wire
+                self._links[node] = link
                 self._news.put(news)
                 if news.ended:
                     return
@@ -211,8 +161,8 @@ class NodeHost:
             if node >= 0:
                 self._news.put(NodeNews(node, events=((LOST, f"node {node} is gone"),), ended=True))
         finally:
-            self._wires.pop(node, None)
-            wire.close()
+            self._links.pop(node, None)
+            link.close()
 
     def news(self) -> list[NodeNews]:
         """What has come since the last call."""
@@ -220,14 +170,14 @@ class NodeHost:
 
     def tell(self, content: bytes) -> None:
         """Send the same to all."""
-        for wire in list(self._wires.values()):
+        for link in list(self._links.values()):
             with suppress(OSError):
-                wire.send(content)
+                link.send(content)
 
     def close(self) -> None:
         self._door.close()
-        for wire in list(self._wires.values()):
-            wire.close()
+        for link in list(self._links.values()):
+            link.close()
 
 
 class NodeGuest:
@@ -235,19 +185,15 @@ class NodeGuest:
 
     def __init__(self, invitation: Invitation, node: int) -> None:
         """Raises OSError where node 0's watcher does not answer, or is another run's."""
-        link = socket.create_connection((invitation.host, invitation.port), timeout=_CONNECTS_SECONDS)
-        try:
-            self._wire = _Wire(link, join(link, invitation.key.encode(), _PURPOSE, f"node {node}"))
-        except OSError:
-            link.close()
-            raise
+        address, key = (invitation.host, invitation.port), invitation.key.encode()
+        self._link = SignedLink(*connect(address, key, _PURPOSE, f"node {node}"))
         self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True, name="stash node 0").start()
 
     def _listen(self) -> None:
         with suppress(OSError):
             while True:
-                self._asked.put(self._wire.receive())
+                self._asked.put(self._link.receive())
 
     def asked(self) -> list[bytes]:
         """What node 0's watcher has sent since the last call."""
@@ -255,7 +201,7 @@ class NodeGuest:
 
     def send(self, news: NodeNews) -> None:
         """Raises OSError once node 0's watcher is gone."""
-        self._wire.send(packed_news(news))
+        self._link.send(packed_news(news))
 
     def close(self) -> None:
-        self._wire.close()
+        self._link.close()

@@ -1,8 +1,8 @@
 """The record of a watched run: a header, then windows, alerts and events, a line of JSON each; and reading it back.
 
-Each line is written whole, so a record is valid whenever its writer was killed. A file that grows beyond its limit
-is moved aside, and the next one begins with the header and the alerts that are open. Seconds and UTC; ``null`` is
-unknown. Fields may be added without a new version; the history is in ``docs/format.md``.
+A file that grows beyond its limit is moved aside, and the next one begins with the header and the alerts that are
+open. Seconds and UTC; ``null`` is unknown. Fields may be added without a new version; the history is in
+``docs/format.md``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import parse_json, read_up_to, write_whole
+from stash.core.jsonl import TO_ADD, add_lines, whole_lines
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
 from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.folder_lock import output_lock
@@ -27,7 +28,7 @@ SUFFIX = ".watch.jsonl"
 SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
-_TO_ADD = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_TO_ADD = TO_ADD | os.O_NOFOLLOW
 _MAX_BYTES = 2**26
 
 
@@ -236,8 +237,7 @@ def _load(path: Path) -> RunRecord:
             f"{path} is larger than {_MAX_BYTES // 2**20} MB, which no record of `stash watch` is: it goes on in "
             "another file long before"
         )
-    finished = content[: content.rfind(b"\n") + 1].decode(errors="replace")
-    texts = [each for each in enumerate(finished.splitlines(), 1) if not each[1].startswith(_SUMS)]
+    texts = [each for each in enumerate(whole_lines(content), 1) if not each[1].startswith(_SUMS)]
     lines = [parsed(text, f"{path}, line {number}") for number, text in texts]
     if not lines or not isinstance(lines[0], Header):
         raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
@@ -293,7 +293,6 @@ class RecordWriter:
         except UserError:  # the file of one that still goes on was moved away
             self.close(keep=False)
             raise
-        self._size = 0
         self.write(header)
 
     def _take_up(self, path: Path) -> None:
@@ -311,9 +310,6 @@ class RecordWriter:
             except OSError as error:
                 raise UserError(f"cannot write {path}: {error.strerror}; choose another place with -o") from None
             self._lock = held.pop_all()
-        content = os.pread(self._file, _MAX_BYTES, 0)
-        self._size = content.rfind(b"\n") + 1
-        os.ftruncate(self._file, self._size)  # a line that was cut short when its writer was killed
         kept = {"id": old.id, "began": old.began, "booted": old.booted, "part": old.part}
         self._header = self._header.model_copy(update=kept)
         self._open = {alert.number: alert for alert in before.alerts if not alert.ended}
@@ -327,7 +323,8 @@ class RecordWriter:
     def write(self, line: RecordLine) -> None:
         """Add a line."""
         text = _encoded(line)
-        if self._size + len(text) > self._rotated and self._size:
+        size = os.fstat(self._file).st_size
+        if size and size + len(text) > self._rotated:
             self._rotate()
         if isinstance(line, Header):  # who made it does not know which file this is
             kept = {name: getattr(self._header, name) for name in ("id", "began", "booted", "part")}
@@ -341,11 +338,7 @@ class RecordWriter:
 
     def _append(self, text: bytes) -> None:
         try:
-            written = os.write(self._file, text)
-            if written < len(text):  # the disk is full: what is cut short must not run into the next line
-                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-                raise OSError(28, "No space left on device")
-            self._size += written
+            add_lines(self._file, text)
             self.failed = None
         except OSError as error:
             self.failed = error.strerror or str(error)
@@ -369,7 +362,7 @@ class RecordWriter:
                 aside.unlink(missing_ok=True)
             return
         os.close(self._file)
-        self._file, self._size, self._header = new, len(begin), header
+        self._file, self._header = new, header
 
     def _is_in_place(self) -> bool:
         """Whether the file that is written is the one of that name; somebody may have moved it away."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.core.errors import ArtefactError, UserError
+from stash.core.jsonl import Tail
 from stash.measure.protocol.folder import claim
 from stash.measure.protocol.orders import VARIABLE, Orders, current
 from stash.measure.protocol.watch_folder import PREFIX, memory_folder, own_folder, shared_places, user_folder
@@ -170,7 +171,7 @@ class Looks:
     def __init__(self, folder: Path, log: Log) -> None:
         self._folder, self._log = folder, log
         self._next = time.monotonic() + _LOOKS_SECONDS
-        self._at = 0
+        self._record: Tail | None = None
         self._failed = False
 
     def __call__(self) -> None:
@@ -185,13 +186,9 @@ class Looks:
         from stash.monitor.trackers import STEP, figures
 
         with suppress(OSError, ArtefactError):
-            with open((self._folder / _OUTPUT).read_text(), "rb") as file:
-                if os.fstat(file.fileno()).st_size < self._at:  # a new part of the record has begun
-                    self._at = 0
-                file.seek(self._at)
-                whole, _, _ = file.read().rpartition(b"\n")
-            self._at += len(whole) + 1 if whole else 0
-            for line in whole.decode().splitlines():
+            if self._record is None:
+                self._record = Tail(Path((self._folder / _OUTPUT).read_text()))
+            for line in self._record.lines():
                 window = parsed(line, "the record")
                 if isinstance(window, Window) and not self._failed:
                     self._hand_over({STEP: float(window.last_step), **figures(window)})

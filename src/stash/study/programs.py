@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from stash.measure.linux.processes import carrying, end_at_once
+from stash.core.end_tree import end_at_once
+from stash.measure.linux.processes import carrying
 from stash.study.study_folder import CellFolder
 
 VARIABLE = "STASH_CELL"

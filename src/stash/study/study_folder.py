@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
+from stash.core.jsonl import append_lines, whole_lines
 from stash.core.records.base import SUFFIX, Number, Record, Sentence
 from stash.measure.protocol.folder import lock
 
@@ -60,30 +61,21 @@ class StudyEvent(Record):
 def read(path: Path) -> tuple[StudyEvent, ...]:
     """Read all events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
-        text = read_up_to(path, _MAX).decode("utf-8", "replace")
+        content = read_up_to(path, _MAX)
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise UserError(f"cannot read the study's journal {path}: {error.strerror or error}") from error
     events = []
-    for line in text.splitlines():
-        with suppress(ValidationError):  # broken off when its writer was killed: it has happened again or not at all
+    for line in whole_lines(content):
+        with suppress(ValidationError):  # of no Stash: its writer has done it again or not at all
             events.append(StudyEvent.model_validate_json(line))
     return tuple(events)
 
 
 def append(path: Path, event: StudyEvent) -> None:
     """Put one event into storage; raises OSError."""
-    line = event.model_dump_json(exclude_defaults=True) + "\n"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        end = os.fstat(handle).st_size
-        if end and os.pread(handle, 1, end - 1) != b"\n":  # the last writer was killed within a line
-            line = "\n" + line
-        os.write(handle, line.encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    append_lines(path, f"{event.model_dump_json(exclude_defaults=True)}\n".encode(), lasting=True)
 
 
 # The folder of a study: where each of its files is, and the lock that keeps a second controller out.

@@ -24,6 +24,7 @@ from stash.catalog.page import listing, sheet
 from stash.catalog.published import DamagedError, gpuhunt
 from stash.cli.report_command import read_page
 from stash.core import artefact
+from stash.core.jsonl import Tail
 from stash.core.printable import printable, strict_json
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile, Settings, Workload
@@ -32,7 +33,7 @@ from stash.lab.testbed import emulation
 from stash.lab.zoo.datasets import MANIFEST, read_manifest
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.protocol import orders
-from stash.measure.protocol.journal import Tail
+from stash.measure.protocol.journal import new_messages
 from stash.report import comparison_page, junit, probe_page, profile_contract, profile_page
 from stash.report.exports import exported, openmetrics
 from stash.store.page import artefacts as listed
@@ -151,7 +152,7 @@ def _orders(path: Path) -> list[str]:
 
 def _journal(path: Path) -> list[str]:
     gathered = Gathered()
-    for message in Tail(path).messages():
+    for message in new_messages(Tail(path)):
         gathered.take(message)
     settings = Settings(precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why="")
     made = gathered.profile(settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0)

@@ -6,13 +6,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stash.core import membership
-from stash.core.membership import Door, HungUpError, RunMember, StrangerError, admit, gathered, join
+from stash.core.membership import Door, HungUpError, RunMember, SignedLink, StrangerError, admit, gathered, join
 
 SECRET, PURPOSE = b"of this run", "a test"
 
@@ -126,3 +126,44 @@ def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
         assert joined.result().name == "one"
     assert [member.name for _, member in found] == ["one"]
     found[0][0].close()
+
+
+def test_messages_come_whole_in_order_and_by_their_deadline(ends: tuple[socket.socket, socket.socket]) -> None:
+    here, there = (SignedLink(end, RunMember("", SECRET)) for end in ends)
+    long = os.urandom(3 << 20)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(lambda: [there.send(content) for content in (b"", long, b"last")])
+        assert [here.receive() for _ in range(3)] == [b"", long, b"last"]
+        sent.result()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        here.receive(began + 0.1)
+    assert time.monotonic() - began < 1.0
+    there.close()
+    with pytest.raises(ConnectionError, match="closed the connection"):
+        here.receive()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda first: first,  # once more
+        lambda first: first[:4] + first[12:].rjust(len(first) - 4, b"\2"),  # under another number
+        lambda first: (1 << 30).to_bytes(4, "big") + (2).to_bytes(8, "big"),  # longer than any message
+        lambda first: first[:4] + (2).to_bytes(8, "big") + b"six" + first[15:],  # with other words
+    ],
+)
+def test_what_is_no_message_of_the_connection_is_refused(
+    foreign: Callable[[bytes], bytes], ends: tuple[socket.socket, socket.socket]
+) -> None:
+    here, first = SignedLink(ends[0], RunMember("", SECRET)), b""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        SignedLink(ours, RunMember("", SECRET)).send(b"two")
+        first = theirs.recv(4096)
+    ends[1].sendall(first)
+    assert here.receive() == b"two"
+    ends[1].sendall(foreign(first))
+    ends[1].shutdown(socket.SHUT_WR)
+    with pytest.raises(StrangerError):
+        here.receive()

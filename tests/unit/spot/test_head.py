@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from stash.core.errors import JobError
+from stash.core.jsonl import Tail, append_row
 from stash.spot.records.runs import LeaseBooks, SavedModel
 from stash.spot.train import head as module
 from stash.spot.train.coordinator import NotFinite, UpdateDone
 from stash.spot.train.head import TrainingHead
 from stash.spot.train.ledger import DataLease
-from stash.spot.train.run_orders import EVENTS, WISHES, EventLog, TrainingOrders, WorkerPlace
+from stash.spot.train.run_orders import EVENTS, WISHES, TrainingOrders, WorkerPlace
 
 
 class SlowToStart:
@@ -38,7 +39,7 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
     fleet: Any = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
     head._emit("began", "")
-    (event,) = EventLog(tmp_path / EVENTS).news()
+    (event,) = Tail(tmp_path / EVENTS).rows()
     assert 5 < event["at"] <= time.monotonic() - fleet.began
 
 
@@ -46,7 +47,7 @@ class _Fleet:
     """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
 
     def __init__(self, folder: Path, disk: int) -> None:
-        self._wishes, self._disk, self._asked = EventLog(folder / WISHES), disk, 0
+        self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
         self.verdicts: list[NotFinite] = []
@@ -54,7 +55,7 @@ class _Fleet:
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
         if what == "leaving":
-            self._wishes.append(do="stop")
+            append_row(self._wishes, do="stop")
         elif what == "stop":
             self._coming.append(("worker1", False, 3))
         elif what == "news":
@@ -86,7 +87,7 @@ class _Fleet:
 
     def begin_saving(self, names: object) -> None:
         self.asked.append("begin_saving")
-        self._wishes.append(do="notice", who="worker1", seconds=3.0)
+        append_row(self._wishes, do="notice", who="worker1", seconds=3.0)
 
     def saved(self, seconds: float = 0.0) -> bool:
         self._asked += 1
@@ -112,7 +113,7 @@ def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_pa
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
     assert fleet.asked.index("begin_saving") < fleet.asked.index("leaving") < fleet.asked.index("saved")
     assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
-    events = EventLog(tmp_path / EVENTS).news()
+    events = Tail(tmp_path / EVENTS).rows()
     assert [each["what"] for each in events if each["what"] != "left"] == [
         "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
     ]  # fmt: skip
@@ -134,7 +135,7 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended(tmp_path: Path) ->
     class Dismissing(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             if self.asked.count("news") > 1 and "start worker2" not in self.asked:
-                self._wishes.append(do="stop")
+                append_row(self._wishes, do="stop")
                 self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
                 return [("worker1", False, 3)]
             return super().changes(seconds)
@@ -142,7 +143,7 @@ def test_a_dismissed_worker_is_replaced_although_it_has_ended(tmp_path: Path) ->
     fleet: Any = Dismissing(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert "start worker2" in fleet.asked
-    events = EventLog(tmp_path / EVENTS).news()
+    events = Tail(tmp_path / EVENTS).rows()
     assert [each["who"] for each in events if each["what"] in {"dismissed", "wanted", "left"}] == [
         "worker1", "worker2", "worker1",
     ]  # fmt: skip
@@ -159,7 +160,7 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
                 self.lost = True
                 return [("worker1", False, RuntimeError("its machine is gone"))]
             if self.asked.count("start worker1") == 2 and "stop" not in self.asked:
-                self._wishes.append(do="stop")
+                append_row(self._wishes, do="stop")
             return super().changes(seconds)
 
         def is_gone(self, error: Exception) -> bool:
@@ -168,7 +169,7 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
     fleet: Any = Returning(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert fleet.asked.count("start worker1") == 2
-    what = [each["what"] for each in EventLog(tmp_path / EVENTS).news()]
+    what = [each["what"] for each in Tail(tmp_path / EVENTS).rows()]
     assert "lost" in what
     assert "wanted" not in what
 
@@ -185,7 +186,7 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     monkeypatch.setattr(module, "DESERTED_SECONDS", 0.1)
     fleet: Any = Deserted(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
-    last = EventLog(tmp_path / EVENTS).news()[-1]
+    last = Tail(tmp_path / EVENTS).rows()[-1]
     assert (last["what"], last["reason"]) == ("ended", "no worker was there for 0 min")
     assert "saved" in fleet.asked
 

@@ -13,6 +13,8 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.measure.host.notices import Notice, NoticeWatch
+from stash.measure.linux.processes import status_of
+from stash.spot.sync import notice_guard
 from stash.spot.sync.checkpoint_request import asked, listen
 from stash.spot.sync.notice_guard import NodeGuard
 
@@ -104,3 +106,32 @@ def test_sigterm_is_a_notice(tmp_path: Path) -> None:
 def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
         NodeGuard(("no-such-program",), tmp_path, print).run(NoticeWatch([]))
+
+
+DEAF = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write(str(child.pid))
+__import__("os").rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(600)
+"""
+
+
+def test_a_command_that_must_be_ended_by_force_leaves_nothing_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice_guard, "_GRACE_SECONDS", 0.2)
+    number = tmp_path / "child"
+
+    class Interrupted(NoticeWatch):
+        def next(self, seconds: float) -> Notice | None:
+            if number.exists():
+                raise KeyboardInterrupt
+            return super().next(seconds)
+
+    with pytest.raises(KeyboardInterrupt):
+        NodeGuard((sys.executable, "-c", DEAF, str(number)), tmp_path, print).run(Interrupted([]))
+    status = status_of(int(number.read_text()))
+    assert status is None or status.ended

@@ -13,13 +13,14 @@ import pytest
 from fleet_pools import dated_plan as plan
 
 from stash.core.errors import JobError, UserError
+from stash.core.jsonl import Tail, append_row
 from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
 from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, least_slower
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.records.fleets import FleetPlan, FleetPool
 from stash.spot.records.runs import SpotEvent, SpotLog
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(
     "job.py:job", "nowhere", ("server1",), (WorkerPlace("worker1", "a", 8), WorkerPlace("worker2", "b", 8))
@@ -30,8 +31,8 @@ BOOKS = {"issued": 16, "done": 16, "out": 0, "waiting": 0, "reissued": 1, "repea
 class _Ground:
     """Runs as long as there are steps left; each says something on the tape."""
 
-    def __init__(self, folder: Path, steps: list[Callable[[EventLog], None]]) -> None:
-        self.events, self.steps, self.asked = EventLog(folder / EVENTS), steps, list[tuple[str, str]]()
+    def __init__(self, folder: Path, steps: list[Callable[[Path], None]]) -> None:
+        self.events, self.steps, self.asked = folder / EVENTS, steps, list[tuple[str, str]]()
         self.killed_by: int | None = 1
 
     def start(self) -> None: ...
@@ -58,8 +59,8 @@ class _Ground:
         self.asked.append(("close", ""))
 
 
-def _says(what: str, who: str = "", **facts: object) -> Callable[[EventLog], None]:
-    return lambda tape: tape.append(at=1.0, what=what, who=who, **facts)
+def _says(what: str, who: str = "", **facts: object) -> Callable[[Path], None]:
+    return lambda tape: append_row(tape, at=1.0, what=what, who=who, **facts)
 
 
 ENDED = _says("ended", reason="time is up", updates=1, loss=0.5, books=BOOKS)
@@ -71,7 +72,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_POLL", 0.0)
 
 
-def _run(folder: Path, steps: list[Callable[[EventLog], None]], *taken: Revocation) -> tuple[Rehearsal, _Ground]:
+def _run(folder: Path, steps: list[Callable[[Path], None]], *taken: Revocation) -> tuple[Rehearsal, _Ground]:
     ground = _Ground(folder, steps)
     played = Rehearsal(ORDERS, ground, folder, moments(taken), lambda event: None)
     played.run()
@@ -80,7 +81,7 @@ def _run(folder: Path, steps: list[Callable[[EventLog], None]], *taken: Revocati
 
 def test_who_is_wanted_is_launched_and_who_is_revoked_vanishes(tmp_path: Path) -> None:
     wanted = _says("wanted", "worker3", type="a", instead_of="worker1")
-    EventLog(tmp_path / UPDATES).append(seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan"))
+    append_row(tmp_path / UPDATES, seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan"))
     played, ground = _run(tmp_path, [*JOINED, wanted, ENDED], Revocation("worker1", 0.0))
     assert sorted(ground.asked[:2]) == [("launch", "worker3"), ("vanish", "worker1")]
     assert ground.asked[-1] == ("close", "")
@@ -96,7 +97,7 @@ def test_those_that_were_told_are_those_that_vanish_not_their_successors(tmp_pat
     _, ground = _run(tmp_path, [*JOINED, joins, ENDED], with_notice)
     assert ("vanish", "worker2") in ground.asked
     assert ("vanish", "worker3") not in ground.asked
-    assert [wish["who"] for wish in EventLog(tmp_path / WISHES).news()] == ["worker2"]
+    assert [wish["who"] for wish in Tail(tmp_path / WISHES).rows()] == ["worker2"]
 
 
 def test_a_head_that_dies_leaves_its_last_words_as_the_reason(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_saved_model_that_lacks_what_was_trained_is_an_error(tmp_path: Path) -
     ("before", "sentence"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")]
 )
 def test_a_head_that_hangs_is_given_up_and_everything_closed(
-    tmp_path: Path, before: list[Callable[[EventLog], None]], sentence: str
+    tmp_path: Path, before: list[Callable[[Path], None]], sentence: str
 ) -> None:
     hangs = [lambda tape: time.sleep(0.1)] * 9
     ground = _Ground(tmp_path, [*before, *hangs])
@@ -143,7 +144,7 @@ def test_a_users_mistake_stays_one(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: Path) -> None:
-    def interrupt(tape: EventLog) -> None:
+    def interrupt(tape: Path) -> None:
         raise KeyboardInterrupt
 
     ground = _Ground(tmp_path, [*JOINED, interrupt, ENDED])
@@ -151,7 +152,7 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
     played = Rehearsal(ORDERS, ground, tmp_path, [], events.append)
     with pytest.raises(KeyboardInterrupt):
         played.run()
-    assert EventLog(tmp_path / WISHES).news() == [{"do": "stop"}]
+    assert Tail(tmp_path / WISHES).rows() == [{"do": "stop"}]
     assert played.account.books is not None
     assert ground.asked[-1] == ("close", "")
     assert [event.what for event in events] == ["joined", "joined", "began", "ended"]

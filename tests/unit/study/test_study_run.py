@@ -9,7 +9,7 @@ from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, ru
 
 from stash.core.errors import StoreError, UserError
 from stash.study import study_folder
-from stash.study.study_folder import of_study
+from stash.study.study_folder import StudyEvent, of_study
 
 SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
@@ -75,6 +75,12 @@ def test_a_line_broken_off_by_a_kill_loses_no_other(tmp_path: Path) -> None:
     assert study_folder.read(path) == before
     study_folder.append(path, before[0])
     assert study_folder.read(path) == (*before, before[0])
+
+
+def test_a_reason_that_holds_another_mark_of_a_lines_end_is_no_line_broken_off(tmp_path: Path) -> None:
+    event = StudyEvent(at=1, what="ended", cell="a", ending="failed", why="first\u2028second")
+    study_folder.append(tmp_path / "journal.jsonl", event)
+    assert study_folder.read(tmp_path / "journal.jsonl") == (event,)
 
 
 def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:

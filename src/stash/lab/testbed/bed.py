@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from stash.core.end_tree import end_at_once, end_tree
 from stash.core.errors import UserError
 from stash.core.interrupts import postponed
 from stash.core.units import format_bytes, parse_rate
@@ -80,15 +81,15 @@ def elsewhere() -> tuple[str, ...]:
 
 def sweep() -> tuple[str, ...]:
     """Remove all leftovers, ending the processes inside them; returns what was removed."""
-    _end(_orphans())
+    end_at_once(_orphans)
     removed = []
     for name in _namespaces(abandoned):
-        _end({int(pid) for pid in run(("ip", "netns", "pids", name)).stdout.split()})
+        end_at_once(partial(_members, run, name))
         if run(("ip", "netns", "del", name)).returncode == 0:
             removed.append(name)
     for folder in _groups():
         with contextlib.suppress(OSError):
-            _end({int(pid) for pid in (folder / "cgroup.procs").read_text().split()})
+            end_at_once(partial(_pids, folder / "cgroup.procs"))
             _remove(folder)
             removed.append(str(folder))
     return tuple(removed)
@@ -106,7 +107,7 @@ def _groups() -> Iterator[Path]:
         yield from sorted(path for path in Path(root).glob("stash-tb-*") if path.is_dir() and abandoned(path.name))
 
 
-def _orphans() -> set[int]:
+def _orphans() -> list[int]:
     """Processes started on a testbed whose owner is gone, recognised by their environment."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -115,13 +116,16 @@ def _orphans() -> set[int]:
                 name, _, value = variable.decode(errors="replace").partition("=")
                 if name == MARK and abandoned(value):
                     found.add(int(path.parts[2]))
-    return found - {os.getpid()}
+    return sorted(found - {os.getpid()})
 
 
-def _end(processes: set[int]) -> None:
-    for pid in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def _members(call: Callable[[tuple[str, ...]], subprocess.CompletedProcess[str]], namespace: str) -> list[int]:
+    """Processes in a network namespace; ``call``: what lists them, none where there is no such namespace."""
+    return [int(pid) for pid in call(("ip", "netns", "pids", namespace)).stdout.split()]
+
+
+def _pids(file: Path) -> list[int]:
+    return [int(pid) for pid in file.read_text().split()]
 
 
 def _remove(folder: Path) -> None:
@@ -223,13 +227,7 @@ class Testbed:
         with postponed(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
             last.callback(self._portal.close)
             last.callback(self._executor.undo)
-            for process in self._started:
-                process.terminate()
-            deadline = time.monotonic() + _GRACE
-            while any(process.poll() is None for process in self._started) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            for node in range(self.nodes):
-                self._kill_all(node)
+            end_tree(lambda: [pid for node in range(self.nodes) for pid in self._running(node)], _GRACE)
             for process in self._started:
                 process.kill()
                 process.wait()
@@ -306,18 +304,10 @@ class Testbed:
     def kill(self, node: int) -> None:
         """A host vanishes: its link goes down first, so that no peer is notified, then its processes are killed."""
         self.unplug(node)
-        self._kill_all(node)
+        end_at_once(lambda: self._running(node))
 
-    def _kill_all(self, node: int) -> None:
-        name = self.owner.host(self._checked(node))
-        for _ in range(20):  # until none is left: a process may be starting another
-            found = self._executor.command(("ip", "netns", "pids", name)).stdout.split()
-            if not found:
-                return
-            for pid in map(int, found):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
+    def _running(self, node: int) -> list[int]:
+        return _members(self._executor.command, self.owner.host(self._checked(node)))
 
     def _checked(self, node: int) -> int:
         if not 0 <= node < self.nodes:

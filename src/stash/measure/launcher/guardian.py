@@ -20,10 +20,11 @@ _MAX_SECONDS = 30.0
 
 def main(launcher: int, run: Path, kept: Path) -> int:
     """Guard what ``run`` keeps in ``kept`` for as long as process ``launcher``, which has started this one, lives."""
+    from stash.core.end_tree import end_at_once
     from stash.core.interrupts import REQUESTS
     from stash.measure.launcher.guarded import sentences
     from stash.measure.launcher.neighbours import remove
-    from stash.measure.linux.processes import carrying, end_at_once, named
+    from stash.measure.linux.processes import carrying, named
     from stash.measure.protocol.orders import VARIABLE
     from stash.measure.protocol.put_back import put_all_back
 

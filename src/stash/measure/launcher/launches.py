@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from stash.core.formatting import listed
 from stash.core.interrupts import follow_requests
+from stash.core.jsonl import Tail
 from stash.core.ladder import UNTOUCHED, without_exchange
 from stash.core.units import format_seconds
 from stash.measure.launcher.diagnose import (
@@ -35,7 +36,7 @@ from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Tail
+from stash.measure.protocol.journal import new_messages
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
@@ -270,7 +271,7 @@ class Launches:
         return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
 
     def _take(self, each: _Running) -> list[Message]:
-        m, messages = self._measurement, each.journal.messages()
+        m, messages = self._measurement, new_messages(each.journal)
         for message in messages:
             if isinstance(message, LadderEnded):
                 each.ended = m.clock.time()
@@ -378,7 +379,7 @@ class Launches:
             each.peers.tell(silence)
             self._take(each)
             if not gathered.led:
-                for message in Tail(each.files.copy).messages():
+                for message in new_messages(Tail(each.files.copy)):
                     gathered.take(message, each.offset)
             failure = fell_silent(silence.nodes, silence.since, self.steps())
             gathered.notes.append(failure.sentence)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hmac
 import secrets
 import socket
 import sys
@@ -23,7 +22,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stash.core.errors import UserError
-from stash.core.membership import HANDSHAKE_SECONDS, HungUpError, StrangerError, gathered, join, received
+from stash.core.membership import (
+    HANDSHAKE_SECONDS,
+    HungUpError,
+    RunMember,
+    SignedLink,
+    StrangerError,
+    connect,
+    gathered,
+)
 from stash.measure.launcher.engines import Cluster, meeting_point
 from stash.measure.linux.interfaces import bound, is_here, listen
 from stash.measure.protocol.folder import RunFolder
@@ -36,7 +43,6 @@ _MEETING_SECONDS = 600.0
 """Seconds for all nodes to come: as long as torchrun waits for them."""
 _PAUSE = 0.3
 _PURPOSE = "numbering of nodes"
-_NUMBER, _TAG = 4, 32
 
 
 def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
@@ -65,17 +71,15 @@ def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
                 connection.close()
             raise _not_all(cluster.nnodes, 1 + len(others))
         for number, (connection, member) in enumerate(others, start=1):
-            content = number.to_bytes(_NUMBER, "big")
             with contextlib.suppress(OSError), connection:
-                connection.settimeout(HANDSHAKE_SECONDS)
-                connection.sendall(content + member.sign(content))
+                SignedLink(connection, member).send(str(number).encode())
         return replace(cluster, node_rank=0, rdzv_id=secret)
     if cluster.rdzv_id is None:
         raise UserError(
             f"which of the {cluster.nnodes} nodes is this? Give the --rdzv-id that the first node prints, or any "
             "secret of yours on all of them, or number them with --node-rank"
         )
-    return replace(cluster, node_rank=_asked(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
+    return replace(cluster, node_rank=_ask_number(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
 
 
 def _own(host: str, port: int) -> socket.socket | None:
@@ -90,38 +94,31 @@ def _own(host: str, port: int) -> socket.socket | None:
         raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
 
 
-def _asked(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
+def _ask_number(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
     """The number that node 0 gives us; raises UserError if it never answers, or does not know the secret."""
-    while time.monotonic() < deadline:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as connection,
-        ):
-            return _number(connection, secret, deadline)
-        time.sleep(_PAUSE)
-    raise _not_all(nodes, None)
-
-
-def _number(connection: socket.socket, secret: str, deadline: float) -> int:
     hung_up = UserError(
         "node 0 hung up: its --rdzv-id is another one, or all nodes had come; give the same on all nodes"
     )
     stranger = UserError(
         "whoever answers at --rdzv-endpoint does not know the --rdzv-id; is it another program's port?"
     )
-    try:
-        member = join(connection, secret.encode(), _PURPOSE)
-    except HungUpError:
-        raise hung_up from None
-    except StrangerError:
-        raise stranger from None
-    try:
-        answer = received(connection, _NUMBER + _TAG, max(deadline, time.monotonic() + HANDSHAKE_SECONDS))
-    except ConnectionError:
-        raise hung_up from None
-    if not member.signed(answer[:_NUMBER], answer[_NUMBER:]):
-        raise stranger
-    return int.from_bytes(answer[:_NUMBER], "big")
+    while time.monotonic() < deadline:
+        link = None
+        try:
+            link = SignedLink(*connect((host, port), secret.encode(), _PURPOSE))
+            return int(link.receive(max(deadline, time.monotonic() + HANDSHAKE_SECONDS)))
+        except HungUpError:
+            raise hung_up from None
+        except StrangerError:
+            raise stranger from None
+        except OSError as error:
+            if link is not None and isinstance(error, ConnectionError):
+                raise hung_up from None
+        finally:
+            if link is not None:
+                link.close()
+        time.sleep(_PAUSE)
+    raise _not_all(nodes, None)
 
 
 def _not_all(nodes: int, came: int | None) -> UserError:
@@ -228,7 +225,7 @@ class Peers:
         self._meeting = self._meeting or Invitation.brought(self._folder)
         if self._socket is None or self._meeting is None:
             return
-        self._receive(self._socket, self._meeting.key)
+        self._receive(self._socket, _member(self._meeting))
         for address in self._listeners():
             self._send(address)
 
@@ -267,9 +264,9 @@ class Peers:
         self._sent += 1
         words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
-            self._socket.sendto(_signature(self._meeting.key, words) + words, address)
+            self._socket.sendto(_member(self._meeting).sign(words) + words, address)
 
-    def _receive(self, opened: socket.socket, key: str) -> None:
+    def _receive(self, opened: socket.socket, launcher: RunMember) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""
         for _ in range(_MAX_DATAGRAMS):
             try:
@@ -278,7 +275,7 @@ class Peers:
                 return
             except OSError:
                 continue  # that somebody could not be reached
-            if hmac.compare_digest(data[:_SIGNATURE], _signature(key, data[_SIGNATURE:])):
+            if launcher.signed(data[_SIGNATURE:], data[:_SIGNATURE]):
                 with contextlib.suppress(WireError):
                     self._take(unpacked(data[_SIGNATURE:]), address[:2])
 
@@ -296,5 +293,6 @@ class Peers:
         self._declared = word.gone or self._declared
 
 
-def _signature(key: str, words: bytes) -> bytes:
-    return hmac.digest(key.encode(), words, "sha256")
+def _member(meeting: Invitation) -> RunMember:
+    """Any launcher of the job, which all sign with one key."""
+    return RunMember("", meeting.key.encode())

@@ -6,7 +6,6 @@ measure is their business.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from stash.core.errors import JobError, UserError
 from stash.core.interrupts import follow_requests
+from stash.core.jsonl import Tail
 from stash.core.records.host import Probe
 from stash.core.version import __version__
 from stash.measure.host.gpus import count_gpus
@@ -30,7 +30,6 @@ from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, request
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Tail
 
 _TICK = 0.1
 _ONE_NODE_SECONDS, _NODES_SECONDS = 60.0, 120.0
@@ -129,7 +128,7 @@ def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: floa
 
 def _milestones(progress: Tail) -> list[str]:
     """What the workers have begun since the last look: parts, ``met`` and ``done``."""
-    return [json.loads(line)["what"] for line in progress.lines()]
+    return [row["what"] for row in progress.rows()]
 
 
 def _result(

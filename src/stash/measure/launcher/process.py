@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stash.core.end_tree import end_at_once, end_tree, freeze
 from stash.measure.launcher.diagnose import tail
 from stash.measure.launcher.engines import ENGINES, Cluster, is_rank
 from stash.measure.launcher.job import Job
-from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, status_of
+from stash.measure.linux.processes import carrying, descendants, status_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, beats
 from stash.measure.protocol.orders import VARIABLE
@@ -194,7 +195,7 @@ class Process:
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
         if self._line.fileno() >= 0:
-            ask_to_end(self._alive)
+            end_tree(self._alive)
             self._listen()
             self._line.close()  # the supervisor ends what is left, if anything is, and itself
             if self._supervisor is None:

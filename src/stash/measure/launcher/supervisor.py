@@ -28,7 +28,8 @@ def main(line: int, setting: str, *command: str) -> int:
     Says ``PID`` once it was started, then ``PID STATUS`` of every child that ended (as ``os.wait`` has it). Requests
     to end wait until ``command`` was started: no handler raises in the middle of that.
     """
-    from stash.measure.linux.processes import ask_to_end, descendants
+    from stash.core.end_tree import end_tree
+    from stash.measure.linux.processes import descendants
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     launcher = socket.socket(fileno=line)
@@ -50,7 +51,7 @@ def main(line: int, setting: str, *command: str) -> int:
     except OSError:
         pass  # the launcher was gone already
     finally:
-        ask_to_end(lambda: descendants(os.getpid()))
+        end_tree(lambda: descendants(os.getpid()))
     return 0
 
 

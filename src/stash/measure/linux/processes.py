@@ -1,4 +1,4 @@
-"""Processes of this machine: those below another, those that carry a setting, how to end many, which cores each has.
+"""Processes of this machine: those below another, those that carry a setting, which cores each has.
 
 A tree holds whatever its processes do to their environment, a setting whoever their parent is by now. Standard
 library only, because a process of the user's job looks for the others with it.
@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 _PROC, _CPUS = Path("/proc"), Path("/sys/devices/system/cpu")
-_GRACE = 3.0
-"""Seconds to react to a request, and for helpers to tidy up."""
-_TICK = 0.02
-
-Find = Callable[[], list[int]]
-"""Numbers of live processes."""
 
 
 class Status(NamedTuple):
@@ -138,51 +131,6 @@ def seconds_since_start() -> float:
     """How long ago this process was started, to a hundredth of a second."""
     ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-
-
-def freeze(find: Find, spared: Collection[int] = ()) -> None:
-    """Stop all that are found, and what they start meanwhile: none of them does anything any more."""
-    frozen = set(spared)
-    while new := [number for number in find() if number not in frozen]:
-        _send(new, signal.SIGSTOP)
-        frozen.update(new)
-
-
-def ask_to_end(find: Find) -> None:
-    """Request all that are found to end, those on top first, and end by force what is there after a while."""
-    _send(find(), signal.SIGTERM)
-    _wait_until_gone(find, _GRACE)
-    end_at_once(find)
-
-
-def end_at_once(find: Find) -> None:
-    """End all that are found before any of them can notice that another is gone; helpers may tidy up first."""
-    freeze(find)
-    helpers = []  # they remove what others leave in shared memory once those are gone, and then end by themselves
-    for number in find():
-        with suppress(OSError):
-            command = (_PROC / str(number) / "cmdline").read_bytes()
-            if b"multiprocessing.resource_tracker" in command or b"torch_shm_manager" in command:
-                helpers.append(number)
-    for _ in range(3):  # a process that is about to be ended may just have started another
-        _send([number for number in find() if number not in helpers], signal.SIGKILL)
-        _wait_until_gone(lambda: [number for number in find() if number not in helpers], _GRACE)
-    _send(helpers, signal.SIGCONT)
-    _wait_until_gone(find, _GRACE)
-    _send(find(), signal.SIGKILL)
-    _wait_until_gone(find, _GRACE)
-
-
-def _send(numbers: list[int], what: signal.Signals) -> None:
-    for number in numbers:
-        with suppress(OSError):  # gone, or not ours
-            os.kill(number, what)
-
-
-def _wait_until_gone(find: Find, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while find() and time.monotonic() < deadline:
-        time.sleep(_TICK)
 
 
 def pin(local_rank: int, ranks: int) -> None:

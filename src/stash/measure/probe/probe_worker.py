@@ -6,7 +6,6 @@ time, by each node's first rank. Knows the order of things and what to do when a
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ import torch
 
 from stash.core.errors import StashError, one_line
 from stash.core.files import write_whole
+from stash.core.jsonl import append_row
 from stash.core.records.base import Duration, Number, Record, now
 from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Probe, Stream, Unmeasured
 from stash.measure.host.describe import describe
@@ -206,8 +206,7 @@ class Run:
             self._progress("done")
 
     def _progress(self, what: str) -> None:
-        with self.orders.progress.open("a") as file:
-            file.write(json.dumps({"what": what}) + "\n")
+        append_row(self.orders.progress, what=what)
 
     def _report(self, part: str, found: Found, board: Board | None, patience: float) -> None:
         """Publish what this node found for rank 0, or, on rank 0, take what all of them did."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stash.core.membership import gathered, join, signature
+from stash.core.membership import connect, gathered, signature
 from stash.core.records.host import Stream, Unmeasured
 from stash.measure.probe.exchanges import Mark, equal_parts
 from stash.measure.probe.team import Team
@@ -144,9 +144,10 @@ def send(place: Inlet, flows: int, seconds: float, secret: str | None = None) ->
 
     where = (place.address, place.port)
     with contextlib.ExitStack() as opened:
-        connections = [opened.enter_context(socket.create_connection(where, timeout=_PATIENCE)) for _ in range(flows)]
-        for connection in connections:
-            join(connection, place.key(secret), _PURPOSE)
+        connections = [
+            opened.enter_context(connect(where, place.key(secret), _PURPOSE, seconds=_PATIENCE)[0])
+            for _ in range(flows)
+        ]
         _in_threads(pour, connections, seconds + 2 * _PATIENCE)
 
 

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from stash.core.jsonl import TO_ADD, add_lines, whole_lines
 from stash.measure.protocol.folder import RunFolder, is_run, owned, wait_for_lock
 
 MAX_COPIED = 1 << 30
@@ -116,20 +117,20 @@ class FileBackup:
         if path not in self._passed and self._passing() and not self._stays(path):
             self._note(self._passes, path)
 
-    def _note(self, write: Callable[[str, _Ledger], None], path: str) -> None:
+    def _note(self, write: Callable[[str, int], None], path: str) -> None:
         try:
             with self._ledger() as ledger:
                 write(path, ledger)
         except OSError as error:
             self._unnoted(os.strerror(error.errno or errno.EIO))
 
-    def _passes(self, path: str, ledger: _Ledger, how: How = "made") -> None:
+    def _passes(self, path: str, ledger: int, how: How = "made") -> None:
         """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
         folder = os.path.dirname(path)
         if folder in self._own:
             self._passes(folder, ledger, "whole" if self._own[folder] else "made")
         if self._passed.get(path) not in (how, "whole"):
-            ledger.write(Kept(path, how))
+            _write(ledger, Kept(path, how))
             self._passed[path] = how
 
     def _stays(self, path: str) -> bool:
@@ -154,10 +155,10 @@ class FileBackup:
                 return
             if status.st_size == 0 or (appends and status.st_size > MAX_COPIED):
                 self._sized.add(real)
-                ledger.write(Kept(real, "sized", size=status.st_size))
+                _write(ledger, Kept(real, "sized", size=status.st_size))
             elif not truncates and status.st_size > MAX_COPIED and not _clones(real):
                 self._sized.add(real)
-                ledger.write(Kept(real, "left"))
+                _write(ledger, Kept(real, "left"))
             else:
                 self._replace(real, status, truncates, ledger)
 
@@ -181,7 +182,7 @@ class FileBackup:
                 if self._of_old_file(path) is not None:
                     kept = self._keep(path, ledger)
                     if new_name and kept.how == "aside":
-                        ledger.write(Kept(new_name, "renamed", kept.other))
+                        _write(ledger, Kept(new_name, "renamed", kept.other))
         self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
@@ -195,7 +196,7 @@ class FileBackup:
                 self._note(self._passes, named)
         elif self._is_old(source, status := os.stat(path)):
             with self._ledger() as ledger:
-                ledger.write(Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
+                _write(ledger, Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
         else:
             self._renames(source, named)
         if own:
@@ -216,7 +217,7 @@ class FileBackup:
         if path in self._new or self._stays(path) or os.path.lexists(path):
             return
         self._new.add(path)
-        self._note(lambda path, ledger: ledger.write(Kept(path, "new")), path)
+        self._note(lambda path, ledger: _write(ledger, Kept(path, "new")), path)
 
     def appears(self, path: str) -> None:
         """A file or a folder is about to be made, at whatever time: of those in a new folder only that is noted."""
@@ -229,7 +230,7 @@ class FileBackup:
         if folders[-1] in self._early or self._stays(path) or os.path.lexists(path):
             return
         self._early.add(folders[-1])
-        self._note(lambda path, ledger: ledger.write(Kept(path, "early"), through=False), folders[-1])
+        self._note(lambda path, ledger: _write(ledger, Kept(path, "early"), lasting=False), folders[-1])
 
     def _makes(self, real: str) -> None:
         self._own[real] = self._trains()
@@ -263,7 +264,7 @@ class FileBackup:
             return True
         return status.st_mtime > time.time() + _AHEAD and path not in self._once
 
-    def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: _Ledger) -> None:
+    def _replace(self, path: str, status: os.stat_result, truncates: bool, ledger: int) -> None:
         """Let the original step aside for a file of the same rights, empty or with the same content.
 
         It stays where it is if it is copied, as where nothing may be made or replaced in its folder.
@@ -289,11 +290,11 @@ class FileBackup:
             self._copies(path, ledger)
             os.unlink(kept.other)
 
-    def _keep(self, path: str, ledger: _Ledger) -> Kept:
+    def _keep(self, path: str, ledger: int) -> Kept:
         self._once.add(path)
         for attic in self._attics(path):
             kept = Kept(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
-            ledger.write(kept)
+            _write(ledger, kept)
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
                 os.link(path, kept.other, follow_symlinks=False)
@@ -302,13 +303,13 @@ class FileBackup:
                 continue  # another mount, no right to write there, no links on this file system
         if os.path.islink(path):
             kept = Kept(path, "link", os.readlink(path))
-            ledger.write(kept)
+            _write(ledger, kept)
             return kept
         return self._copies(path, ledger)
 
-    def _copies(self, path: str, ledger: _Ledger) -> Kept:
+    def _copies(self, path: str, ledger: int) -> Kept:
         kept = Kept(path, "copied", os.path.join(self._ledgers, f"kept-{_new_name()}"))
-        ledger.write(kept)
+        _write(ledger, kept)
         part, status = f"{kept.other}.part", os.stat(path)
         _copy(path, part)
         os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -333,44 +334,37 @@ class FileBackup:
                     yield os.path.join(place, _ATTIC + os.path.basename(self._run))
 
     @contextlib.contextmanager
-    def _ledger(self) -> Iterator[_Ledger]:
+    def _ledger(self) -> Iterator[int]:
         """The ledger, while no other process of the job keeps anything."""
-        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._file, TO_ADD | os.O_CREAT, 0o600)
         try:
             wait_for_lock(descriptor)
-            yield _Ledger(descriptor)
+            yield descriptor
         finally:
             os.close(descriptor)
 
 
-class _Ledger:
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+def _write(ledger: int, kept: Kept, lasting: bool = True) -> None:
+    """Raises OSError unless the whole line is there: nothing is done that could not be undone.
 
-    def write(self, kept: Kept, through: bool = True) -> None:
-        """Raises OSError unless the whole line is there: nothing is done that could not be undone.
-
-        ``through``: it outlives a machine that fails.
-        """
-        line, before = (json.dumps(asdict(kept)) + "\n").encode(), os.fstat(self._descriptor).st_size
-        if os.write(self._descriptor, line) < len(line):
-            os.ftruncate(self._descriptor, before)  # the next line does not go on where this one ends
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if through:
-            os.fsync(self._descriptor)
+    ``lasting``: it outlives a machine that fails.
+    """
+    add_lines(ledger, f"{json.dumps(asdict(kept))}\n".encode(), lasting)
 
 
 def entries_of(ledger: Path) -> list[Kept] | None:
-    """The lines of a ledger, in the order of what was done; ``None`` if there is none."""
+    """The lines of a ledger, in the order of what was done; ``None`` if there is none.
+
+    Of one that was cut short what it records was not done.
+    """
     try:
-        lines = ledger.read_text().splitlines()
+        lines = whole_lines(ledger.read_bytes())
     except OSError:
         return None
     return [kept for kept in map(_entry, lines) if kept is not None]
 
 
 def _entry(line: str) -> Kept | None:
-    """``None`` of a line that was cut short: then what it records was not done."""
     try:
         return Kept(**json.loads(line))
     except (ValueError, TypeError):

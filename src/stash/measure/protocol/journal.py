@@ -1,7 +1,7 @@
 """What agents leave while they measure: the journal, a message a line, and heartbeats. Standard library only.
 
 The journal is what the leader measured; its launcher follows it, other nodes get a copy. One writer each, and none
-waits for another. Each line is written whole, so a killed run leaves every finished one readable.
+waits for another.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import mmap
 import os
 import struct
 import time
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
+from stash.core.jsonl import TO_ADD, Tail, add_lines, append_lines
 from stash.measure.protocol.folder import RunFolder, lock
 from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode, encode
 
@@ -27,9 +27,7 @@ class Journal:
 
     def write(self, *messages: Message | Payload) -> None:
         """Add messages, all at once."""
-        lines = "".join(f"{encode(message)}\n" for message in messages).encode()
-        while lines:  # a large job's are more than one call may take
-            lines = lines[os.write(self._open(), lines) :]
+        add_lines(self._open(), "".join(f"{encode(message)}\n" for message in messages).encode())
 
     def claim(self) -> bool:
         """Be this launch's one writer; False if another live process is, or if one has written its last message."""
@@ -37,44 +35,18 @@ class Journal:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = os.open(self._folder.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._descriptor = os.open(self._folder.journal, TO_ADD | os.O_CREAT, 0o644)
         return self._descriptor
 
 
-class Tail:
-    """Follows a growing file of lines; kept open, so that what was written before somebody removed it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._at = path, 0
-        self._file: BinaryIO | None = None
-
-    def lines(self) -> list[bytes]:
-        """The lines completed since the last call."""
-        data = self.news()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._at -= len(data) - len(whole)
-        return whole.splitlines()
-
-    def messages(self) -> list[Message]:
-        """The same, of a journal."""
-        return [decode(line) for line in self.lines()]
-
-    def news(self) -> bytes:
-        """All that was added since the last call, whole lines or not; nothing while there is no such file."""
-        if self._file is None:
-            try:
-                self._file = self._path.open("rb")
-            except FileNotFoundError:
-                return b""
-        self._file.seek(self._at)
-        data = self._file.read()
-        self._at += len(data)
-        return data
+def new_messages(journal: Tail) -> list[Message]:
+    """The messages since the last call; raises StashError for a line that is none."""
+    return [decode(line) for line in journal.lines()]
 
 
 def ended(folder: RunFolder) -> bool:
     """Whether the leader has written its last message."""
-    return any(isinstance(message, LadderEnded) for message in Tail(folder.journal).messages())
+    return any(isinstance(message, LadderEnded) for message in new_messages(Tail(folder.journal)))
 
 
 class JournalCopy:
@@ -93,8 +65,7 @@ class JournalCopy:
     def take(self, news: bytes) -> None:
         """Add what came from the leader."""
         if self._writes and news:
-            with self._target.open("ab") as file:
-                file.write(news)
+            append_lines(self._target, news)
 
 
 # A heartbeat is a small file per rank, overwritten at every step. It is written as memory, since a system call for

@@ -328,7 +328,7 @@ def encode(message: Message | Payload) -> str:
     return json.dumps({"kind": message.kind, **vars(message)})
 
 
-def decode(line: str | bytes) -> Message:
+def decode(line: str) -> Message:
     """The message of a line; raises StashError for one that no agent of this version writes."""
     try:
         row = json.loads(line)

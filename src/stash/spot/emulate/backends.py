@@ -17,15 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stash.core.end_tree import end_at_once
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
+from stash.core.jsonl import append_row
 from stash.core.membership import TOKEN
 from stash.lab.testbed.bed import Started
-from stash.measure.linux.processes import carrying, end_at_once
+from stash.measure.linux.processes import carrying
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.emulate.hosts import HEAD, MARK, EmulatedHosts, last_line
 from stash.spot.train.actors import ON_LOOPBACK, QUIET, STORE_BYTES
-from stash.spot.train.run_orders import RAY_HEAD, WISHES, EventLog, TrainingOrders, write_orders
+from stash.spot.train.run_orders import RAY_HEAD, WISHES, TrainingOrders, write_orders
 
 _PORT = 6379
 _READY = "Ray runtime started"
@@ -77,7 +79,7 @@ class TrainingBackend:
     def vanish(self, name: str) -> None:
         """Take a machine away without a word; here its actor is killed."""
         if self.hosts is None or self.rays is None:
-            EventLog(self.folder / WISHES).append(do="vanish", who=name)
+            append_row(self.folder / WISHES, do="vanish", who=name)
         else:
             self.rays.forget(name)
             self.hosts.lose(name)

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.interrupts import follow_requests
+from stash.core.jsonl import Tail, append_row
 from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
@@ -25,7 +26,7 @@ from stash.spot.members import FleetMember, Members
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.records.fleets import FleetPlan
 from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders
 
 _POLL = 0.05
 _OVERDUE = 900.0
@@ -74,8 +75,8 @@ class Rehearsal:
         """``listener`` gets every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
         self._backend, self._listener = backend, listener
         self._coming = list(coming)
-        self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
-        self._updates = EventLog(folder / UPDATES)
+        self._events, self._updates = Tail(folder / EVENTS), Tail(folder / UPDATES)
+        self._wishes = folder / WISHES
         self._members: Members[FleetMember] = Members()
         for name in orders.servers:
             self._members.add(FleetMember(name))
@@ -113,7 +114,7 @@ class Rehearsal:
                 self.account.reason = self._last_words()
         finally:
             self._backend.close()
-            rows = self._updates.news()
+            rows = self._updates.rows()
             columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
             self.account.updates = SpotUpdates(**columns)
         return self.account
@@ -135,7 +136,7 @@ class Rehearsal:
 
     def _stop(self) -> None:
         self.account.reason = "interrupted"
-        self._wishes.append(do="stop")
+        append_row(self._wishes, do="stop")
         patience = time.monotonic() + _GRACE
         while self._backend.running() and time.monotonic() < patience:
             self._look()
@@ -143,7 +144,7 @@ class Rehearsal:
         self._look()
 
     def _look(self) -> None:
-        for message in self._events.news():
+        for message in self._events.rows():
             self._take(message)
         if self._began is None:
             return
@@ -178,7 +179,7 @@ class Rehearsal:
         if moment.what == "notice":
             self._noticed[moment.who] = self._members.called(moment.who)
             for name in self._noticed[moment.who]:
-                self._wishes.append(do="notice", who=name, seconds=moment.seconds)
+                append_row(self._wishes, do="notice", who=name, seconds=moment.seconds)
             return
         for name in self._noticed.pop(moment.who, None) or self._members.called(moment.who):
             self._members.lose(name)

@@ -11,11 +11,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from stash.core.end_tree import end_at_once
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
 from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
+from stash.measure.linux.processes import descendants
 from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 
 _LOOK_SECONDS = 0.2
@@ -84,11 +87,9 @@ def _start(command: Sequence[str], variables: Mapping[str, str]) -> subprocess.P
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command that still runs: ask it to, then kill it."""
+    """End a command that still runs: ask it to, then end it with all that it has started."""
     if process.poll() is None:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_at_once(lambda: [] if process.poll() is not None else [process.pid, *descendants(process.pid)])

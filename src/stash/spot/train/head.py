@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
+from stash.core.jsonl import Tail, append_row
 from stash.spot.members import DESERTED_SECONDS, FleetMember, Members
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, EventLog, TrainingOrders, WorkerPlace, read_orders
+from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
     from stash.spot.train.actors import ActorFleet
@@ -45,8 +46,7 @@ class TrainingHead:
 
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
         self._orders, self._fleet = orders, fleet
-        self._events, self._wishes = EventLog(folder / EVENTS), EventLog(folder / WISHES)
-        self._updates = EventLog(folder / UPDATES)
+        self._folder, self._wishes = folder, Tail(folder / WISHES)
         since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
@@ -82,7 +82,7 @@ class TrainingHead:
         while (reason := self._over()) is None:
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
-            for wish in self._wishes.news():
+            for wish in self._wishes.rows():
                 self._grant(wish)
             self._follow()
             if self._saving is not None:  # begun when it was time; training does not wait for a slow disk
@@ -175,13 +175,13 @@ class TrainingHead:
         return f"{role}{self._made[role]}"
 
     def _emit(self, what: str, who: str, **facts: Any) -> None:
-        self._events.append(at=time.monotonic() - self._zero, what=what, who=who, **facts)
+        append_row(self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     def _follow(self) -> None:
         rows, refused = self._fleet.ask("news")
         for row in rows:
             self._last.append(row)
-            self._updates.append(**row.__dict__)
+            append_row(self._folder / UPDATES, **row.__dict__)
         self._count += len(rows)
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
@@ -311,11 +311,11 @@ def main(folder: Path) -> int:
         fleet = ActorFleet(orders)
         TrainingHead(orders, folder, fleet).run()
     except StashError as error:
-        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        append_row(folder / EVENTS, at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
         return error.exit_code
     except Exception as error:
         why = f"the head failed: {type(error).__name__}: {one_line(error)}"
-        EventLog(folder / EVENTS).append(at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        append_row(folder / EVENTS, at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
         raise
     finally:
         if fleet is not None:

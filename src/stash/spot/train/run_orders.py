@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 ORDERS, EVENTS, WISHES, UPDATES = "orders.json", "events.jsonl", "wishes.jsonl", "updates.jsonl"
 RAY_HEAD = ("--include-dashboard=false", "--no-monitor")
@@ -65,27 +64,3 @@ def read_orders(folder: Path) -> TrainingOrders:
     data["workers"] = tuple(WorkerPlace(**each) for each in data["workers"])
     data["servers"] = tuple(data["servers"])
     return TrainingOrders(**data)
-
-
-class EventLog:
-    """A file of JSON lines that one process of this machine appends to and another follows."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._at = path, 0
-
-    def append(self, **message: Any) -> None:
-        """Append one message, whole."""
-        with self._path.open("a") as file:
-            file.write(json.dumps(message) + "\n")
-
-    def news(self) -> list[dict[str, Any]]:
-        """The messages since the last call; half a line is left for the next."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._at)
-                raw = file.read()
-        except FileNotFoundError:
-            return []
-        whole = raw[: raw.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import default_collate
 
 from stash.core.errors import UserError
-from stash.core.membership import join
+from stash.core.membership import connect
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import (
     NO_LEASE,
@@ -160,9 +160,8 @@ class ServerLinks:
         self._links: list[socket.socket] = []
         try:
             for address in addresses:
-                link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+                link, _ = connect(address, secret, PURPOSE, name, _CONNECT_SECONDS)
                 self._links.append(tuned(link))
-                join(link, secret, PURPOSE, name)
         except OSError:
             self.close()
             raise

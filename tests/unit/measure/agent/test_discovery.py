@@ -10,6 +10,7 @@ import pytest
 import torch
 from ranks_in_memory import Seat, SetClock, Table, orders
 
+from stash.core.jsonl import Tail
 from stash.measure.agent import private
 from stash.measure.agent.runner import discovery
 from stash.measure.agent.runner.control import Place
@@ -18,7 +19,7 @@ from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps.groups import Membership
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import FirstBatch
-from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
 
 EVEN = Membership("1", (0, 2, 4, 6), "gloo")
@@ -73,7 +74,7 @@ def introduced(
 def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str, str], list[object]]:
     """The ladder, why rungs were skipped, and everything that was published."""
     ladder = discovery._choose(rank, reports)
-    published = Tail(rank.orders.files.journal).messages()
+    published = new_messages(Tail(rank.orders.files.journal))
     skipped = next(message.skipped for message in published if isinstance(message, LadderChosen))
     return ladder, skipped, published
 
@@ -196,7 +197,7 @@ def test_the_rung_node_is_given_up_where_something_goes_beyond_it(
         next(trial)
     assert ended.value.value == left
     assert scope.name == "world"
-    published = Tail(rank.orders.files.journal).messages()
+    published = new_messages(Tail(rank.orders.files.journal))
     assert [m.rung for m in published if isinstance(m, RungSkipped)] == [
         name for name in ("node",) if name not in left
     ]

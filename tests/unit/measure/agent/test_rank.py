@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from ranks_in_memory import Seat, SetClock, Table, orders
 
+from stash.core.jsonl import Tail
 from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.discovery import without_switching
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.protocol.journal import Journal, Tail
+from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import Noted, RungSkipped
 
 
@@ -42,7 +43,7 @@ def test_only_the_leader_writes_and_a_note_is_published_once(tmp_path: Path) -> 
     leader = rank_of(tmp_path, Seat(Table(2), 0))
     leader.note("once")
     leader.note("once")
-    assert Tail(leader.orders.files.journal).messages() == [Noted("once")]
+    assert new_messages(Tail(leader.orders.files.journal)) == [Noted("once")]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,6 @@ def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: 
     left = without_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
     assert left == (top, "warm", "cold")
     assert not rank.switches
-    published = Tail(rank.orders.files.journal).messages()
+    published = new_messages(Tail(rank.orders.files.journal))
     assert [m.rung for m in published if isinstance(m, RungSkipped)] == ["solo", "crowd"]
     assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in published)

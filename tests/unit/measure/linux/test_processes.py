@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from stash.core.end_tree import end_at_once, end_tree, freeze
 from stash.measure.linux import processes
-from stash.measure.linux.processes import ask_to_end, carrying, descendants, end_at_once, freeze, pin, status_of
+from stash.measure.linux.processes import carrying, descendants, pin, status_of
 
 
 def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
@@ -92,8 +93,7 @@ def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:
     assert descendants(tree.pid) == []
 
 
-def test_what_cannot_be_asked_to_end_is_ended_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_GRACE", 0.2)
+def test_what_cannot_be_asked_to_end_is_ended_by_force() -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     process.stdout.readline()
@@ -102,7 +102,7 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force(monkeypatch: pytest.Monke
         status = status_of(process.pid)
         return [process.pid] if status is not None and not status.ended else []
 
-    ask_to_end(find)
+    end_tree(find, 0.2)
     assert process.wait() == -signal.SIGKILL
 
 

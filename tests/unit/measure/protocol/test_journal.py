@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from stash.core.jsonl import Tail
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Heart, Journal, JournalCopy, Tail, ended
+from stash.measure.protocol.journal import Heart, Journal, JournalCopy, ended, new_messages
 from stash.measure.protocol.messages import RoundDone
 from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 
@@ -18,14 +19,14 @@ from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path):
     folder = RunFolder(tmp_path)
     journal, tail = Journal(folder), Tail(folder.journal)
-    assert tail.messages() == []
+    assert new_messages(tail) == []
     journal.write(RoundDone(0, 1.0))
     with folder.journal.open("a") as file:
         file.write('{"kind": "rou')
-    assert tail.messages() == [RoundDone(0, 1.0)]
+    assert new_messages(tail) == [RoundDone(0, 1.0)]
     with folder.journal.open("a") as file:
         file.write('nd", "number": 1, "seconds": 1.0}\n')
-    assert tail.messages() == [RoundDone(1, 1.0)]
+    assert new_messages(tail) == [RoundDone(1, 1.0)]
 
 
 def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path: Path):
@@ -43,7 +44,7 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
         other.take(news)
     assert leader.news() == b""
     assert folders[1].copy.read_bytes() == folders[0].journal.read_bytes()
-    assert Tail(folders[1].copy).messages() == [RoundDone(number, 1.0) for number in range(3)]
+    assert new_messages(Tail(folders[1].copy)) == [RoundDone(number, 1.0) for number in range(3)]
     assert not folders[0].copy.exists()
     assert not folders[2].copy.exists()
 
@@ -82,7 +83,8 @@ CLAIMS = """
 import sys
 from pathlib import Path
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Journal
+from stash.core.jsonl import Tail
+from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import LadderEnded
 journal = Journal(RunFolder(Path(sys.argv[1])))
 print(journal.claim())

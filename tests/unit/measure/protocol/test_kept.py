@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -354,12 +355,19 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     assert file.read_bytes() == OLD
 
 
+def write_until_full(descriptor: int, line: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+    """What is left on the disk is room for the beginning of a line."""
+    if not line.startswith(b"{"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(descriptor, line[:20])
+
+
 def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    keeps, write = keeper(run), os.write
+    keeps = keeper(run)
     with monkeypatch.context() as full:
-        full.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:20]))
+        full.setattr(os, "write", write_until_full)
         keeps.writes_new_file(str(file.with_name("new.pt")))
     rewrite(keeps, file)
     assert put_back(run.kept).restored == (str(file),)
@@ -434,7 +442,7 @@ def test_nothing_is_touched_that_the_full_disk_could_not_note(
 ):
     keeps = keeper(run)
     with monkeypatch.context() as full:
-        full.setattr(os, "write", lambda descriptor, line: len(line) - 1)
+        full.setattr(os, "write", write_until_full)
         with pytest.raises(OSError, match="No space left"):
             keeps.before_writing(str(file), truncates=True)
     assert file.read_bytes() == OLD
