@@ -52,3 +52,13 @@ def test_a_file_name_occurs_once() -> None:
     same = {"__init__.py", "records.py", "page.py", "view.py", "contract.py", "command.py"}
     names = Counter(path.name for path in PACKAGE.rglob("*.py"))
     assert {name for name, count in names.items() if count > 1} <= same
+
+
+def test_what_is_written_for_skypilot_is_written_by_one_module() -> None:
+    """The two others write a testbed's file, and Kueue's objects."""
+    dumps = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"yaml\.\w*dump", path.read_text())
+    }
+    assert dumps == {"catalog/sky.py", "lab/testbed/emulation.py", "schedule/kueue.py"}

@@ -245,7 +245,8 @@ class ActorFleet:
 
     def _wait(self, futures: Sequence[Any], seconds: float) -> list[Any]:
         """Those that have no answer after so many seconds; who hangs meanwhile is ended, which is an answer."""
-        until, left = time.monotonic() + seconds, list(futures)
+        until = time.monotonic() + seconds
+        left: list[Any] = list(futures)
         while True:
             rest = max(0.0, until - time.monotonic())
             _, left = self._ray.wait(left, num_returns=len(left), timeout=min(rest, 1.0))

@@ -84,9 +84,9 @@ class Coordinator:
         self._addresses: list[Address | None] = [None] * servers
         self._workers: dict[str, _WorkerState] = {}
         self._rows: list[UpdateDone] = []
-        self._refused = self._ending = False
-        self._redoes = True
-        """Whether workers take over at the end what others leave."""
+        self._refused = False
+        self._redoes: bool | None = None
+        """Whether workers take over at the end what others leave; ``None`` until it ends."""
         self._changed = threading.Condition()
 
     def join(self, worker: str, samples: int) -> None:
@@ -144,7 +144,9 @@ class Coordinator:
         """Who computed what is not finite waits until another worker has tried the samples, if there is one; at the
         end everybody waits for what others have in hand, which somebody has to take over if they fail.
         """
-        while not self._ends(worker) and (self._held(worker) or (self._ending and not self._ledger.waiting)):
+        while not self._ends(worker) and (
+            self._held(worker) or (self._redoes is not None and not self._ledger.waiting)
+        ):
             self._changed.wait(_LOOK_AGAIN)
 
     def _held(self, worker: str) -> bool:
@@ -159,7 +161,7 @@ class Coordinator:
 
     def _is_over(self) -> bool:
         unfinished = self._ledger.out or self._ledger.waiting
-        return self._ending and not (unfinished and self._redoes)
+        return self._redoes is not None and not (unfinished and self._redoes)
 
     def _part(self, worker: str) -> tuple[DataLease, ...]:
         self._workers.pop(worker, None)
@@ -206,7 +208,7 @@ class Coordinator:
         nothing is to be waited for.
         """
         with self._changed:
-            self._ending, self._redoes = True, redo
+            self._redoes = redo
             self._changed.notify_all()
             now, out = self._clock(), self._ledger.out
             longest = max((each.took for each in self._workers.values()), default=0.0)
@@ -233,7 +235,7 @@ class Coordinator:
             found = self._ledger
             wrong = found.audit()
             lacking = sum(lease.samples for lease in (*found.out, *found.waiting))
-            if wrong is None and lacking and self._ending:
+            if wrong is None and lacking and self._redoes is not None:
                 wrong = f"{counted(lacking, 'sample')} that workers took are not in the model: none handed them in"
             return LeaseBooks(
                 issued=found.issued, done=found.done_samples, out=len(found.out), waiting=len(found.waiting),
