@@ -36,7 +36,6 @@ MEANINGS: Mapping[str, str] = {
     "--gpus": "GPUs of one machine.",
     "--instance": "A machine's type, as the catalog calls it.",
     "--instances": "Your own machines and prices.",
-    "--job": "The training that is asked about.",
     "--json": "Print JSON for other programs, instead of text.",
     "--limit": "How many rows are shown.",
     "--loss": "What training has to reach.",

@@ -128,6 +128,35 @@ def test_a_job_that_diverges_ends_with_one_sentence_and_keeps_what_was_trained_b
     assert _left(folder) == []
 
 
+@pytest.mark.parametrize(("kind", "role", "seconds"), [("WorkerActor", "worker", 4), ("ServerActor", "server", 60)])
+def test_who_hangs_is_noticed_within_thirty_seconds_and_nothing_of_it_is_lost(
+    folder: Path, kind: str, role: str, seconds: int
+) -> None:
+    """A worker that stops shortly before the end, when no other is started in its place; and a server before that."""
+    words = ("--on", "local", "--seconds", f"{seconds}s", "--checkpoint-dir", "kept", "--checkpoint-every", "1s")
+    process = subprocess.Popen(
+        _command("run", "job.plan.json", "job.py:job", *words, "-o", "run.spotlog.json"), cwd=folder,
+        env=_marked(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    while not list((folder / "kept").glob("shard0-*1.ckpt")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    stopped = min(set(_left(folder)) & set(named(f"ray::{kind}")))
+    os.kill(stopped, signal.SIGSTOP)
+    output = process.communicate(timeout=150)[1]
+    assert process.returncode == 0, output
+    assert _left(folder) == []
+    log = json.loads((folder / "run.spotlog.json").read_text())
+    assert log["books"]["wrong"] is None
+    assert (log["books"]["out"], log["books"]["waiting"]) == (0, 0)
+    assert log["books"]["done"] == log["books"]["issued"]
+    (hangs,) = (event for event in log["events"] if event["what"] == "hangs")
+    assert hangs["who"].startswith(role)
+    since = max(at for at, who in zip(log["updates"]["seconds"], log["updates"]["worker"], strict=True)
+                if at < hangs["at"] and (role == "server" or who == hangs["who"]))  # fmt: skip
+    assert hangs["at"] - since < 30
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
 def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) -> None:
     log = _ran(

@@ -98,3 +98,13 @@ def test_there_is_one_of_each(home: str, signs: str, others: dict[str, str]) -> 
         if "zoo" not in path.parts and pattern.search(path.read_text())
     }
     assert found == {home, *others}
+
+
+def test_what_is_written_for_skypilot_is_written_by_one_module() -> None:
+    """The other one writes a testbed's file."""
+    dumps = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"yaml\.\w*dump", path.read_text())
+    }
+    assert dumps == {"catalog/sky.py", "lab/testbed/emulation.py"}

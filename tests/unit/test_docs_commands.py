@@ -34,7 +34,7 @@ QUICKER = {"recommend": "--max-nodes=1"}
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
     r"watch |fix |run |probe .*--nnodes|spot (learn|guard|run)|"
-    r".*--probe |check .*plan|spot (fit|predict|plan --pool)|whatif .*--by-features|list grid|"
+    r".*--probe |check .*plan|spot (fit|predict|plan --pool)|list grid|"
     r"market (import|backtest|record)|schedule simulate"
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""

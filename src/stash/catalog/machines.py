@@ -1,13 +1,12 @@
-"""A machine of the catalog for other uses: emulated, owned by oneself, or as SkyPilot calls it."""
+"""A machine of the catalog for other uses: emulated, or owned by oneself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stash.catalog.facts import GpuFacts, Instance
+from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog
-from stash.catalog.published import skypilot_gpu
 from stash.core.errors import UserError
 
 # Peak rates of a GPU, for an emulation: what is unknown in the catalog is refused, never guessed.
@@ -114,20 +113,3 @@ def is_called(instance: str, cloud: str | None, seen: str) -> bool:
     """
     name, seen = instance.lower(), seen.lower()
     return name == seen or (cloud == "gcp" and name.partition("+")[0] == seen)
-
-
-# SkyPilot's names, in the ``resources`` of its tasks (docs.skypilot.co, YAML spec). A type names its GPUs, except on
-# GCP: N1 has them attached, and older SkyPilots want them named of all others, too.
-
-
-def resources(instance: Instance, cloud: str, region: str | None, spot: bool) -> dict[str, object]:
-    """What asks for one such machine; ``region`` of ``None`` leaves the choice to SkyPilot."""
-    machine, _, attached = instance.name.partition("+")
-    found: dict[str, object] = {**where(cloud, region), "instance_type": machine}
-    if instance.gpu_count and (attached or cloud == "gcp"):
-        found["accelerators"] = f"{skypilot_gpu(instance)}:{instance.gpu_count:g}"
-    return {**found, "use_spot": spot}
-
-
-def where(cloud: str, region: str | None) -> dict[str, object]:
-    return {"infra": cloud if region is None else f"{cloud}/{region}"}

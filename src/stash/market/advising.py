@@ -6,26 +6,23 @@ Starts nothing itself.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 
-from stash.catalog.machines import resources
 from stash.catalog.offers import Catalog
+from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
-from stash.market.decisions import JobMarket, JobState, MoveTo, Objective, OfferBoard, Policy, Stay, Wait
+from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Stay, Wait
 from stash.market.jobs import MarketJob
-from stash.market.market_trace import DAY, HOUR, MarketOffer, MarketTrace, stamp
+from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, stamp
 from stash.market.replaying import data_home
-from stash.plan.launch import AUTOSTOP, CLOUDS, task_body, task_name
+from stash.plan.launch import task_body, task_name
 
 _MAX_SHOWN = 8
 _FACTORS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -45,14 +42,12 @@ class MarketAdvice:
     to: str | None
     """The offer to rent."""
     saves: float | None
-    """Dollars over what is left, or seconds by the objective, the move paid; ``None`` where nothing is held, or
-    nothing is better."""
+    """Dollars over what is left, the move paid; ``None`` where nothing is held, or nothing is better."""
     costs: float | None
-    """Dollars, or seconds, of the move."""
+    """Dollars of the move."""
     offers: tuple[tuple[str, float, float, float, bool], ...]
     """Name, dollars an hour, samples a second, dollars a sample, whether held."""
     changes: tuple[str, ...]
-    objective: Objective = "dollars"
     warnings: tuple[str, ...] = ()
     task: str | None = None
     """SkyPilot YAML."""
@@ -102,10 +97,9 @@ def advise(
     """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
     it.
 
-    What the policy remembers comes from the last seven days of the record. Raises UserError.
+    The policy is asked as if it had not been before. Raises UserError.
     """
-    memory, due = _remembered(market, policy, held, now, deadline)
-    answer = _asked(market, policy, held, now, deadline, memory)
+    answer = _asked(market, policy, held, now, deadline)
     board = _board(market, held, now)
     best = board.best()
     word = (
@@ -125,13 +119,12 @@ def advise(
         policy.name,
         now,
         word,
-        _sentence(market, board, word, held, target, saves, costs, due),
+        _sentence(market, board, word, held, target, saves, costs),
         None if word != "move" or to is None else market.offers[to].name,
         saves,
         costs,
         tuple(_listed(board, held)),
-        (*_again(answer, now), *_changes(market, policy, held, now, deadline, memory, word)),
-        market.objective,
+        (*_again(answer, now), *_changes(market, policy, held, now, deadline, word)),
         tuple(warnings),
     )
 
@@ -140,13 +133,6 @@ def _again(answer: Stay | MoveTo | Wait, now: float) -> list[str]:
     if not now < answer.until < math.inf:
         return []
     return [f"time: at today's prices the policy looks again by {stamp(answer.until)}, in {span(answer.until - now)}"]
-
-
-def _state(
-    market: JobMarket, held: int | None, now: float, done: float, deadline: float | None, begin: float
-) -> JobState:
-    end = None if deadline is None else now + deadline
-    return JobState(begin, end, market.job.samples + done, done, done, held, begin)
 
 
 def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
@@ -158,44 +144,18 @@ def _board(market: JobMarket, held: int | None, now: float) -> OfferBoard:
 
 
 def _asked(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None
 ) -> Stay | MoveTo | Wait:
     board = _board(market, held, now)
     rented = held if held is not None and board.there[held] else None
-    return policy.decide(now, _state(market, rented, now, 0.0, deadline, now), board, memory)[0]
-
-
-def _remembered(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None
-) -> tuple[Any, float | None]:
-    """(memory, since when moving is due), by asking at every change of the record at which nothing was moved."""
-    if held is None:
-        return policy.memory, None
-    begin = float(max(now - 7 * DAY, market.trace.begin))
-    memory, due = policy.memory, None
-    moments = [begin, *(float(each) for each in market.trace.changes if begin < each < now)]
-    rate = float(market.rates[held])
-    for moment in moments:
-        board = _board(market, held, moment)
-        if not board.there[held]:
-            continue
-        state = _state(market, held, moment, (moment - begin) * rate, deadline, begin)
-        try:
-            answer, remembered = policy.decide(board.now, state, board, memory)
-        except UserError:  # the record lacks then what the policy needs, like a price on demand
-            continue
-        if isinstance(answer, MoveTo) and answer.to != held:
-            due = moment if due is None else due
-            continue
-        memory, due = remembered, None
-    if isinstance(memory, tuple) and len(memory) == 3 and isinstance(memory[0], float):  # samples done until then
-        memory = (float(memory[0]) - (now - begin) * rate, *memory[1:])
-    return memory, due
+    end = None if deadline is None else now + deadline
+    state = JobState(now, end, market.job.samples, 0.0, 0.0, rented, now)
+    return policy.decide(now, state, board, policy.memory)[0]
 
 
 def _sentence(
     market: JobMarket, board: OfferBoard, word: str, held: int | None, to: int | None, saves: float | None,
-    costs: float | None, due: float | None,
+    costs: float | None,
 ) -> str:  # fmt: skip
     here = "" if held is None else market.offers[held].name
     there = "" if to is None or to < 0 else market.offers[to].name
@@ -211,45 +171,39 @@ def _sentence(
         cost = seconds * float(board.prices[to]) / HOUR
         whole = f"takes {span(seconds)} and costs about {dollars(cost)} there at today's price"
         return f"Rent {price}: the whole job {whole}."
-    by_time = market.objective == "time"
-    amount = span if by_time else dollars
-    left = "over what is left"
     if word == "move":
-        ago = "" if due is None else f"; it has been due since {stamp(due)}"
         if saves is None or costs is None:
-            return f"Move to {there}, says this policy: what {here} costs now is not known{ago}."
+            return f"Move to {there}, says this policy: what {here} costs now is not known."
         if saves < 0:
-            return (
-                f"Move to {there}, says this policy, though that costs {amount(-saves)} more, the move included{ago}."
-            )
-        return f"Move to {there}: it saves {amount(saves)} {left}, the move's {amount(costs)} paid{ago}."
+            more = dollars(-saves)
+            return f"Move to {there}, says this policy, though that costs {more} more, the move included."
+        return f"Move to {there}: it saves {dollars(saves)} over what is left, the move's {dollars(costs)} paid."
     if math.isnan(board.prices[held]):
         return f"Stay on {here}, says this policy: what it costs now is not known."
     if saves is None or costs is None:
-        less = "is faster" if by_time else "costs less for a sample"
-        return f"Stay on {here}: nothing that can be rented now {less}."
+        return f"Stay on {here}: nothing that can be rented now costs less for a sample."
     if saves <= 0:
-        best = "the fastest" if by_time else "the cheapest for a sample"
-        return f"Stay on {here}: moving to {there}, {best}, costs {amount(costs)} and would not pay."
+        return (
+            f"Stay on {here}: moving to {there}, the cheapest for a sample, costs {dollars(costs)} and would not pay."
+        )
     return (
-        f"Stay on {here}, says this policy: {there} would save {amount(saves)} {left}, a move of "
-        f"{amount(costs)} paid, if prices stay."
+        f"Stay on {here}, says this policy: {there} would save {dollars(saves)} over what is left, a move of "
+        f"{dollars(costs)} paid, if prices stay."
     )
 
 
 def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float, float, bool]]:
-    """The best by the objective, each with what a sample costs in dollars."""
+    """The cheapest for a sample first, each with what a sample costs in dollars."""
     order = [int(each) for each in np.argsort(board.per_sample, kind="stable") if np.isfinite(board.per_sample[each])]
     shown = order[:_MAX_SHOWN]
     if held is not None and held not in shown:
         shown.append(held)
-    paid = OfferBoard(replace(board.market, objective="dollars"), board.now).costs
     return [
         (
             f"{board.offers[each].cloud}/{board.offers[each].name}",
             float(board.prices[each]),
             float(board.rates[each]),
-            float(paid[each]),
+            float(board.costs[each]),
             each == held,
         )
         for each in shown
@@ -257,7 +211,7 @@ def _listed(board: OfferBoard, held: int | None) -> list[tuple[str, float, float
 
 
 def _changes(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, memory: Any, word: str
+    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None, word: str
 ) -> list[str]:
     """Prices at which the policy would answer otherwise, tried one by one."""
     board = _board(market, held, now)
@@ -270,7 +224,7 @@ def _changes(
         prices = market.trace.price.copy()
         prices[market.trace.piece(offer, now)] *= factor
         changed = replace(market, trace=replace(market.trace, price=prices))
-        answer = _asked(changed, policy, held, now, deadline, memory)
+        answer = _asked(changed, policy, held, now, deadline)
         return (isinstance(answer, MoveTo) and answer.to != held) == (word == "move")
 
     # What makes the policy move is that the best falls or what is held rises; what makes it stay is the opposite.
@@ -302,8 +256,6 @@ class MoveTask:
     name: str
     yaml: str
     notes: tuple[str, ...]
-    runs: bool
-    """Whether it holds the job's command."""
 
 
 def move_task(offer: MarketOffer, job: MarketJob, profile: Profile | None, catalog: Catalog) -> MoveTask:
@@ -317,14 +269,14 @@ def move_task(offer: MarketOffer, job: MarketJob, profile: Profile | None, catal
         wanted["autostop"] = AUTOSTOP
     resumes = "the job has to go on from its last checkpoint, and find data and checkpoint there"
     if profile is None:
-        name = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-") or "job"
-        body = yaml.safe_dump({"name": name, "num_nodes": job.machines, "resources": wanted}, sort_keys=False)
-        return MoveTask(name, body, (resumes, "write the job's command into run: a job.yaml does not have it"), False)
+        name = plain_name(job.name) or "job"
+        body = task_yaml({"name": name, "num_nodes": job.machines, "resources": wanted})
+        return MoveTask(name, body, (resumes, "write the job's command into run: a job.yaml does not have it"))
     rate = job.rate(offer)
     ranks = instance.devices if rate is None else rate.gpus
     devices = '"$SKYPILOT_NUM_GPUS_PER_NODE"' if instance.gpu_count else str(ranks)
     body, started = task_body(profile, job.machines, ranks, devices, wanted)
-    return MoveTask(task_name(profile), body, (resumes, *started.notes), bool(started.line))
+    return MoveTask(task_name(profile), body, (resumes, *started.notes))
 
 
 def start_command(offer: MarketOffer, name: str, file: Path) -> tuple[str, ...]:

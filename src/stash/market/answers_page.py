@@ -18,9 +18,8 @@ def advice_page(advice: MarketAdvice) -> Page:
         (f"{name} (held)" if held else name, f"{price:.4g}", f"{rate:,.1f}", f"{cost * 1e6:.4g}")
         for name, price, rate, cost, held in advice.offers
     )
-    first = "fastest" if advice.objective == "time" else "cheapest for a sample"
     grid = Grid(
-        f"Offers now, the {first} first", ("$/h", "samples/s", "$ a million samples"), rows,
+        "Offers now, the cheapest for a sample first", ("$/h", "samples/s", "$ a million samples"), rows,
         frozenset({0}), first="offer",
     )  # fmt: skip
     return Page(
@@ -36,15 +35,14 @@ def advice_page(advice: MarketAdvice) -> Page:
 
 def advice_document(advice: MarketAdvice) -> dict[str, Any]:
     """The same as JSON."""
-    unit = "seconds" if advice.objective == "time" else "dollars"
     return {
         "schema": SCHEMA,
         "answer": advice.word,
         "policy": advice.policy,
         "at": stamp(advice.now),
         "to": advice.to,
-        f"saves_{unit}": advice.saves,
-        f"move_costs_{unit}": advice.costs,
+        "saves_dollars": advice.saves,
+        "move_costs_dollars": advice.costs,
         "why": advice.sentence,
         "would_change": list(advice.changes),
         "task": advice.task,

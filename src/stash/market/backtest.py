@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.formatting import span
 from stash.core.units import counted
-from stash.market.decisions import JobMarket, Objective, Policy, job_market
+from stash.market.decisions import JobMarket, Policy, job_market
 from stash.market.fees import Fees, published_fees
 from stash.market.foresight import Foreseen, foresee
 from stash.market.jobs import MarketJob
@@ -71,7 +71,6 @@ def replay(
     *,
     home: str | None = None,
     fees: Fees | None = None,
-    objective: Objective = "dollars",
     excluded: Mapping[str, str] | None = None,
     done: Callable[[int, int], None] | None = None,
 ) -> Backtest:
@@ -81,7 +80,7 @@ def replay(
     seconds from the start. ``home`` is the instance that ``stay`` holds. Hindsight may take until the deadline, or
     without one as long as the slowest policy. Raises UserError; Ctrl-C keeps the starts that are finished.
     """
-    market = job_market(job, trace, fees or published_fees(), objective, excluded)
+    market = job_market(job, trace, fees or published_fees(), excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     check_policies(rules, deadline)
     moments, left_out = _covered(market, _moments(market, starts), deadline)
@@ -93,7 +92,8 @@ def replay(
     for number, start in enumerate(moments):
         try:
             runs = [play(market, rule, start, deadline) for rule in rules]
-            known = _foreseen(market, start, deadline, runs)
+            ends = [run.finish for run in runs if run.finish is not None]
+            known = foresee(market, start, max(ends) if deadline is None else start + deadline)
         except UncoveredError as error:
             text = str(error)  # the same sentence for every start
             unwatched = " is not watched" in text
@@ -185,16 +185,6 @@ def _covered(market: JobMarket, moments: Sequence[float], deadline: float | None
 def _unwatched(market: JobMarket, cloud: str, numbers: Integers, start: float) -> str:
     begins = market.trace.of([int(each) for each in numbers]).begin
     return f"{cloud}'s prices begin later" if start < begins else f"{cloud} was not watched then"
-
-
-def _foreseen(market: JobMarket, start: float, deadline: float | None, runs: Sequence[ReplayedRun]) -> Foreseen:
-    ends = [run.finish for run in runs if run.finish is not None]
-    end = start + deadline if deadline is not None else max(ends)
-    known = foresee(market, start, end)
-    best = min((run.dollars for run in runs if not run.late), default=None)
-    if best is None or known.bound is None or (known.dollars is not None and known.dollars <= best):
-        return known
-    return replace(known, dollars=best)  # a policy's run is a course, too
 
 
 def _nothing(market: JobMarket, left_out: Mapping[str, int]) -> str:

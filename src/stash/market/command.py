@@ -1,6 +1,6 @@
 """``stash market``: import, record and show markets; backtest policies on them; say what to do now.
 
-Parses, calls and prints. Starts nothing but what ``advise --apply`` is told to.
+Parses, calls and prints. Starts nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-
-import typer
 
 from stash.analysis.attribution import attribute
 from stash.catalog.facts import OLD_DAYS
@@ -34,7 +32,6 @@ from stash.market.market_importers import (
     asked_lately,
     current,
     import_aws,
-    import_catalog,
     import_skypilot,
     outdated,
     refuse_absurd,
@@ -56,7 +53,6 @@ from stash.predict.forecasting import base_of
 from stash.predict.passes import Base
 from stash.report.output import file_of, printed
 from stash.store.storing import profile_of
-from stash.study.programs import SystemPrograms
 from stash.ui.commands import App
 
 _REFRESH = "`stash catalog refresh` renews them"
@@ -65,8 +61,7 @@ _REFRESH = "`stash catalog refresh` renews them"
 def import_market(options: MarketImportOptions) -> None:
     """Turn recorded prices and availability into a market file.
 
-    KIND is aws (the output of `aws ec2 describe-spot-price-history`), skypilot (skypilot-org/spot-traces) or catalog
-    (past prices of Stash's catalog).
+    KIND is aws (the output of `aws ec2 describe-spot-price-history`) or skypilot (skypilot-org/spot-traces).
 
     Examples:
       stash market import aws history.json -o 2020.market.csv.gz
@@ -74,10 +69,8 @@ def import_market(options: MarketImportOptions) -> None:
     target = _target(options.output, options.kind)
     if options.kind == "aws":
         found = import_aws(options.paths)
-    elif options.kind == "skypilot":
-        found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     else:
-        found = import_catalog(load_catalog(None), datetime.now(timezone.utc))
+        found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     _save(found.trace, target)
     printed(market_document(found.trace, target.name) if options.json else market_page(found.trace, target.name))
     for note in found.notes:
@@ -146,7 +139,7 @@ def backtest(options: BacktestOptions) -> None:
     job = _located(job, whole)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=home,
-        objective=options.objective, excluded=missing, done=_progress(options.json or options.quiet),
+        excluded=missing, done=_progress(options.json or options.quiet),
     )  # fmt: skip
     nobody = impossible(found)
     if nobody is not None:
@@ -222,7 +215,7 @@ def advise(options: MoveOptions) -> None:
     """Advise whether to stay or to move now, and why.
 
     Prices are the catalog's (`stash catalog refresh` renews them) and those of the market files, if any. --samples
-    and --epochs count the remaining work. Nothing is started without --apply.
+    and --epochs count the remaining work. Nothing is started.
 
     Examples:
       stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
@@ -233,7 +226,7 @@ def advise(options: MoveOptions) -> None:
     trace = _narrowed(whole, options)
     job, missing, home, base = _job(options, trace)
     job = _located(job, whole)
-    market = job_market(job, trace, published_fees(), options.objective, missing)
+    market = job_market(job, trace, published_fees(), missing)
     moment = now.timestamp()
     held, note = None, None
     if options.on is not None:
@@ -253,8 +246,6 @@ def advise(options: MoveOptions) -> None:
         print(f"\n{found.task}", end="")
     if found.task is not None and options.output is not None:
         print_written(options.output, options.json)
-    if options.apply:
-        _apply(found, options.json)
 
 
 def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, options: MoveOptions) -> MarketAdvice:
@@ -262,12 +253,7 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
     assert found.to is not None
     offer = market.offers[market.trace.number(found.to)]
     task = move_task(offer, market.job, None if base is None else base.profile, load_catalog(options.instances))
-    if options.apply and not task.runs:
-        raise UserError(
-            f"--apply: {options.job} does not hold the job's command, so the machine would do nothing; give -o "
-            "move.sky.yaml instead, write the command into run, and start that"
-        )
-    target = output_file(options.output, "move", ".sky.yaml") if options.output is not None or options.apply else None
+    target = None if options.output is None else output_file(options.output, "move", ".sky.yaml")
     name = Path("move.sky.yaml") if target is None else target
     command = start_command(offer, task.name, name)
     steps = (f"save a checkpoint, write the task below to {name}, and: `{shlex.join(command)}`",)
@@ -275,20 +261,6 @@ def _with_task(found: MarketAdvice, market: JobMarket, base: Base | None, option
         write_output(target, task.yaml)
         steps = (f"save a checkpoint, and: `{shlex.join(command)}`",)
     return replace(found, task=task.yaml, command=command, next_steps=(*steps, *task.notes))
-
-
-def _apply(found: MarketAdvice, json: bool) -> None:
-    """Run the command of the move; exit code 1 if it fails."""
-    if found.command is None:
-        print_note("--apply: there is nothing to start.", json)
-        return
-    programs = SystemPrograms()
-    if not programs.has("sky"):
-        raise UserError("--apply: there is no program sky on PATH; pip install skypilot, or start the task yourself")
-    done = programs.call(found.command, 3600.0)
-    print(done.output, end="", file=sys.stderr)
-    if done.code:
-        raise typer.Exit(1)
 
 
 app = App(no_args_is_help=True)

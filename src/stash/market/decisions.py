@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from stash.market.fees import Fees, LeaseRule
 from stash.market.jobs import MarketJob
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, stamp
 from stash.predict.draws import Array, Bools, Integers
-
-Objective = Literal["dollars", "time"]
 
 
 class LookAheadError(UserError):
@@ -103,11 +101,8 @@ class JobMarket:
     trace: MarketTrace
     """Of these offers only."""
     fees: Fees
-    objective: Objective = "dollars"
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Instances without a forecast, and why."""
-    clairvoyant: bool = False
-    """Whether each lease writes one checkpoint, which is finished just when it is revoked: of hindsight alone."""
 
     @property
     def offers(self) -> tuple[MarketOffer, ...]:
@@ -154,7 +149,6 @@ def job_market(
     job: MarketJob,
     trace: MarketTrace,
     fees: Fees,
-    objective: Objective = "dollars",
     excluded: Mapping[str, str] | None = None,
 ) -> JobMarket:
     """The part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
@@ -168,7 +162,7 @@ def job_market(
             f"{job.name} has no rate for any of the market's instances ({', '.join(sorted(missing)[:4])}); add them "
             "to the job's rates"
         )
-    return JobMarket(job, trace.of(known), fees, objective, missing)
+    return JobMarket(job, trace.of(known), fees, missing)
 
 
 class OfferBoard:
@@ -209,14 +203,12 @@ class OfferBoard:
 
     @cached_property
     def per_sample(self) -> Array:
-        """What a sample costs by the objective; infinite where an offer cannot be rented."""
+        """Dollars of a sample; infinite where an offer cannot be rented."""
         return np.where(self.there, self.costs, np.inf)
 
     @cached_property
     def costs(self) -> Array:
-        """What a sample costs by the objective, whether or not the offer can be rented; NaN: not watched."""
-        if self.market.objective == "time":
-            return np.where(np.isnan(self.prices), np.nan, 1.0 / self.rates)
+        """Dollars of a sample, whether or not the offer can be rented; NaN: not watched."""
         return np.asarray(self.prices / (HOUR * self.rates))
 
     @cached_property
@@ -245,14 +237,12 @@ class OfferBoard:
         return best if np.isfinite(costs[best]) else -1
 
     def move_cost(self, gone: int, to: int) -> float:
-        """What moving costs by the objective: save · p_old + (boot + fetch) · p_new + egress, at today's prices.
+        """Dollars of a move: save · p_old + (boot + fetch) · p_new + egress, at today's prices.
 
         Egress is that of the checkpoint, and of the data where their region has no copy yet.
         """
         job = self.market.job
         save, start = job.save_seconds, self.market.start_seconds(resumes=True)
-        if self.market.objective == "time":
-            return save + start
         egress = self.market.fees.move_dollars(self.offers[gone], self.offers[to], job.checkpoint)
         place = self.offers[to]
         if self._home is not None and (place.cloud, place.region) not in self._copies:

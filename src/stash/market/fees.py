@@ -78,7 +78,7 @@ def _value(fact: TariffFact | None) -> float:
     return 0.0 if fact is None else fact.value
 
 
-def not_counted(fees: Fees, offers: Iterable[MarketOffer], stored: bool) -> list[str]:
+def not_counted(fees: Fees, offers: Iterable[MarketOffer]) -> list[str]:
     """What bills lack, in sentences."""
     clouds = sorted({each.cloud for each in offers})
     facts = (
@@ -92,6 +92,4 @@ def not_counted(fees: Fees, offers: Iterable[MarketOffer], stored: bool) -> list
         lack = [each for each in clouds if each not in fees.by_cloud or getattr(fees.by_cloud[each], name) is None]
         if lack:
             found.append(f"{what} of {listed(lack)}")
-    if not stored:
-        found.append("storage of copies of the data (storage_dollars_per_gb_month)")
-    return found
+    return [*found, "storage of copies of the data"]

@@ -1,25 +1,23 @@
-"""The least a job could have cost, had everything been known beforehand: a bound that no policy beats, and a course.
+"""The least a job could have cost, had everything been known beforehand: a bound that no policy beats.
 
 Between the moments at which offers change, prices stand still, so a course holds one offer, or none, through each
 interval, for Σ p·u/3600 dollars. A lease of u seconds brings q·(u − d) samples: d = boot + fetch + save is what each
 spends without working (one of them neither resumes nor saves in the end: r gives that back once). Bringing the data
 to another region costs once. A lease that is revoked in its first, free hour is an offer of its own, at no price. Who
 knows the future writes no other checkpoints, so this is less than any policy pays. By Lagrange: at every price λ of a
-sample the best course is a shortest path through the intervals, and λ·samples + its length a bound; the best λ's
-course is rounded to a whole one. The gap between bound and course is always known.
+sample the best course is a shortest path through the intervals, and λ·samples + its length a bound; the best one is
+taken.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stash.core.errors import UserError
-from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, Wait
+from stash.market.decisions import JobMarket
 from stash.market.market_trace import HOUR
-from stash.market.replaying import UncoveredError, data_home, play
+from stash.market.replaying import data_home
 from stash.predict.draws import Array, Bools
 
 _PRICES = 60
@@ -33,17 +31,8 @@ class Foreseen:
     start: float
     bound: float | None
     """Dollars that no course goes below; ``None``: none is done in time."""
-    dollars: float | None
-    """Of a course that was found and replayed; ``None``: none."""
     earliest: float | None
     """Seconds that the fastest course takes; ``None``: none is done."""
-
-    @property
-    def gap(self) -> float | None:
-        """Of the course above the bound, as a fraction."""
-        if self.bound is None or self.dollars is None:
-            return None
-        return 0.0 if self.bound <= 0 else max(self.dollars / self.bound - 1, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +53,6 @@ class _Grid:
     samples: float
     abroad: Array
     """Dollars that bringing the data to where an offer is costs, once for each region: ``[offer]``."""
-    region: list[tuple[str, str]]
-    """``[offer]``."""
-    real: list[int]
-    """Which of the market's each offer is."""
 
 
 def foresee(market: JobMarket, start: float, end: float) -> Foreseen:
@@ -75,10 +60,8 @@ def foresee(market: JobMarket, start: float, end: float) -> Foreseen:
     grid = _grid(market, start, min(end, float(market.trace.end)))
     fastest = _earliest(grid)
     if fastest is None:
-        return Foreseen(start, None, None, None)
-    bound, held = _bounded(grid)
-    course = _followed(market, grid, _of_intervals(grid, held), start, end)
-    return Foreseen(start, max(bound, 0.0), course, fastest - start)
+        return Foreseen(start, None, None)
+    return Foreseen(start, max(_bounded(grid), 0.0), fastest - start)
 
 
 def _grid(market: JobMarket, start: float, end: float) -> _Grid:
@@ -108,8 +91,7 @@ def _grid(market: JobMarket, start: float, end: float) -> _Grid:
     rows = [*range(count), *(offer for offer, _ in free)]
     home = data_home(market)
     abroad = np.array([0.0 if home is None else market.data_dollars(home, market.offers[each]) for each in rows])
-    region = [market.homes[each] for each in rows]
-    return _Grid(edges, np.diff(edges), there, price, rate, idle, back, job.samples, abroad, region, rows)
+    return _Grid(edges, np.diff(edges), there, price, rate, idle, back, job.samples, abroad)
 
 
 def _free_ends(market: JobMarket, offer: int, start: float, end: float) -> list[float]:
@@ -140,39 +122,37 @@ def _earliest(grid: _Grid) -> float | None:
     return None
 
 
-def _bounded(grid: _Grid) -> tuple[float, list[int]]:
-    """(bound, offer held in each interval or -1): a course stays where the data are, or pays for bringing them."""
-    bound, held = _lagrange(grid)
+def _bounded(grid: _Grid) -> float:
+    """A course stays where the data are, or pays for bringing them."""
+    bound = _lagrange(grid)
     away = grid.abroad > 0
     if not away.any():
-        return bound, held
+        return bound
     least = float(grid.abroad[away].min())
     if away.all():
-        return bound + least, held
-    there = np.where(away[:, None], False, grid.there)
-    at_home, held_there = _lagrange(replace(grid, there=there))
-    if all(each < 0 for each in held_there):
-        return bound + least, held
-    return min(bound + least, at_home), held if bound + least <= at_home else held_there
+        return bound + least
+    at_home = replace(grid, there=np.where(away[:, None], False, grid.there))
+    if _earliest(at_home) is None:
+        return bound + least
+    return min(bound + least, _lagrange(at_home))
 
 
-def _lagrange(grid: _Grid) -> tuple[float, list[int]]:
-    """(bound, offer held in each interval or -1)."""
-    back = float(grid.back.max())
-    work = max(grid.samples - back, 0.0)
+def _lagrange(grid: _Grid) -> float:
+    """The best bound of all prices of a sample."""
+    work = max(grid.samples - float(grid.back.max()), 0.0)
     low, high = 0.0, 4.0 * _price_that_does_all(grid)
-    best, course = 0.0, [-1] * len(grid.length)
+    best = 0.0
     for _ in range(_PRICES):
         middle = (low + high) / 2
-        length, held, done = _path(grid, middle)
+        length, done = _path(grid, middle)
         best = max(best, middle * work + length)
         if done >= work:
-            high, course = middle, held
+            high = middle
         else:
             low = middle
         if high - low < 1e-7 * high:
             break
-    return best, course
+    return best
 
 
 def _price_that_does_all(grid: _Grid) -> float:
@@ -181,104 +161,20 @@ def _price_that_does_all(grid: _Grid) -> float:
     return max(dearest, 1e-12) * (2.0 + 4.0 * grid.idle / max(float(grid.length.min()), 1.0))
 
 
-def _path(grid: _Grid, worth: float) -> tuple[float, list[int], float]:
-    """The course of least Σ p·u − worth·samples: (that, offer held in each interval, samples done)."""
+def _path(grid: _Grid, worth: float) -> tuple[float, float]:
+    """The course of least Σ p·u − worth·samples: (that, samples done)."""
     count, intervals = len(grid.rate), len(grid.length)
     cost = np.where(grid.there, (grid.price - worth * grid.rate[:, None]) * grid.length, np.inf)
     starting = worth * grid.rate * grid.idle
     value, idle = np.full(count, np.inf), 0.0
-    came = np.zeros((intervals, count), dtype=np.int32)
-    rests = np.zeros(intervals, dtype=np.int32)
+    done, idle_done = np.zeros(count), 0.0
     for number in range(intervals):
         last = int(value.argmin())
-        away, rest = (float(value[last]), last) if value[last] < idle else (idle, -1)
-        fresh = away + starting
+        if value[last] < idle:
+            idle, idle_done = float(value[last]), float(done[last])
+        fresh = idle + starting
         goes_on = value <= fresh
-        came[number] = np.where(goes_on, np.arange(count), rest)
         value = np.where(goes_on, value, fresh) + cost[:, number]
-        rests[number] = rest
-        idle = away
+        done = np.where(goes_on, done, idle_done - grid.rate * grid.idle) + grid.rate * grid.length[number]
     last = int(value.argmin())
-    at = last if value[last] < idle else -1
-    total = min(float(value[last]), idle)
-    held: list[int] = [-1] * intervals
-    for number in range(intervals - 1, -1, -1):
-        held[number] = at
-        at = int(came[number, at]) if at >= 0 else int(rests[number])
-    done, before = 0.0, -1
-    for number, offer in enumerate(held):
-        if offer >= 0:
-            done += grid.rate[offer] * (grid.length[number] - (grid.idle if offer != before else 0.0))
-        before = offer
-    return total, held, float(done)
-
-
-# A course replayed: what it really comes to
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """An offer held for a while; row numbers of the grid."""
-
-    begin: float
-    end: float
-    offer: int
-
-
-def _of_intervals(grid: _Grid, held: list[int]) -> list[_Stretch]:
-    """The stretches of a course that holds one offer through each interval."""
-    found: list[_Stretch] = []
-    for number, offer in enumerate(held):
-        begin, end = float(grid.edges[number]), float(grid.edges[number + 1])
-        if offer >= 0 and found and found[-1].offer == offer and found[-1].end == begin:
-            found[-1] = replace(found[-1], end=end)
-        elif offer >= 0:
-            found.append(_Stretch(begin, end, offer))
-    return found
-
-
-def _followed(market: JobMarket, grid: _Grid, course: list[_Stretch], start: float, end: float) -> float | None:
-    """Dollars of the course as the replay bills it, saved just in time; ``None`` if it is not done by ``end``."""
-    if not course:
-        return None
-    real = [replace(each, offer=grid.real[each.offer]) for each in course]
-    plan = Policy("hindsight", _Follower(real, market.job.save_seconds))
-    known = replace(market, clairvoyant=True)
-    try:
-        found = play(known, plan, start, end - start)
-    except (UncoveredError, UserError):
-        return None
-    return None if found.late else found.dollars
-
-
-@dataclass(frozen=True, eq=False)
-class _Follower:
-    """Holds what a course says, until it is revoked where that is when the stretch ends; else saves before the end.
-
-    The last stretch ends with the training. Memory: which stretch is held, and whether it has begun.
-    """
-
-    course: list[_Stretch]
-    save: float
-
-    def __call__(
-        self, now: float, state: JobState, board: OfferBoard, memory: tuple[int, bool] | None
-    ) -> tuple[MoveTo | Wait, tuple[int, bool]]:
-        number, begun = memory or (0, False)
-        stretch = self.course[number]
-        last = number + 1 == len(self.course)
-        if begun and not last and state.offer is not None:  # its time to save has come
-            return Wait(stretch.end, changes=False), (number + 1, False)
-        if begun and not last:  # it was revoked, or has saved
-            number, begun, stretch = number + 1, False, self.course[number + 1]
-            last = number + 1 == len(self.course)
-        if now < stretch.begin - 1e-6:
-            return Wait(stretch.begin, changes=False), (number, False)
-        if not board.there[stretch.offer]:
-            return Wait(board.next_change), (number, False)
-        if state.offer is not None:  # of the stretch before, which lasted until now
-            return Wait(now, changes=False), (number, False)
-        trace = board.market.trace
-        gone = float(board.market.until[trace.piece(stretch.offer, now)])
-        ends = math.inf if last or gone <= stretch.end + 1e-6 else max(stretch.end - self.save, now + 1.0)
-        return MoveTo(stretch.offer, ends, changes=False), (number, True)
+    return (float(value[last]), float(done[last])) if value[last] < idle else (idle, idle_done)

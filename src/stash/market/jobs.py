@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from stash.catalog.offers import Catalog
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.ladder import STALLS
-from stash.core.records.base import Number, PlainName, Record, Sentence
+from stash.core.records.base import PlainName, Record, Sentence
 from stash.core.units import parse_bytes, parse_count, parse_rate, parse_seconds
 from stash.core.user_files import load, quantity
 from stash.market.market_trace import MarketOffer
@@ -76,8 +76,6 @@ class MarketJob(Record):
     """``None``: the checkpoint at the rate of ``fetch``."""
     checkpoint_every: _Seconds | None = EVERY
     """Of work; 0 or ``None``: none is written but before a move."""
-    storage_dollars_per_gb_month: Annotated[Number, Field(ge=0)] | None = None
-    """Of copies of the data in other regions; ``None``: not counted."""
     known: dict[PlainName, Known] = Field(default_factory=dict)
     """Of the other inputs; those that are not named are assumed."""
 

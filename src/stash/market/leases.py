@@ -18,7 +18,7 @@ import numpy as np
 
 from stash.core.ladder import STALLS
 from stash.market.decisions import JobMarket
-from stash.market.market_trace import HOUR, NEVER
+from stash.market.market_trace import HOUR
 
 PARTS = (
     *STALLS,
@@ -29,7 +29,6 @@ PARTS = (
     "idle GPUs",
     "rounding",
     "egress",
-    "storage",
 )
 """What dollars are for: useful compute and the other stalls of a step first. *download* is the lease's fetch."""
 End = Literal["finished", "moved", "revoked", "released"]
@@ -101,9 +100,6 @@ def lease_of(market: JobMarket, offer: int, now: float, done: float, resumes: bo
     rate = float(market.rates[offer])
     gone = float(market.until[trace.piece(offer, now)])
     stretch, needed = job.interval, (job.samples - done) / rate
-    if market.clairvoyant:
-        stretch = gone - ready - job.save_seconds
-        stretch = stretch if 0 < stretch < needed and ready + needed > gone and gone < NEVER else math.inf
     return Lease(offer, now, boot, ready, done, rate, needed, stretch, job.save_seconds, gone)
 
 

@@ -1,5 +1,5 @@
-"""Markets that others wrote down, as traces: AWS's price changes, SkyPilot's ticks, the catalog's own
-prices. Each says where it is from; what an importer cannot place it counts, and never guesses.
+"""Markets that others wrote down, as traces: AWS's price changes, SkyPilot's ticks, today's prices of the
+catalog. Each says where it is from; what an importer cannot place it counts, and never guesses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from stash.catalog.facts import Age, PriceKind, age
+from stash.catalog.facts import Age, age
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.core.errors import UserError
 from stash.core.files import parse_json
@@ -279,32 +279,7 @@ def _named(file: Path) -> tuple[MarketOffer, float, bool]:
     return MarketOffer(cloud, region, zone, _GPU_TYPES.get(kind, kind), "spot"), begin, dated is not None
 
 
-# The catalog: today's prices, and those that are no longer asked
-
-
-def import_catalog(catalog: Catalog, now: datetime) -> Imported:
-    """What the catalog knows of prices over time: each price at its date, and today's until ``now``."""
-    table = MarketRows(f"the catalog ({', '.join(catalog.layers)})")
-    moment, undated = now.timestamp(), 0
-    kinds: tuple[PriceKind, ...] = ("on-demand", "spot", "prior")
-    for offer in catalog.query(OfferFilter(kinds=kinds, min_gpu_count=0.01)):
-        kind = "on-demand" if offer.kind == "prior" else offer.kind
-        named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, kind)
-        if offer.as_of is None or len(offer.as_of) != 10:
-            undated += 1
-            continue
-        begin = min(utc_seconds(offer.as_of), moment - 1)
-        if offer.kind == "prior":
-            ended = re.search(r"until (\d{4}-\d\d-\d\d)", offer.notes)
-            end = utc_seconds(ended[1]) if ended else begin + DAY
-            for at in np.arange(begin, end, DAY).tolist():
-                table.add(named, at, offer.dollars_per_hour)
-        else:
-            table.add(named, begin, offer.dollars_per_hour)
-            table.add(named, moment, offer.dollars_per_hour)
-    if not table.at:
-        raise UserError("the catalog has no dated price of a machine with GPUs; get some: `stash catalog refresh`")
-    return Imported(table.trace(), [f"{undated:,} prices without a day left out"] if undated else [])
+# The catalog: today's prices
 
 
 _ABSURD = 10.0

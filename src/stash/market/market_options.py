@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.market.decisions import Objective
 from stash.market.jobs import Known, MarketJob
 from stash.market.market_rules import DEFAULT
-from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
+from stash.ui.options import Options, argument, json_flag, option, quiet_flag
 
 _JOB, _MAY, _GOAL, _SHOWN = "The job", "What may be rented", "What is wanted", "What is shown"
-ImportKind = Literal["aws", "skypilot", "catalog"]
-_KINDS = ("aws", "skypilot", "catalog")
+ImportKind = Literal["aws", "skypilot"]
+_KINDS = ("aws", "skypilot")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -36,10 +35,8 @@ def _priced(text: str) -> tuple[str, float]:
 class MarketImportOptions(Options):
     """One call of ``stash market import``."""
 
-    kind: ImportKind = argument("KIND", "aws, skypilot or catalog.", parsers.one_of(_KINDS))
-    paths: tuple[Path, ...] = argument(
-        "PATH...", "Files or folders; none for the catalog.", Path, many=True, default=None
-    )
+    kind: ImportKind = argument("KIND", "aws or skypilot.", parsers.one_of(_KINDS))
+    paths: tuple[Path, ...] = argument("PATH...", "Files or folders.", Path, many=True, default=None)
     output: Path | None = option("FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path,
         "--output", "-o")  # fmt: skip
     spot_price: tuple[tuple[str, float], ...] = option(
@@ -52,7 +49,7 @@ class MarketImportOptions(Options):
     json: bool = json_flag()
 
     def check(self) -> None:
-        if self.kind != "catalog" and not self.paths:
+        if not self.paths:
             raise UserError(f"what is to be imported? Name files or folders: stash market import {self.kind} PATH")
 
 
@@ -103,13 +100,6 @@ class ReplayOptions(Options):
     deadline: float | None = option(
         "TIME", "Finish this long after each start, like 8d.", parsers.duration, panel=_GOAL
     )
-    objective: Objective = option(
-        "dollars|time",
-        "Minimize dollars or time.",
-        parsers.one_of(get_args(Objective)),
-        default="dollars",
-        panel=_GOAL,
-    )
 
     def stated(self, job: MarketJob) -> MarketJob:
         """The job with what was typed."""
@@ -153,5 +143,4 @@ class MoveOptions(ReplayOptions):
     policy: str = option("NAME,…", "Use this policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
     output: Path | None = option("FILE", "Write a move's SkyPilot task to this file (default: show it).", Path,
         "--output", "-o")  # fmt: skip
-    apply: bool = flag("Start the move: run the printed command.")
     json: bool = json_flag()

@@ -194,17 +194,13 @@ def _percent(share: float) -> str:
 
 def _policies(found: Backtest, lines: Sequence[PolicySummary]) -> Grid:
     rows = [_line(found, line) for line in lines]
-    known = [each for each in found.foreseen if each.dollars is not None]
-    if known:
-        cost = np.array([each.dollars for each in known if each.dollars is not None])
-        gaps = [each.gap for each in known if each.gap is not None]
+    cost = np.array([each.bound for each in found.foreseen if each.bound is not None])
+    if len(cost):
         base = next(line for line in lines if line.name == found.reference)
-        against = f"{float(cost.mean()) / base.mean - 1:+.0%}" if len(known) == len(found.starts) else ""
-        few = "" if len(known) == len(found.starts) else f" of {len(known)} starts"
-        rows.append((
-            "hindsight", f"{dollars(float(cost.mean()))} {_range(cost)}{few}", against,
-            f"proven within {_percent(float(np.mean(gaps)))}", "", "", "", "", "", "",
-        ))  # fmt: skip
+        against = f"{float(cost.mean()) / base.mean - 1:+.0%}" if len(cost) == len(found.starts) else ""
+        few = "" if len(cost) == len(found.starts) else f" of {len(cost)} starts"
+        least = f"{dollars(float(cost.mean()))} {_range(cost)}{few}"
+        rows.append(("hindsight", least, against, "at least", "", "", "", "", "", ""))
     against = f"against {found.reference.partition(':')[0]}"
     head = (
         "dollars (5-95 %)",
@@ -238,7 +234,7 @@ def _line(found: Backtest, line: PolicySummary) -> tuple[str, ...]:
         _share(stalls, line.mean) if known else "unknown",
         _share(waste, line.mean),
         _share(parts.get("idle GPUs", 0.0), line.mean),
-        _share(parts.get("egress", 0.0) + parts.get("storage", 0.0), line.mean),
+        _share(parts.get("egress", 0.0), line.mean),
     )
 
 
@@ -306,11 +302,7 @@ def _inputs(found: Backtest) -> Iterator[tuple[str, str]]:
 def _how(found: Backtest) -> Iterator[str]:
     yield from (f"{each.name}: {each.text}." for each in found.policies if each.text)
     yield "A lease is paid for the whole machine from grant to release, at the price in force each second."
-    lacking = not_counted(
-        found.market.fees, found.market.offers, found.market.job.storage_dollars_per_gb_month is not None
-    )
-    if lacking:
-        yield f"Not counted, as no source says it: {'; '.join(lacking)}."
+    yield f"Not counted: {'; '.join(not_counted(found.market.fees, found.market.offers))}."
 
 
 def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
@@ -356,8 +348,6 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
             {
                 "start": stamp(each.start),
                 "bound": each.bound,
-                "dollars": each.dollars,
-                "gap": each.gap,
                 "earliest_seconds": each.earliest,
             }
             for each in found.foreseen

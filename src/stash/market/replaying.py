@@ -15,9 +15,8 @@ from typing import Any
 from stash.core.errors import StashError, UserError, one_line
 from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
 from stash.market.leases import End, Lease, LeaseBill, bill_of, lease_of
-from stash.market.market_trace import HOUR, MarketOffer, stamp
+from stash.market.market_trace import MarketOffer, stamp
 
-_MONTH = 730 * HOUR
 _MAX_MOVES, _MAX_ASKED = 20_000, 1_000_000
 _SAME = 1e-3
 """Seconds by which nobody is late."""
@@ -77,8 +76,8 @@ class _Run:
     memory: Any = None
     bills: list[LeaseBill] = field(default_factory=list)
     extra: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    copies: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Of the data: when each region had one."""
+    copies: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Regions that have the data; the first one had them before."""
     asked: int = 0
     in_vain: int = 0
 
@@ -231,12 +230,12 @@ class _Run:
             return
         home = next(iter(self.copies), None) or data_home(self.market)
         if home is not None:
-            self.copies.setdefault(home, -math.inf)
+            self.copies.setdefault(home)
         if here in self.copies:
             return
         if home is not None:
             self.extra["egress"] += self.market.data_dollars(home, place)
-        self.copies[here] = -math.inf if home is None else self.now
+        self.copies[here] = None
 
     def _advance(self, until: float, changes: bool) -> bool:
         """Go on to the next question; whether the training is done."""
@@ -266,9 +265,6 @@ class _Run:
     def _played(self, finish: float | None) -> ReplayedRun:
         if self.lease is not None and finish is None:
             self._ended(self.now, "released", None)
-        if self.market.job.storage_dollars_per_gb_month and finish is not None:
-            rate = self.market.job.storage_dollars_per_gb_month * self.market.job.data / 1e9 / _MONTH
-            self.extra["storage"] += sum(rate * (finish - each) for each in self.copies.values() if each > -math.inf)
         parts: dict[str, float] = defaultdict(float)
         for bill in self.bills:
             for name, dollars in bill.parts.items():

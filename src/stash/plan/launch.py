@@ -16,11 +16,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import yaml
-
 from stash.catalog.facts import Instance
-from stash.catalog.machines import resources
 from stash.catalog.offers import Catalog
+from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
 from stash.core.errors import UserError
 from stash.core.formatting import dollars_interval, listed, span_interval
 from stash.core.printable import printable_line
@@ -155,10 +153,6 @@ def _lines(words: Sequence[str]) -> str:
 
 # The SkyPilot task
 
-CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod")
-"""That SkyPilot rents from, and the catalog knows, by the same names."""
-AUTOSTOP = {"idle_minutes": 10, "down": True}
-"""When a cluster that has nothing to do is taken down: not so soon that a failed start cannot be looked at."""
 _USUAL_DISK, _SYSTEM = 256, 45
 """GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
 _WIDTH = 100
@@ -196,16 +190,11 @@ def task_body(
     return task_yaml(task), started
 
 
-def task_yaml(task: dict[str, object]) -> str:
-    """A SkyPilot task as YAML, scripts as blocks."""
-    return yaml.dump(task, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
-
-
 def task_name(profile: Profile) -> str:
     """The job's name as SkyPilot takes one: letters, digits and dashes, a letter first."""
     workload = profile.workload.name
-    plain = re.sub(r"[^a-z0-9]+", "-", workload.lower().removesuffix(".py")).strip("-")
-    return plain[:40].strip("-") if plain[:1].isalpha() else f"train-{plain}"[:40].strip("-")
+    plain = plain_name(workload.removesuffix(".py"))
+    return plain if plain[:1].isalpha() else plain_name(f"train-{plain}")
 
 
 def _not_for_rent(choice: Choice, profile: Profile) -> str:
@@ -290,14 +279,3 @@ def _wrapped(line: str, bullet: str) -> list[str]:
         break_on_hyphens=False,
         break_long_words=False,
     )
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes scripts as blocks."""
-
-
-def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _block)

@@ -1,61 +1,17 @@
-"""Files about spot machines: availability as ``stash market`` has it, AWS's Spot Advisor.
-
-Turns them into records, or into one sentence that says what is wrong on which line. Stash ships none:
-``spot-advisor-data.json`` of AWS's public bucket ``spot-bid-advisor`` has no licence and no date.
-"""
+"""How many spot machines could be had, as a market file of ``stash market`` has it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from stash.core.errors import UnitError, UserError
-from stash.core.files import parse_json, read_up_to
+from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.core.printable import shortened
-from stash.core.units import parse_interruptions
 from stash.market.market_table import read_market
 from stash.market.market_trace import stamp
-from stash.spot.records.risks import InterruptionBand, Obtainable
-
-AGAIN = "get it with: curl -O https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
-_MAX_BYTES = 64 * 2**20
-_SYSTEM = "Linux"
-
-
-def read_advisor(path: Path, region: str) -> dict[str, InterruptionBand | None]:
-    """Read in which band each type's interruptions of last month were; ``None`` where it has no upper end, as >20 %.
-
-    Raises UserError.
-    """
-    try:
-        content = read_up_to(path, _MAX_BYTES)
-        data = parse_json(content)
-        labels = {each["index"]: str(each["label"]) for each in data["ranges"]}
-        places: dict[str, Any] = data["spot_advisor"]
-        types = {} if region not in places else dict(places[region][_SYSTEM])
-        found = {str(name): _band(labels[each["r"]]) for name, each in types.items()}
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is not the file of AWS's Spot Instance Advisor; {AGAIN}") from error
-    if not found:
-        raise UserError(f"{path} has nothing of the region {shortened(region, 60)}; {AGAIN}")
-    return found
-
-
-def _band(label: str) -> InterruptionBand | None:
-    if label.strip().startswith(">"):
-        return None
-    try:
-        low, high = parse_interruptions(f"{label}/month")
-    except UnitError as error:
-        raise ValueError(label) from error
-    return InterruptionBand(low=low, high=high)
-
+from stash.spot.records.risks import Obtainable
 
 _LONGEST_TICK, _SHORTEST_TICK = 600, 60
 """Seconds."""

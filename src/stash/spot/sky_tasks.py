@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from stash.catalog.facts import OLD_DAYS, Instance, age
-from stash.catalog.machines import resources, where
 from stash.catalog.offers import Catalog
+from stash.catalog.sky import AUTOSTOP, resources, task_yaml, where
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.membership import TOKEN
 from stash.core.units import counted, format_seconds
 from stash.core.version import install_requirement
-from stash.plan.launch import AUTOSTOP, task_yaml
 from stash.spot.records.fleets import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.spot.train.run_orders import RAY_HEAD

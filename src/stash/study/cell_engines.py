@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from stash.catalog.machines import resources, where
+from stash.catalog.sky import plain_name, resources, task_yaml, where
 from stash.core.ladder import NAMES
 from stash.core.version import __version__, install_requirement
 from stash.study.backend import ProgramWords, Submission
@@ -208,7 +205,7 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
     target, own = cell.place.target, folder.cell(cell.id)
     assert isinstance(target, SkyTarget)
     # The name says whose it is, and no other study has it; clouds take letters, digits and dashes.
-    plain = re.sub(r"[^a-z0-9]+", "-", cell.place.name.lower()).strip("-")[:20].strip("-")
+    plain = plain_name(cell.place.name, 20)
     whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[:6]
     cluster, remote = f"stash-{plain}-{cell.nodes}-{whose}", f"stash-{cell.id}.stash.json"
     minutes = max(1, round(target.idle / 60))
@@ -244,7 +241,7 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
     if cell.nodes > 1:
         line += f' --nnodes {cell.nodes} --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint {_FIRST}'
     found["run"] = f"{line} {_job(cell)}"
-    return f"{_head(cell)}\n{yaml.safe_dump(found, sort_keys=False, width=4096)}"
+    return f"{_head(cell)}\n{task_yaml(found)}"
 
 
 def _install(cell: Cell, folder: StudyFolder) -> str:

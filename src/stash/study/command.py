@@ -19,7 +19,6 @@ def characterize(options: CharacterizeOptions) -> None:
       stash characterize study.yaml --dry-run
       stash characterize study.yaml --max-dollars 40
       stash characterize study.yaml --dry-run --json | jq '.cells[].state'
-      stash characterize --features --on p3.8xlarge
     """
     from stash.study.study_run import run
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from stash.core.formatting import listed
 from stash.core.ladder import STALLS
 from stash.core.units import counted
-from stash.study.overview import matrix, states, what, where
+from stash.study.overview import states, what, where
 from stash.study.paper_figures import (
     network_against_one_machine,
     placement,
@@ -21,8 +21,7 @@ from stash.study.paper_figures import (
 from stash.study.results import StudyResult
 from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
-from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
-from stash.ui.charts.chart import Grid
+from stash.study.study_charts import cost_against_time, line_grids, models, stalls
 from stash.ui.page import Chapter, Page
 
 _MAX_NAMED = 3
@@ -60,7 +59,7 @@ def page(
                 grids=(whole_table(reading, found, files or {}),),
                 downloads=downloads(reading, found),
             ),
-            _standing(reading),
+            *_failures(reading),
             Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
         ),
     )
@@ -83,19 +82,18 @@ def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, 
         Chapter("exchange", "Interconnect and network", label="Exchange", charts=(*exchange, *placement(shown))),
         Chapter("data", "Preparing and fetching data", label="Data", charts=data),
         Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown))),
-        Chapter("use", "How busy machines are, and what a batch does", label="Use",
-                charts=(*utilisation(shown), *slow_down(shown))),
+        Chapter("use", "How busy machines are", label="Use", charts=utilisation(shown)),
         Chapter("models", "What models exchange", label="Models", charts=models(found), grids=line_grids(found)),
     )  # fmt: skip
 
 
-def _standing(reading: StudyReading) -> Chapter:
-    rows = matrix(reading)
+def _failures(reading: StudyReading) -> tuple[Chapter, ...]:
     failures = tuple(
         f"{cell.title}: {each.why}" for cell in reading.cells if (each := reading.standings[cell.id]).why
     )
-    grid = Grid("Cells", rows[0][1:], rows[1:], frozenset(range(len(rows[0]))))
-    return Chapter("standing", "How the study stands", label="Standing", points=failures, grids=(grid,))
+    if not failures:
+        return ()
+    return (Chapter("failures", "What was not measured, and why", label="Failures", points=failures, folded=True),)
 
 
 def _verdict(found: Sequence[StudyResult]) -> list[str]:

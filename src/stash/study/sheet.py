@@ -45,8 +45,6 @@ class StudySheet:
     columns: tuple[str, ...]
     results: Mapping[tuple[str, str], StudyResult]
     missing: Mapping[tuple[str, str], MissingCell]
-    workloads: Mapping[str, str]
-    """By row."""
 
     def parts(self) -> list[tuple[str, ...]]:
         """The columns in as many charts as they need, none with one column alone."""
@@ -65,9 +63,9 @@ def sheet(reading: StudyReading, found: Sequence[StudyResult]) -> StudySheet:
             standing = reading.standings[cell.id]
             word = missing_word(standing.state)
             missing[at] = MissingCell(word, standing.why or word)
-    rows = {what(cell): cell.workload for cell in cells}
+    rows = dict.fromkeys(what(cell) for cell in cells)
     columns = dict.fromkeys(where(cell) for cell in reading.cells)
-    return StudySheet(tuple(rows), tuple(columns), results, missing, rows)
+    return StudySheet(tuple(rows), tuple(columns), results, missing)
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,6 @@ def matrix_charts(
     draw: DrawCell,
     table: Callable[[Sequence[str]], Grid],
     keys: Sequence[Legend] = (),
-    row_pixels: int = 0,
 ) -> tuple[Chart, ...]:
     """Charts with every result, some places a chart, each with the ``table`` of its places; hatched where none is."""
     charts = []
@@ -130,7 +127,6 @@ def matrix_charts(
                 lanes=tuple(map(Lane, shown.rows)),
                 keys=tuple(keys),
                 columns=columns,
-                row=row_pixels,
                 table=table(columns),
             )
         )

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import log2
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
-from stash.core.formatting import dollars
+from stash.core.formatting import dollars, quantity
 from stash.core.ladder import STALLS
 from stash.core.units import format_bytes, format_seconds
-from stash.study.feature_study import lines
-from stash.study.features_page import cost
 from stash.study.overview import what, where
 from stash.study.paper_figures import Charts, hours_in_words
-from stash.study.regression import Regression, by_the_line
+from stash.study.place_lines import lines
+from stash.study.regression import Regression
 from stash.study.results import StudyResult, front
-from stash.study.sheet import UNKNOWN, Stretch, StudySheet, anchor, matrix_charts, table
+from stash.study.sheet import UNKNOWN, Stretch, StudySheet, matrix_charts, table
 from stash.study.status import HOUR
-from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Drawn, Grid, Legend, Tile, Trail
+from stash.ui.charts.chart import Bar, Blank, Chart, Grid, Legend
 from stash.ui.charts.panels import Panel, PanelPoint, panels
 
 # Every combination's stalls in one picture, and cost against time with its front.
@@ -99,99 +96,6 @@ def _priced_point(result: StudyResult, best: Sequence[StudyResult]) -> PanelPoin
     return PanelPoint(hours, money, tip, label, firm=True, hollow=result not in best)
 
 
-# Slow-down against batch size: a small curve for each workload and place, all on one scale.
-
-_ROW = 62
-"""Pixels."""
-
-
-class BatchPoint(NamedTuple):
-    """One batch."""
-
-    batch: int
-    slow_down: float
-    result: StudyResult
-
-
-BatchCurve = Sequence[BatchPoint]
-
-
-def slow_down(shown: StudySheet) -> Charts:
-    """How much longer a step takes than on one device alone, against the batch."""
-    name, title = "batches", "Slow-down against batch size"
-    curves: dict[tuple[str, str], list[BatchPoint]] = {}
-    for result in shown.results.values():
-        if result.cell.batch is not None and result.slow_down is not None:
-            curves.setdefault((result.cell.workload, where(result.cell)), []).append(
-                BatchPoint(result.cell.batch, result.slow_down, result)
-            )
-    if all(len(curve) < 2 for curve in curves.values()):
-        return (Blank(name, title, "no workload was measured at several batches at one place; give `batches:`"),)
-    in_order = {at: sorted(curve, key=lambda each: each.batch) for at, curve in curves.items()}
-    batches = [each.batch for curve in curves.values() for each in curve]
-    worst = max(each.slow_down for curve in curves.values() for each in curve)
-    texts = {
-        at: " · ".join(f"{each.slow_down:.2f}× at {each.batch}" for each in curve) for at, curve in in_order.items()
-    }
-    by_workload = _by_workload(shown)
-
-    def draw(row: str, column: str, x: Stretch, y: Stretch) -> Iterable[Drawn]:
-        if (row, column) not in in_order:
-            return [Tile(x, y, (UNKNOWN,), f"{row} on {column}: unknown", quiet=True)]
-        return _curve(in_order[row, column], f"{row} on {column}", x, y, (min(batches), max(batches)), worst)
-
-    def grid(columns: Sequence[str]) -> Grid:
-        rows = tuple((row, *(texts.get((row, column), UNKNOWN) for column in columns)) for row in by_workload.rows)
-        return Grid(title, tuple(columns), rows, frozenset(range(len(columns) + 1)), first="workload")
-
-    how = (
-        f"A step, as often as one device alone takes for its part: 1× is without any stall. Batches from "
-        f"{min(batches)} on the left to {max(batches)} on the right; heights by logarithms from 1× to {worst:.3g}×. "
-        "Hatched: not measured."
-    )
-    return matrix_charts(by_workload, name, title, how, draw, grid, row_pixels=_ROW)
-
-
-def _by_workload(shown: StudySheet) -> StudySheet:
-    """The same with all batches of a workload in one row, where any of them stands for it."""
-    names = shown.workloads
-    results = {(names[row], column): result for (row, column), result in shown.results.items()}
-    missing = {(names[row], column): gone for (row, column), gone in shown.missing.items()}
-    rows = tuple(dict.fromkeys(names[row] for row in shown.rows))
-    return StudySheet(rows, shown.columns, results, missing, dict(zip(rows, rows, strict=True)))
-
-
-def _in_words(slow: float) -> str:
-    return f"{slow:.0f}×" if slow >= 10 else f"{slow:.1f}×"
-
-
-def _curve(
-    curve: BatchCurve,
-    where_it_is: str,
-    x: tuple[float, float],
-    y: tuple[float, float],
-    ends: tuple[int, int],
-    worst: float,
-) -> Iterator[Drawn]:
-    def place(batch: int, slow: float) -> tuple[float, float]:
-        across = log2(batch / ends[0]) / log2(ends[1] / ends[0])
-        up = log2(slow) / log2(worst) if worst > 1 else 0.0
-        return x[0] + (0.1 + 0.8 * across) * (x[1] - x[0]), y[0] + (0.12 + 0.4 * max(0.0, up)) * (y[1] - y[0])
-
-    first, last = curve[0], curve[-1]
-    head = (y[0] + 0.62 * (y[1] - y[0]), y[1])
-    ends_text = _in_words(first.slow_down), _in_words(last.slow_down)
-    texts = (" → ".join(ends_text), "→".join(ends_text)) if len(curve) > 1 else ends_text[:1]
-    tip = ", ".join(f"{each.slow_down:.2f}× at batch {each.batch}" for each in curve)
-    yield Tile(x, y, level=0.0)
-    yield Tile(x, head, texts, f"{where_it_is}: {tip}", link=f"#{anchor(first.result)}")
-    yield Trail(tuple(place(each.batch, each.slow_down) for each in curve), "shade")
-    for each in curve:
-        yield Dot(
-            *place(each.batch, each.slow_down), "shade", f"{where_it_is}, batch {each.batch}: {each.slow_down:.2f}×"
-        )
-
-
 # The stall of exchanging against what models exchange: layers, and bytes of gradients; a panel a place.
 
 _HOW = (
@@ -200,6 +104,7 @@ _HOW = (
     "other models predict one (the median). Each place has axes of its own, whose ends are written; where they are "
     "ten times apart, by logarithms."
 )
+_MEGABYTE = 1e6
 _ON_A_LINE = 24
 """Points, as a line is bent where axes are by logarithms."""
 _NOTHING = "no cell on several devices says what its model exchanges"
@@ -249,9 +154,7 @@ def _along(own: Sequence[StudyResult], line: Regression, term: str) -> Iterator[
     for number in range(_ON_A_LINE):
         value = first * times ** (number / (_ON_A_LINE - 1))
         many, size = (value, fmean(sizes)) if term == "layers" else (fmean(layers), value)
-        stall = by_the_line(line, many, size, residual=None, batch_norm=None)
-        if stall is not None:
-            yield value, stall
+        yield value, line.seconds(many, size)
 
 
 def _points(own: Sequence[tuple[float, StudyResult]], write: Callable[[float], str]) -> Iterator[PanelPoint]:
@@ -287,7 +190,10 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
             where(first.cell),
             UNKNOWN if first.cell.batch is None else str(first.cell.batch),
             str(line.models),
-            *(cost(term.estimate, term.unit)[0] for term in line.terms),
+            *(
+                quantity(term.scaled(times), "seconds")
+                for term, times in zip(line.terms, (1, 1, _MEGABYTE), strict=True)
+            ),
             UNKNOWN if line.explained is None else f"{line.explained:.0%}",
             UNKNOWN if line.error is None else f"{line.error:.0%}",
         )
@@ -295,5 +201,4 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
     )
     head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
     title = "The paper's line: the stall as a sum of what layers and gradients cost"
-    below = "`stash whatif --by-features --from STUDY --job PROFILE` tells by it what another model would stall."
-    return (Grid(title, head, rows, frozenset({0}), below, "place"),) if rows else ()
+    return (Grid(title, head, rows, frozenset({0}), first="place"),) if rows else ()

@@ -9,15 +9,12 @@ from stash.core import parsers
 from stash.core.errors import UserError
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
-FEATURES_ON = "p3.8xlarge"
-"""Where the study of model features is run, unless it is said."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class CharacterizeOptions(Options):
     """One call of ``stash characterize``."""
 
-    study: Path | None = argument("STUDY", "The study file, like study.yaml.", Path, default=None)
+    study: Path = argument("STUDY", "The study file, like study.yaml.", Path)
     dry_run: bool = flag("Print the matrix, its cost and all commands without running them.")
     json: bool = json_flag("With --dry-run: print JSON.")
     max_dollars: float | None = option(
@@ -27,12 +24,7 @@ class CharacterizeOptions(Options):
     )
     retry: bool = flag("Run failed cells once more.")
     instances: Path | None = option("FILE", "Read your own machines and prices from this YAML file.", Path)
-    features: bool = flag(
-        "Run the paper's study of model features (ResNets, VGGs). A missing STUDY (default features.yaml) is "
-        "written first."
-    )
     quiet: bool = quiet_flag()
-    on: str | None = option("PLACE", f"With --features: emulate an instance, like {FEATURES_ON}, or measure `here`.")
 
     def check(self) -> None:
         if self.json and not self.dry_run:

@@ -23,7 +23,7 @@ from stash.core.printable import printable, printable_line, strict_json
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.core.version import __version__
-from stash.lab.zoo.registry import WORKLOADS, feature_study
+from stash.lab.zoo.registry import WORKLOADS
 from stash.report.output import printed
 from stash.store.store import Store
 from stash.store.storing import opened
@@ -33,22 +33,21 @@ from stash.study.cell_engines import describe
 from stash.study.cells import Cell, ZooWorkload, cells
 from stash.study.controller import RunOutcome, StudyController
 from stash.study.emulating import CalibratingProfile
-from stash.study.feature_study import study_text
 from stash.study.fields import EmulatedTarget
 from stash.study.page import page as page_of_study
 from stash.study.places import places
 from stash.study.programs import SystemPrograms
 from stash.study.results import look, results
 from stash.study.status import StudyReading, read
-from stash.study.study_file import StudyFile, of_text, read_study
+from stash.study.study_file import StudyFile, read_study
 from stash.study.study_folder import StudyFolder, of_study
-from stash.study.study_options import FEATURES_ON, CharacterizeOptions
+from stash.study.study_options import CharacterizeOptions
 from stash.ui.page import Page
 
 
 def run(options: CharacterizeOptions) -> None:
     """What ``stash characterize`` does."""
-    file = _feature_study(options) if options.features else _named(options.study, options.on)
+    file = read_study(options.study)
     folder = of_study(file.path)
     every = cells_of(file, _instances(folder, options.instances))
     events = study_folder.read(folder.journal)
@@ -79,35 +78,6 @@ def run(options: CharacterizeOptions) -> None:
             write_whole(folder.instances, _content(options.instances))
         outcome, reading = _run(file, folder, every, options)
     _finish(outcome, reading)
-
-
-def _named(study: Path | None, on: str | None) -> StudyFile:
-    if study is None:
-        raise UserError("name a study file, like `stash characterize study.yaml`, or add --features")
-    if on is not None:
-        raise UserError("--on says where the study of --features is run; write a study's own places into `targets:`")
-    return read_study(study)
-
-
-def _feature_study(options: CharacterizeOptions) -> StudyFile:
-    """The paper's study of model features: the file that is there, else a new one, written unless it is a dry run.
-
-    Raises UserError for ``--on`` where a file is there.
-    """
-    path = options.study or Path("features.yaml")
-    if path.exists():
-        if options.on is not None:
-            raise UserError(f"{path} is there and has its own `targets:`; leave out --on, or name another file")
-        return read_study(path)
-    text = study_text(feature_study(), options.on or FEATURES_ON)
-    file = of_text(text, path)
-    cells_of(file, options.instances)  # an unknown instance is named before anything is written
-    if not options.dry_run:
-        try:
-            write_whole(path, text.encode())
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}; name another file") from error
-    return file
 
 
 def _instances(folder: StudyFolder, given: Path | None = None) -> Path | None:

@@ -129,24 +129,6 @@ def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
 
 
-def test_a_plan_takes_interruptions_from_the_clouds_own_list(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
-    listed = {name: {"r": band} for name, band in (("p3.2xlarge", 1), ("g4dn.4xlarge", 0), ("g3.8xlarge", 1))}
-    bands = [{"index": 0, "label": "5-10%"}, {"index": 1, "label": ">20%"}]
-    (folder / "advisor.json").write_text(
-        json.dumps({"ranges": bands, "spot_advisor": {"us-east-1": {"Linux": listed}}})
-    )
-    words = ("--interruptions", "advisor.json")
-    assert "the pool does not say where it is" in spot(monkeypatch, capsys, *RISKY, *words, code=2)
-    (folder / "pool.yaml").write_text(f"region: us-east-1\n{PUBLISHED.read_text()}")
-    placed = ("plan", "--pool", "pool.yaml", "--deadline", "2400s", "--loss", "0.8", *words)
-    assert "how often p3.2xlarge is revoked is unknown" in spot(monkeypatch, capsys, *placed, code=2)
-    own = ("--interruptions", "p3.2xlarge=30%/month", "--interruptions", "g3.8xlarge=25%/month")
-    lives = json.loads(spot(monkeypatch, capsys, *placed, *own, "--json"))["risk"]["lives"]
-    assert {each["type"] for each in lives} >= {"p3.2xlarge", "g3.8xlarge"}
-
-
 @pytest.mark.usefixtures("planned")
 def test_a_plan_is_replayed_through_a_trace(monkeypatch: Patch, capsys: Capture) -> None:
     text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")

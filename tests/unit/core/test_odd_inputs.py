@@ -29,7 +29,6 @@ COMMANDS = (
     ("whatif", "{}.stash.json", "--network", "10Gbit"),
     ("recommend", "{}.stash.json", "--epochs", "1", "--samples", "100"),
     ("check", "{}.plan.json", "{}.stash.json"),
-    ("whatif", "--by-features", "{}.stash.json"),
     ("export", "{}.stash.json", "--to", "openmetrics"),
     ("characterize", "{}.yaml"),
     ("catalog", "--instances", "{}.yaml"),

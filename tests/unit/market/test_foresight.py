@@ -74,7 +74,6 @@ def test_no_policy_is_cheaper_than_hindsight_s_bound_and_every_dollar_has_a_part
     if known.bound is None:
         assert runs == []
         return
-    assert known.dollars is None or known.dollars >= known.bound * (1 - 1e-9)
     for name, dollars in runs:
         assert dollars >= known.bound * (1 - 1e-7), name
 
@@ -84,17 +83,16 @@ def test_the_cheapest_hours_by_hand() -> None:
     pieces = {A: [(hour * HOUR, price, 1) for hour, price in enumerate((3.0, 1.0, 2.0, 1.0, 5.0))]}
     known = foresee(small(trace(pieces, 5 * HOUR), job(3 * HOUR)), START, START + 5 * HOUR)
     assert known.bound == pytest.approx(4.0, rel=1e-3)
-    assert known.dollars == pytest.approx(4.0)
     assert known.earliest == pytest.approx(3 * HOUR)
 
 
 def test_nothing_is_known_where_nobody_can_be_in_time() -> None:
     market = small(trace({A: [(0, 1.0, 1), (HOUR, 1.0, 0)]}, 5 * HOUR), job(2 * HOUR))
     known = foresee(market, START, START + 5 * HOUR)
-    assert (known.bound, known.dollars, known.gap) == (None, None, None)
+    assert (known.bound, known.earliest) == (None, None)
 
 
-def test_small_markets_lie_between_bound_and_course_whatever_is_tried() -> None:
+def test_no_course_of_a_small_market_is_cheaper_than_the_bound_and_the_best_is_near_it() -> None:
     """Against every way of holding one of two offers, or none, through each of six hours."""
     random = np.random.default_rng(5)
     for _ in range(5):
@@ -108,7 +106,7 @@ def test_small_markets_lie_between_bound_and_course_whatever_is_tried() -> None:
         )
         known = foresee(market, START, START + 6 * HOUR)
         assert known.bound <= best * (1 + 1e-3)  # which may also start within an hour
-        assert best * (1 - 1e-9) <= known.dollars <= 1.5 * best
+        assert known.bound >= 0.7 * best
 
 
 def _cost(held: tuple[int, ...], prices: np.ndarray, work: float, boot: float) -> float | None:  # type: ignore[type-arg]

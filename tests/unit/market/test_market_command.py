@@ -161,21 +161,12 @@ def profiled(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("code", "exits"), [(0, 0), (7, 1)])
-def test_a_move_is_started_only_with_apply_and_fails_if_that_fails(
-    profiled: Path, monkeypatch: pytest.MonkeyPatch, code: int, exits: int
+def test_a_move_s_task_starts_the_profiled_command(
+    profiled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sky = profiled / "sky"
-    sky.write_text(f'#!/bin/sh\necho "$@" > {profiled}/called\nexit {code}\n')
-    sky.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{profiled}:/usr/bin:/bin")
-    assert run(monkeypatch, *PROFILED, "--policy", "daily") == 0
-    assert not (profiled / "called").exists()
-    assert run(monkeypatch, *PROFILED, "--policy", "daily", "--apply") == exits
-    called = (profiled / "called").read_text().split()
-    assert called[:2] == ["jobs", "launch"]
-    (task,) = [word for word in called if word.endswith(".sky.yaml")]
-    assert "train.py --lr 0.1" in (profiled / task).read_text()
+    assert run(monkeypatch, *PROFILED, "--policy", "daily", "-o", "move.sky.yaml") == 0
+    assert "sky jobs launch --yes --detach-run move.sky.yaml" in " ".join(capsys.readouterr().out.split())
+    assert "train.py --lr 0.1" in (profiled / "move.sky.yaml").read_text()
 
 
 def test_a_cluster_on_demand_takes_itself_down(
@@ -186,18 +177,6 @@ def test_a_cluster_on_demand_takes_itself_down(
     document = json.loads(capsys.readouterr().out)
     assert document["command"][:2] == ["sky", "launch"]
     assert yaml.safe_load(document["task"])["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
-
-
-def test_without_sky_or_without_the_job_s_command_nothing_is_started(
-    profiled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PATH", str(profiled))
-    assert run(monkeypatch, *PROFILED, "--policy", "daily", "--apply") == 2
-    assert "no program sky on PATH" in capsys.readouterr().err
-    (profiled / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
-    words = ("market", "advise", "--job", "gpu.yaml", "--on", "p2.xlarge@us-east-1a", "--policy", "daily", "--apply")
-    assert run(monkeypatch, *words) == 2
-    assert "--apply: gpu.yaml does not hold the job's command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

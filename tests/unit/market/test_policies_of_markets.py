@@ -9,10 +9,9 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.market.advising import advise, held_offer
-from stash.market.answers_page import advice_document
 from stash.market.backtest import impossible, replay, summaries
 from stash.market.deadline_rules import deadline_policy
-from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait, job_market
+from stash.market.decisions import JobState, LookAheadError, MoveTo, OfferBoard, Policy, Stay, Wait
 from stash.market.fees import published_fees
 from stash.market.market_rules import daily, policy
 from stash.market.replaying import play
@@ -197,19 +196,3 @@ def test_advice_counts_the_data_s_way_out_of_where_they_lie() -> None:
     market = trace({A: [(0, 36.0, 1)], offer("p3@eu-west-1a"): [(0, 18.0, 1)]}, 1e5)
     found = advise(small(market, job(10_000, data=10e9, fetch=1e12), published_fees()), daily(0.0), 1, START + 500.0)
     assert found.costs == pytest.approx(10 * 0.02, abs=0.001)  # $/GB between regions of AWS
-
-
-def test_advice_on_time_is_in_seconds() -> None:
-    fast = offer("p4@us-east-1b")
-    market = trace({A: [(0, 36.0, 1)], fast: [(0, 360.0, 1)]}, 1e5)
-    work = job(10_000, {"p3": 1.0, "p4": 2.0}, boot=100.0)
-    found = advise(job_market(work, market, FREE, "time"), daily(0.0), 0, START + 500.0)
-    assert found.sentence.startswith(
-        "Move to p4@us-east-1b: it saves 1.36 h over what is left, the move's 1.67 min paid"
-    )
-    assert [each[3] for each in found.offers] == pytest.approx([0.05, 0.01])  # dollars a sample, the fastest first
-    document = advice_document(found)
-    assert (document["saves_seconds"], document["move_costs_seconds"]) == (
-        pytest.approx(4900.0),
-        pytest.approx(100.0),
-    )

@@ -11,10 +11,11 @@ import yaml
 from forecast_profiles import gpu_job
 from plan_builder import choice
 
+from stash.catalog.sky import CLOUDS
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
-from stash.plan.launch import CLOUDS, sky_task
+from stash.plan.launch import sky_task
 from stash.plan.records import Choice
 from stash.predict.forecasting import shipped_catalog
 

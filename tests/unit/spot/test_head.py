@@ -50,14 +50,18 @@ class _Fleet:
         self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
+        self.overdue: tuple[str, ...] = ()
+        self.hanging: list[str] = []
         self.verdicts: list[NotFinite] = []
 
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
         if what == "leaving":
             append_row(self._wishes, do="stop")
-        elif what == "stop":
-            self._coming.append(("worker1", False, 3))
+        elif what == "end":
+            if self.asked.count("end") == 1:
+                self._coming.append(("worker1", False, 3))
+            return self.overdue, 0.0
         elif what == "news":
             return [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [], False
         elif what == "not_finite":
@@ -75,6 +79,13 @@ class _Fleet:
         time.sleep(0.001)
         coming, self._coming = self._coming, []
         return coming
+
+    def end_hanging(self) -> list[str]:
+        hanging, self.hanging = self.hanging, []
+        return hanging
+
+    def kill(self, name: str) -> None:
+        self.asked.append(f"kill {name}")
 
     def is_gone(self, error: Exception) -> bool:
         return False
@@ -159,7 +170,7 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
             if self.asked.count("news") > 1 and not self.lost:
                 self.lost = True
                 return [("worker1", False, RuntimeError("its machine is gone"))]
-            if self.asked.count("start worker1") == 2 and "stop" not in self.asked:
+            if self.asked.count("start worker1") == 2 and "end" not in self.asked:
                 append_row(self._wishes, do="stop")
             return super().changes(seconds)
 
@@ -189,6 +200,26 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     last = Tail(tmp_path / EVENTS).rows()[-1]
     assert (last["what"], last["reason"]) == ("ended", "no worker was there for 0 min")
     assert "saved" in fleet.asked
+
+
+def test_who_is_overdue_at_the_end_is_ended_and_who_hangs_is_in_the_log(tmp_path: Path) -> None:
+    class Stuck(_Fleet):
+        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+            coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
+            if self.asked.count("news") > 1 and "end" not in self.asked:
+                self._wishes.append(do="stop")
+                self.hanging, self.overdue = ["worker1"], ("worker1",)
+            if "kill worker1" in self.asked and "gone" not in self.asked:
+                coming.append(("worker1", False, RuntimeError("killed")))
+            return coming
+
+        def is_gone(self, error: Exception) -> bool:
+            return True
+
+    fleet: Any = Stuck(tmp_path, disk=0)
+    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
+    what = [each["what"] for each in EventLog(tmp_path / EVENTS).news()]
+    assert what[-4:] == ["hangs", "lost", "checkpoint", "ended"]
 
 
 def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

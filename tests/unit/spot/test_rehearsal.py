@@ -123,6 +123,12 @@ def test_a_saved_model_that_lacks_what_was_trained_is_an_error(tmp_path: Path) -
     assert played.account.books is not None
 
 
+def test_samples_that_are_not_in_the_model_are_an_error(tmp_path: Path) -> None:
+    books = {**BOOKS, "wrong": "8 samples that workers took are not in the model: none handed them in"}
+    played, _ = _run(tmp_path, [*JOINED, _says("ended", reason="time is up", updates=1, loss=0.5, books=books)])
+    assert (str(played.account.error), played.account.error.exit_code) == (books["wrong"], 1)
+
+
 @pytest.mark.parametrize(
     ("before", "sentence"), [([], "nothing was trained"), (JOINED, "went on 0.2 s past its time")]
 )

@@ -68,7 +68,7 @@ class _Desk:
         lease = self.coordinator.next_lease(worker, finished)
         if lease is not None and lease.stop == 8 * UPDATES:
             self.enough.wait(30)
-            self.coordinator.stop()
+            self.coordinator.end(redo=True)
         return lease
 
     def servers(self) -> tuple[tuple[str, int], ...]:

@@ -152,7 +152,7 @@ class _Run:
     def next_lease(self, worker: str, finished: object) -> DataLease | None:
         lease = self.coordinator.next_lease(worker, finished)  # type: ignore[arg-type]
         if self.coordinator.books().issued >= 8 * self._updates:
-            self.coordinator.stop()
+            self.coordinator.end(redo=True)
         return lease
 
     def servers(self) -> tuple[tuple[str, int], ...]:
@@ -335,10 +335,64 @@ def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None
     else:
         again = coordinator.next_lease("one", _failed(bad))
     assert again == bad
-    coordinator.stop()
+    coordinator.end(redo=False)
     coordinator.next_lease(second, _failed(again))
     last = coordinator.not_finite()[-1]
     assert (last.workers, last.verdict) == (("one", second), "the job")
+
+
+def _done(lease: DataLease | None) -> UpdateReport:
+    assert lease is not None
+    return UpdateReport(lease, True, False, 0.5, 0)
+
+
+def test_at_the_end_workers_take_over_what_one_that_is_gone_left() -> None:
+    coordinator = _desk("one", "other")
+    left = coordinator.next_lease("one", None)
+    mine = coordinator.next_lease("other", None)
+    coordinator.end(redo=True)
+    given: list[DataLease | None] = []
+
+    def go_on() -> None:
+        given.append(coordinator.next_lease("other", _done(mine)))
+        given.append(coordinator.next_lease("other", _done(given[0])))
+
+    other = threading.Thread(target=go_on)
+    other.start()
+    other.join(0.2)
+    assert given == []  # it waits for what another one has in hand
+    assert coordinator.gone("one") == 1
+    other.join(5)
+    assert given == [left, None]
+    books = coordinator.books()
+    assert (books.done, books.issued, books.wrong) == (16, 16, None)
+
+
+def test_samples_that_nobody_could_take_over_are_said_to_be_missing() -> None:
+    coordinator = _desk("one")
+    coordinator.next_lease("one", None)
+    assert coordinator.books().wrong is None
+    coordinator.end(redo=True)
+    wrong = "8 samples that workers took are not in the model: none handed them in"
+    assert coordinator.books().wrong == wrong
+    coordinator.gone("one")
+    assert coordinator.books().wrong == wrong
+
+
+def test_a_worker_is_overdue_at_the_end_after_three_of_the_longest_iterations_or_forty_seconds() -> None:
+    now = [0.0]
+    coordinator = Coordinator(1, 8, KEYS.leases, lambda: now[0])
+    for name in ("slow", "stuck"):
+        coordinator.join(name, 8)
+    slow = coordinator.next_lease("slow", None)
+    now[0] = 30.0
+    coordinator.next_lease("slow", _done(slow))
+    coordinator.next_lease("stuck", None)
+    now[0] = 119.0
+    assert coordinator.end(redo=True) == ((), 90.0)
+    now[0] = 121.0
+    assert coordinator.end(redo=True) == (("slow", "stuck"), 90.0)
+    assert coordinator.end(redo=False) == (("slow", "stuck"), 0.0)
 
 
 def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:

@@ -18,13 +18,13 @@ from studies import cells_of, reading_of, run, study
 
 from stash.analysis.attribution import attribute
 from stash.core.units import format_seconds
-from stash.study.feature_study import lines
 from stash.study.page import page
 from stash.study.paper_figures import placement, stall, time_and_cost, utilisation
+from stash.study.place_lines import lines
 from stash.study.results import ProfileLook, StudyResult, front, results, twins
 from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
-from stash.study.study_charts import cost_against_time, line_grids, models, slow_down, stalls
+from stash.study.study_charts import cost_against_time, line_grids, models, stalls
 from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Tile, Trail
 from stash.ui.charts.svg import svg
 from stash.ui.html import render
@@ -144,7 +144,7 @@ def test_every_figure_of_the_paper_is_there_and_has_its_table(whole) -> None:
     names = {chart.name for chart in drawn_page.charts}
     assert names == {
         "stalls", "interconnect", "network", "network-twin", "prep", "fetch", "cost-against-time", "time",
-        "cost", "utilisation", "batches", "layers", "gradient-bytes",
+        "cost", "utilisation", "layers", "gradient-bytes",
     }  # fmt: skip
     assert all(chart.table.rows and svg(chart, 860) and svg(chart, 350) for chart in drawn_page.charts)
 
@@ -208,15 +208,9 @@ def test_warm_is_a_solid_bar_and_what_cold_adds_a_faint_one(whole) -> None:
     assert f"cold ${one.dollars_per_million:.2f}" in dollars.tip
 
 
-def test_slow_down_is_the_step_over_one_devices_own_and_needs_several_batches(whole, tmp_path: Path) -> None:
-    reading, every = whole
-    one = result_of(every, "resnet50", 32, "p3.8xlarge")
+def test_slow_down_is_the_step_over_one_devices_own(whole) -> None:
+    one = result_of(whole[1], "resnet50", 32, "p3.8xlarge")
     assert one.slow_down == pytest.approx(one.step.value / (one.seconds["compute"] + one.seconds["transfer"]))
-    (chart,) = slow_down(sheet(reading, every))
-    assert f"{one.slow_down:.2f}× at batch 32" in tiles(chart)["resnet50 on p3.8xlarge"].tip
-    (blank,) = slow_down(shown_of(tmp_path))
-    assert isinstance(blank, Blank)
-    assert "batches:" in blank.why
 
 
 def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_path: Path) -> None:
@@ -249,7 +243,7 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     _, every, _ = many(text, tmp_path)
     (one,) = lines(every)
     by_hand = 3 / 60e9  # seconds a byte that `profile_of` lets four devices wait
-    assert one.line.terms[2].estimate.value == pytest.approx(by_hand, rel=0.02)
+    assert one.line.terms[2].value == pytest.approx(by_hand, rel=0.02)
     (table_of_lines,) = line_grids(every)
     (row,) = table_of_lines.rows
     assert row[:3] == ("p3.8xlarge", "32", "5")

@@ -63,13 +63,6 @@ class WorkloadSpec:
         """Bytes of one float32 gradient of the whole model: what every step must all-reduce."""
         return 4 * self.parameters
 
-    @property
-    def traits(self) -> tuple[bool | None, bool | None]:
-        """Whether a model of the feature study has residual links, and batch norm; ``None`` of all others."""
-        if "residual" in self.arguments:
-            return bool(self.arguments["residual"]), bool(self.arguments["batch_norm"])
-        return (False, self.name.endswith("_bn")) if self.name.startswith("vgg") else (None, None)
-
     def require_packages(self) -> None:
         """Raise UserError where a package is missing that its model or its data need; imports none."""
         if self.kind == "images":
@@ -112,13 +105,3 @@ def workload(name: str) -> WorkloadSpec:
     near = nearest(name, WORKLOADS)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UserError(f"no workload is called {name!r}; {hint}`stash lab zoo` lists all {len(WORKLOADS)}")
-
-
-def traits(name: str) -> tuple[bool | None, bool | None]:
-    """The ``traits`` of the workload called ``name``; ``None`` of one that is not the zoo's."""
-    return WORKLOADS[name].traits if name in WORKLOADS else (None, None)
-
-
-def feature_study() -> tuple[str, ...]:
-    """The models of the paper's feature study, those that its grid has too included."""
-    return tuple(spec.name for spec in WORKLOADS.values() if spec.traits != (None, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +11,17 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_written
-from stash.spot.commands.spot_options import RevocationOptions, dangers_of
+from stash.core.printable import print_written, shortened
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
+    from stash.spot.planning import RiskOptionsOf
     from stash.spot.records.fleets import FleetPlan, FleetPool
+    from stash.spot.risk.fleet_risk import RiskOptions
+    from stash.spot.risk.lifetimes import RevocationRate
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
+_REVOCATIONS = "Revocations"
 
 
 def _deadline(text: str) -> float:
@@ -30,8 +34,8 @@ def _deadline(text: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FleetOptions(Options):
-    """What is wanted of a fleet, and what may be rented."""
+class FleetPlanOptions(Options):
+    """One call of ``stash spot plan``."""
 
     deadline: float = option(
         "TIME", 'Reach the loss within this time, like "6h" or "2400s".', _deadline, panel=_WISH, default=...
@@ -63,6 +67,14 @@ class _FleetOptions(Options):
     max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_WISH)
     output: Path | None = option("FILE", "Write the plan to this file.", Path, "--output", "-o")
     json: bool = json_flag()
+    interruptions: tuple[str, ...] = option(
+        "RATE",
+        "Revoke machines this often, like 10%/month or 0.02/h. Repeatable as TYPE=…",
+        panel=_REVOCATIONS, many=True,
+    )  # fmt: skip
+    trace: Path | None = option(
+        "FILE", "Read available machines from a market file of `stash market import`.", Path, panel=_REVOCATIONS
+    )
 
     def check(self) -> None:
         if self.pool is None:
@@ -77,13 +89,10 @@ class _FleetOptions(Options):
         return dict(self.quota)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetPlanOptions(RevocationOptions, _FleetOptions):
-    """One call of ``stash spot plan``."""
-
-
 def plan(options: FleetPlanOptions) -> None:
     """Find the cheapest fleet that reaches a loss by a deadline.
+
+    Its speed is that of asynchronous training; `stash recommend` plans for scripts that all-reduce.
 
     Examples:
       stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35
@@ -185,3 +194,67 @@ def _limited(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
             raise UserError(f"--quota {name}: the pool has no such type; {hint}")
     types = tuple(kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types)
     return pool.model_copy(update={"types": types})
+
+
+# What users say of revocations: a type's lives come from a trace, ``--interruptions``, or its band in the pool.
+
+
+def dangers_of(plan: FleetPlan, options: FleetPlanOptions) -> RiskOptionsOf | None:
+    """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
+    UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
+    """
+    from stash.spot.market_files import read_records
+    from stash.spot.risk.lifetimes import rate_of_band
+
+    kinds = plan.pool.types
+    known = [kind.name for kind in kinds]
+    given = _stated_rates(options.interruptions, known)
+    traces = {} if options.trace is None else read_records(options.trace, known)
+    twice = next((name for name in known if name in given and name in traces), None)
+    if twice is not None:
+        raise UserError(f"--interruptions and --trace both say how long {twice} lives; give one of them")
+    pooled = {kind.name: rate_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
+    rates = {**pooled, **given}
+    if not (rates or traces):
+        return None
+
+    def danger(workers: Mapping[str, int]) -> RiskOptions:
+        from stash.spot.risk.fleet_risk import RiskOptions
+
+        records = {name: traces[name] for name in workers if name in traces}
+        missing = next((name for name in workers if name not in rates and name not in records), None)
+        if missing is not None:
+            raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
+        if records and len(records) < len(workers):
+            raise UserError("a trace of some types and none of others cannot be replayed; give one with all of them")
+        return RiskOptions({} if records else {name: rates[name] for name in workers}, records)
+
+    return danger
+
+
+def _stated_rates(words: Sequence[str], known: Sequence[str]) -> dict[str, RevocationRate]:
+    """What each type is given: TYPE=… its own, one without for all others."""
+    from stash.core.units import parse_interruptions
+    from stash.spot.records.risks import InterruptionBand
+    from stash.spot.risk.lifetimes import rate_of_band
+
+    own: dict[str, RevocationRate] = {}
+    common: list[RevocationRate] = []
+    for word in words:
+        kind, equals, text = word.rpartition("=")
+        if equals and kind not in known:
+            raise UserError(
+                f"--interruptions {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
+            )
+        try:
+            low, high = parse_interruptions(text)
+        except UnitError as error:
+            raise UserError(f"--interruptions: {error}") from error
+        rate = rate_of_band(InterruptionBand(low=low, high=high))
+        if equals:
+            own[kind] = rate
+        else:
+            common.append(rate)
+    if len(common) > 1:
+        raise UserError(f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…")
+    return {**(dict.fromkeys(known, common[0]) if common else {}), **own}

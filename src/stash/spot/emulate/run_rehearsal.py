@@ -56,7 +56,7 @@ class Account:
         if self.saved is not None and self.saved.wrong is not None:
             return JobError(self.saved.wrong)
         if self.books is not None:
-            return None
+            return None if self.books.wrong is None else JobError(self.books.wrong)
         return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
 
 

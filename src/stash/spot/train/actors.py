@@ -53,6 +53,8 @@ STORE_BYTES = 80_000_000
 _SHARE = 0.001
 _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
+_SIGN_SECONDS, _SILENT_SECONDS = 2.0, 20.0
+"""Between two questions whether an actor is there, and that it may take to answer. Ray takes 5 s more to end it."""
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait for a server."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
@@ -102,6 +104,9 @@ class ServerActor:
         """An array, which Ray passes on without a copy."""
         return self._shard.packed().numpy()
 
+    def answer(self) -> None:
+        """Return: it does not hang."""
+
     def work(self) -> None:
         """Returns never; raises JobError if an update fails. Whoever waits for it learns of the actor's end."""
         self._shard.failure.result()
@@ -118,6 +123,9 @@ class WorkerActor:
         _on_a_host_of_its_own()
         self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
         require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
+
+    def answer(self) -> None:
+        """Return: it does not hang."""
 
     def work(self) -> int:
         coordinator = _RemoteCoordinator(self._coordinator)
@@ -164,6 +172,10 @@ class ActorFleet:
         self._starting: dict[Any, str] = {}
         self._running: dict[Any, str] = {}
         self._saving: dict[str, Any] = {}
+        self._signs: dict[str, tuple[Any, float]] = {}
+        """Of who works: the question that is not answered yet, and for how many seconds."""
+        self._looked = time.monotonic()
+        self._hung: list[str] = []
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
@@ -208,6 +220,40 @@ class ActorFleet:
             self._running[self._actors[name].work.remote()] = name
         return name, arrived, answer
 
+    def end_hanging(self) -> list[str]:
+        """Kill who has not answered for long, as if its machine had gone; who that was since the last call."""
+        self._look_for_signs()
+        hung, self._hung = self._hung, []
+        return hung
+
+    def _look_for_signs(self) -> None:
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, 1.0), now  # this process may have been stopped itself
+        working = set(self._running.values())
+        for name in working - self._signs.keys():
+            self._signs[name] = self._actors[name].answer.remote(), 0.0
+        for name, (question, before) in list(self._signs.items()):
+            silent = before + passed
+            if name not in working or (silent > _SIGN_SECONDS and self._ray.wait([question], timeout=0)[0]):
+                del self._signs[name]
+            elif silent > _SILENT_SECONDS:
+                del self._signs[name]
+                self._hung.append(name)
+                self.kill(name)
+            else:
+                self._signs[name] = question, silent
+
+    def _wait(self, futures: Sequence[Any], seconds: float) -> list[Any]:
+        """Those that have no answer after so many seconds; who hangs meanwhile is ended, which is an answer."""
+        until = time.monotonic() + seconds
+        left: list[Any] = list(futures)
+        while True:
+            rest = max(0.0, until - time.monotonic())
+            _, left = self._ray.wait(left, num_returns=len(left), timeout=min(rest, 1.0))
+            if not left or rest <= 1.0:
+                return left
+            self._look_for_signs()
+
     def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
         """What each server has applied; ``None`` if one of them is just going, or does not answer."""
         return self._answers({name: self._actors[name].applied.remote() for name in names})
@@ -221,7 +267,7 @@ class ActorFleet:
 
         Raises JobError for one that cannot be written.
         """
-        _, left = self._ray.wait(list(self._saving.values()), num_returns=len(self._saving), timeout=seconds)
+        left = self._wait(list(self._saving.values()), seconds)
         return None if not left and self._answers(self._saving) is None else not left
 
     def save_model(self, names: Sequence[str], path: Path) -> SavedModel | None:
@@ -233,12 +279,14 @@ class ActorFleet:
 
     def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
-        found, until = [], time.monotonic() + seconds
+        if self._wait(list(asked.values()), seconds):
+            return None
+        found = []
         for name, future in asked.items():
             try:
-                found.append(self._ray.get(future, timeout=max(0.0, until - time.monotonic())))
+                found.append(self._ray.get(future))
             except self._ray.exceptions.RayError as error:
-                if self.is_gone(error) or isinstance(error, self._ray.exceptions.GetTimeoutError):
+                if self.is_gone(error):
                     return None
                 raise self.described(name, error) from error
         return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from stash.core.units import counted
 from stash.spot.records.runs import LeaseBooks
 from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
@@ -19,6 +20,10 @@ from stash.spot.train.worker import Address, UpdateReport
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5
 """Iterations that have to fit before a worker goes, so that its last lease is not lost."""
+_GRACE, _OVERDUE = 40.0, 3.0
+"""Seconds at the end that a worker has for its last lease, more than it takes to notice that a server hangs; and how
+many of the longest iterations, if those are more.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,9 @@ class Coordinator:
         self._addresses: list[Address | None] = [None] * servers
         self._workers: dict[str, _WorkerState] = {}
         self._rows: list[UpdateDone] = []
-        self._refused = self._stopped = False
+        self._refused = False
+        self._redoes: bool | None = None
+        """Whether workers take over at the end what others leave; ``None`` until it ends."""
         self._changed = threading.Condition()
 
     def join(self, worker: str, samples: int) -> None:
@@ -90,9 +97,9 @@ class Coordinator:
     def servers(self) -> tuple[Address, ...]:
         """Give the addresses of all servers; waits while one of them has none. Empty: the training is over."""
         with self._changed:
-            while any(address is None for address in self._addresses) and not self._stopped:
+            while any(address is None for address in self._addresses) and not self._is_over():
                 self._changed.wait(_LOOK_AGAIN)
-            if self._stopped:
+            if self._is_over():
                 return ()
             return tuple(address for address in self._addresses if address is not None)
 
@@ -101,7 +108,7 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
-            self._await_verdict(worker)
+            self._await_turn(worker)
             if self._ends(worker):
                 self._part(worker)
                 return None
@@ -133,9 +140,13 @@ class Coordinator:
             self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
 
-    def _await_verdict(self, worker: str) -> None:
-        """Who computed what is not finite waits until another worker has tried the samples, if there is one."""
-        while self._held(worker) and not self._ends(worker):
+    def _await_turn(self, worker: str) -> None:
+        """Who computed what is not finite waits until another worker has tried the samples, if there is one; at the
+        end everybody waits for what others have in hand, which somebody has to take over if they fail.
+        """
+        while not self._ends(worker) and (
+            self._held(worker) or (self._redoes is not None and not self._ledger.waiting)
+        ):
             self._changed.wait(_LOOK_AGAIN)
 
     def _held(self, worker: str) -> bool:
@@ -144,9 +155,13 @@ class Coordinator:
 
     def _ends(self, worker: str) -> bool:
         state = self._workers.get(worker)
-        if self._stopped or state is None or worker in self._dismissed:
+        if state is None or worker in self._dismissed or self._is_over():
             return True
         return state.leaves is not None and self._clock() + _MARGIN * state.took > state.leaves
+
+    def _is_over(self) -> bool:
+        unfinished = self._ledger.out or self._ledger.waiting
+        return self._redoes is not None and not (unfinished and self._redoes)
 
     def _part(self, worker: str) -> tuple[DataLease, ...]:
         self._workers.pop(worker, None)
@@ -186,11 +201,21 @@ class Coordinator:
             self._ledger = LeaseLedger([Spans(each) for each in applied], self._batch)
             return self._ledger.issued - self._ledger.done_samples
 
-    def stop(self) -> None:
-        """Whoever asks for a lease from now on has to end."""
+    def end(self, redo: bool) -> tuple[tuple[str, ...], float]:
+        """Give no new samples from now on; with ``redo`` workers stay until all that were given are trained on.
+
+        Returns who has had a lease for longer than is to be waited for, and for how many seconds that is; 0 once
+        nothing is to be waited for.
+        """
         with self._changed:
-            self._stopped = True
+            self._redoes = redo
             self._changed.notify_all()
+            now, out = self._clock(), self._ledger.out
+            longest = max((each.took for each in self._workers.values()), default=0.0)
+            patience = max(_GRACE, _OVERDUE * longest)
+            began = {name: each.asked or now for name, each in self._workers.items()}
+            overdue = (name for name in set(out.values()) if now - began.get(name, now) > patience)
+            return tuple(sorted(overdue)), 0.0 if self._is_over() else patience
 
     def news(self) -> tuple[list[UpdateDone], bool]:
         """The updates since the last call, and whether a server refused a lease that has to be cut again."""
@@ -208,9 +233,13 @@ class Coordinator:
         """The ledger, audited."""
         with self._changed:
             found = self._ledger
+            wrong = found.audit()
+            lacking = sum(lease.samples for lease in (*found.out, *found.waiting))
+            if wrong is None and lacking and self._redoes is not None:
+                wrong = f"{counted(lacking, 'sample')} that workers took are not in the model: none handed them in"
             return LeaseBooks(
                 issued=found.issued, done=found.done_samples, out=len(found.out), waiting=len(found.waiting),
-                reissued=found.reissued, repeated=found.repeated, wrong=found.audit(),
+                reissued=found.reissued, repeated=found.repeated, wrong=wrong,
             )  # fmt: skip
 
     def seconds(self) -> float:

@@ -32,8 +32,8 @@ _FIRST_UPDATES = 10
 """Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
-_GRACE, _SERVER_GRACE = 15.0, 90.0
-"""Seconds at the end that workers have to finish what they are at, and a server's successor to come."""
+_GRACE, _END_SECONDS = 15.0, 90.0
+"""Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 
 
 @dataclass(kw_only=True)
@@ -84,6 +84,7 @@ class TrainingHead:
                 self._take(*change)
             for wish in self._wishes.rows():
                 self._grant(wish)
+            self._end_hanging()
             self._follow()
             if self._saving is not None:  # begun when it was time; training does not wait for a slow disk
                 self._take_saved(0.0)
@@ -143,7 +144,13 @@ class TrainingHead:
                 self._start_worker(self._workers[name].place)
         else:
             self._workers.finish(name)
+            self._fleet.ask("gone", name)
             self._emit("left", name, updates=answer)
+
+    def _end_hanging(self) -> None:
+        """Ray tells of an actor that is gone, and not of one that is stopped."""
+        for name in self._fleet.end_hanging():
+            self._emit("hangs", name)
 
     def _grant(self, wish: dict[str, Any]) -> None:
         who, there = wish.get("who", ""), self._workers.there
@@ -259,15 +266,19 @@ class TrainingHead:
     def _finish(self, reason: str) -> None:
         """Let workers end what they are at, save all of it, and say how the books stand."""
         self._stop = True
-        self._fleet.ask("stop")
         began = time.monotonic()
-        while True:  # for workers a little, for a server's successor until it can be saved
+        while True:  # for workers a little, for a server's successor and what others left undone longer
+            overdue, patience = self._fleet.ask("end", self._diverged is None)
             seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
             training = any(each.joined and not each.ended for each in self._workers.values())
-            if not (training and seconds < _GRACE) and not (missing and seconds < _SERVER_GRACE):
+            last = _END_SECONDS + patience if missing or patience else _GRACE
+            if not (training or missing) or seconds > last:
                 break
+            for name in () if missing else overdue:
+                self._fleet.kill(name)
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
+            self._end_hanging()
             self._follow()
         self._follow()
         if self._saving is not None:

@@ -26,7 +26,7 @@ def on_meta(name: str) -> nn.Module:
         return workload(name).build()
 
 
-def test_the_paper_s_grid_and_feature_study_are_complete() -> None:
+def test_the_paper_s_grid_is_complete() -> None:
     assert {name for name, item in WORKLOADS.items() if item.group == "paper"} == PAPER
     for depth in (10, 12, 16, 18, 34, 50, 101, 152):
         assert {f"resnet{depth}", f"resnet{depth}_noskip", f"resnet{depth}_nobn"} <= WORKLOADS.keys()
