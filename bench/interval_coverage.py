@@ -221,7 +221,7 @@ def held(noise: Noise, seed: int) -> Held:
 def compared(noise: Noise, run: Run, seed: int) -> Held:
     """A simulated profile against its truth."""
     true, found = truth(run), attribute(run.profile())
-    rounds, step = found.rounds + found.rounds_dropped, found.step.value
+    rounds, step = found.rounds, found.step.value
     times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
     known, fetch, noisy = None, true["fetch"], np.random.default_rng((seed, 1))
     for name in times:

@@ -26,7 +26,6 @@ from bench.noise.truths import Truth
 from bench.table import progress, table
 from stash.analysis.disturbance import Undisturbed
 from stash.analysis.shared_cores import RUNGS, RankDelays
-from stash.core import rounds
 from stash.core.intervals import Interval, mean_interval
 from stash.core.levels import Matrix
 from stash.core.records.profile import Profile
@@ -64,11 +63,6 @@ def _slowest_mean(times: Matrix) -> Matrix:
     return times[:, int(times.mean(axis=0).argmax())]
 
 
-def _calm_alone(matrix: Matrix, measured: Matrix | None = None) -> list[Interval]:
-    calm = rounds.calmed(matrix, measured)
-    return [*rounds.estimate(calm), rounds.level(calm, -1)]
-
-
 _ALONE = {name: replace(rung, scope="self") for name, rung in RUNGS.items()}
 _CORES = "analysis.shared_cores.RankDelays"
 
@@ -84,9 +78,7 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "samples' bound": {f"{_CORES}._supply": lambda _, wall, *__: (wall, np.zeros_like(wall))},
     "threads of loops": {f"{_CORES}._in_loops": lambda delays: np.zeros_like(delays.seconds)},
     "throttled share": _unread("throttled_seconds"),
-    "stolen time": {f"{_CORES}._stolen": lambda delays: np.zeros_like(delays.seconds)},
     "doubt": {"analysis.shared_cores.DOUBT": 0.0},
-    "slowed threads": {"analysis.disturbance._slowed": lambda *_: 0.0},
     "method's own error": {"analysis.uncertainty.method_error": lambda *_: None},
     "launch's spread": {
         "analysis.uncertainty.launch_error": lambda _: 0.0,
@@ -97,14 +89,10 @@ OFF: Mapping[str, Mapping[str, object]] = {
         "core.levels._own": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
     },
     "slow share": {"core.rounds.slow_share": lambda _: 0.0},
-    "calming": {"core.rounds._hit": lambda matrix: np.zeros(matrix.shape, dtype=np.bool_)},
-    "joint estimate": {"analysis.attribution.whole_estimate": _calm_alone},
-    "bootstrap": {"core.rounds._weights": lambda count: np.full((1, count), 1 / count)},
     "slowest of ranks": {"analysis.step_times.slowest": _slowest_mean},
     "luck of slow ranks": {"analysis.step_times.stands_out": lambda _: True},
     "slow leader": {"analysis.step_times._without_slow_leader": lambda _, raw: raw},
     "by waits": {"analysis.step_times.loads_itself": lambda _: False},
-    "least possible": {"analysis.attribution.least_possible": lambda *_: {}},
     "disputes": {"analysis.attribution.disputes": lambda *_: ()},
     "as typed": {"analysis.attribution.as_typed": lambda *_: None},
 }
