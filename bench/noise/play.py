@@ -158,9 +158,9 @@ def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | N
         points = truths.error(truth, stall) / truth.step * 100
         arm = None if stall.low is None else stall.width / truth.step * 100
         found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall), arm))
-    said = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
+    text = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
-    return Judged(recording, value, said, seconds, breakdown.rounds, tuple(found), tuple(unknown))
+    return Judged(recording, value, text, seconds, breakdown.rounds, tuple(found), tuple(unknown))
 
 
 def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Advice) -> bool:
