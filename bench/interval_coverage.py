@@ -192,22 +192,36 @@ def longer(noise: Noise, name: str) -> float:
     return 1.0 if hiccups is None or hiccups.rung != name else 1 + hiccups.share * hiccups.size
 
 
+class Cell(NamedTuple):
+    """One stall of one profile; shares are of the step."""
+
+    holds: bool
+    """Its interval, the truth."""
+    width: float
+    """Half of the interval's."""
+    error: float = 0.0
+
+
 class Held(NamedTuple):
     """Of one profile."""
 
     rounds: int
     met: bool
-    cells: dict[str, tuple[bool, float]]
-    """Of every stall: whether its interval holds the truth, and half its width as a share of the step."""
-    informed: tuple[bool, float] | None
+    cells: dict[str, Cell]
+    """Of every stall."""
+    informed: Cell | None
     """The same of fetch, where hiccups make its blocks longer, by the informed interval."""
 
 
 def held(noise: Noise, seed: int) -> Held:
     """One profile against its truth."""
-    run = simulate(noise, seed)
+    return compared(noise, simulate(noise, seed), seed)
+
+
+def compared(noise: Noise, run: Run, seed: int) -> Held:
+    """A simulated profile against its truth."""
     true, found = truth(run), attribute(run.profile())
-    rounds, step = found.rounds + found.rounds_dropped, found.step.value
+    rounds, step = found.rounds, found.step.value
     times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
     known, fetch, noisy = None, true["fetch"], np.random.default_rng((seed, 1))
     for name in times:
@@ -215,13 +229,13 @@ def held(noise: Noise, seed: int) -> Held:
         errors = (launch_error(step), 0.0 if stall is None else stall.parts.method or 0.0)
         true[name] += float(noisy.normal(0, math.hypot(*errors) / NORMAL))
     cells = {
-        name: (time.low <= true[name] <= time.high, time.half_width / step)
+        name: Cell(time.low <= true[name] <= time.high, time.half_width / step, abs(time.value - true[name]) / step)
         for name, time in times.items()
         if time.low is not None and time.high is not None and time.half_width is not None
     }
     if noise.hiccups is not None:
         low, high = informed(noise, run, rounds)
-        known = (low <= fetch <= high, (high - low) / 2 / step)
+        known = Cell(low <= fetch <= high, (high - low) / 2 / step)
     return Held(rounds, run.met > 0, cells, known)
 
 
@@ -265,11 +279,10 @@ def _row(title: str, profiles: Sequence[Held]) -> list[str]:
     return [title, f"{np.median([one.rounds for one in profiles]):g}", *cells]
 
 
-def _cell(known: Sequence[tuple[bool, float]]) -> str:
+def _cell(known: Sequence[Cell]) -> str:
     if not known:
         return ""
-    holds, widths = zip(*known, strict=True)
-    return f"{np.mean(holds):.0%}, ±{np.median(widths):.1%}"
+    return f"{np.mean([cell.holds for cell in known]):.0%}, ±{np.median([cell.width for cell in known]):.1%}"
 
 
 def main() -> None:

@@ -47,6 +47,8 @@ class Found:
     points: float
     holds: bool | None
     """By its interval."""
+    arm: float | None = None
+    """Half of the interval, in points."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,11 @@ def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -
 def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -> Judged:
     """What is answered once the rule has fired, against the truth."""
     kept, seconds = stopped(profile, budget)
+    return answer(recording, kept, truth, seconds)
+
+
+def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | None) -> Judged:
+    """What is answered of a measurement as it ended after so many ``seconds``."""
     try:
         breakdown = attribute(kept)
     except StashError as error:
@@ -149,10 +156,11 @@ def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -
             unknown.append(name)
             continue
         points = truths.error(truth, stall) / truth.step * 100
-        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall)))
-    answer = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
+        arm = None if stall.low is None else stall.width / truth.step * 100
+        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall), arm))
+    text = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
-    return Judged(recording, value, answer, seconds, breakdown.rounds, tuple(found), tuple(unknown))
+    return Judged(recording, value, text, seconds, breakdown.rounds, tuple(found), tuple(unknown))
 
 
 def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Advice) -> bool:
@@ -167,20 +175,26 @@ def play(
     folder: Folder, only: str = "", with_sealed: bool = False, budget: float | None = None, as_seen: bool = False
 ) -> Iterator[Judged]:
     """Judge all recordings that may be opened and whose truth is known; ``as_seen``: with nothing subtracted."""
+    for recording, truth in known_truths(folder, only, with_sealed):
+        if truth is None:
+            yield Judged(recording, None, "failed", None)
+            continue
+        profile = folder.profile(recording)
+        yield judge(recording, without_delays(profile) if as_seen else profile, truth, budget or recording.budget)
+
+
+def known_truths(folder: Folder, only: str, with_sealed: bool) -> Iterator[tuple[Recording, Truth | None]]:
+    """The recordings that may be opened and whose truth is known; ``None`` where there is no profile."""
     every = folder.recordings()
     for recording in sorted(every, key=lambda one: (one.job, one.disturbance)):
         if recording.reference or (recording.sealed and not with_sealed) or only not in label(recording):
             continue
-        if recording.failed:
-            yield Judged(recording, None, "failed", None)
-            continue
-        truth = truth_of(folder, recording, every)
-        if truth is None or truth.uncertain:
+        truth = None if recording.failed else truth_of(folder, recording, every)
+        if not recording.failed and (truth is None or truth.uncertain):
             why = "has no reference yet" if truth is None else "left out: its references were not quiet enough"
             progress(recording.name, why)
             continue
-        profile = folder.profile(recording)
-        yield judge(recording, without_delays(profile) if as_seen else profile, truth, budget or recording.budget)
+        yield recording, truth
 
 
 def label(recording: Recording) -> str:

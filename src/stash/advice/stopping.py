@@ -22,8 +22,8 @@ KNOWN = 0.02
 KNOWN_OF_ITSELF = 0.1
 """… or to this share of itself."""
 FIRST_ROUNDS = 5
-"""Fewer do not end a measurement, and are asked for at least: only from here on does a disturbed round differ from
-others, and Student's quantile is below 3; who looks after every round finds intervals that are narrow by luck."""
+"""Fewer do not end a measurement, and are asked for at least: only from here on is Student's quantile
+below 3; who looks after every round finds intervals that are narrow by luck."""
 FIRST_SECONDS = 5.0
 """Of measuring: nothing ends earlier, since the pace of a machine that is shared wanders within seconds, which the
 noise of a shorter time does not know of."""
@@ -39,7 +39,7 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
     With ``precision``, a fraction of the step, that is asked of every stall instead, whatever the verdict. What more
     rounds would hardly narrow is not waited for.
     """
-    few = breakdown.repetitions < MIN_ROUNDS or breakdown.rounds + breakdown.rounds_dropped < FIRST_ROUNDS
+    few = breakdown.repetitions < MIN_ROUNDS or breakdown.rounds < FIRST_ROUNDS
     if few or _farthest(breakdown, precision) is not None:
         return False
     claims = may_claim(breakdown)
@@ -84,7 +84,7 @@ def _farthest(breakdown: Breakdown, precision: float | None) -> Stall | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a measurement has come after some complete rounds, disturbed ones included."""
+    """How far a measurement has come after some complete rounds."""
 
     rounds: int
     stall: str | None = None
@@ -110,7 +110,7 @@ class Standing:
 
 def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
     """Where a measurement stands against what would end it."""
-    rounds, sets = breakdown.rounds + breakdown.rounds_dropped, breakdown.repetitions
+    rounds, sets = breakdown.rounds, breakdown.repetitions
     if sets < MIN_ROUNDS:
         return Standing(rounds)
     stall, step = _farthest(breakdown, precision), breakdown.step_seconds

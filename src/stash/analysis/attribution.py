@@ -30,13 +30,13 @@ from stash.analysis.second_opinions import communication, disputes, rates, surfa
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
-from stash.analysis.step_times import StepTimes, count_samples, find_straggler, step_matrix
-from stash.analysis.uncertainty import launch_error, least_possible, whole_stall
+from stash.analysis.step_times import StepTimes, count_samples, find_straggler, incomplete_rounds, step_matrix
+from stash.analysis.uncertainty import launch_error, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
-from stash.core.rounds import whole_estimate
+from stash.core.rounds import estimate
 from stash.core.units import format_seconds, pace
 
 
@@ -52,19 +52,18 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     _refuse_damaged(profile, named)
     calm = calm or undisturbed(profile)
     measured, profile = profile, calm.profile
-    every = step_matrix(profile)
-    if not every.rounds:
-        raise StashError(f"{named} has no complete round: {_incomplete(profile, every.rungs)}")
-    kept = every.calmed()
-    found = seen_stalls(profile, every)
-    seen, matrix = (None, every.matrix) if found is None else found
-    disturbed = disturbance(measured, calm, kept.rungs, every.rounds)
-    stalls, seconds, step = _divided(profile, (matrix, every.matrix), kept, seen, disturbed)
+    kept = step_matrix(profile)
+    if not kept.rounds:
+        raise StashError(f"{named} has no complete round: {_incomplete(profile, kept.rungs)}")
+    found = seen_stalls(profile, kept)
+    seen, matrix = (None, kept.matrix) if found is None else found
+    disturbed = disturbance(measured, calm, kept.rungs, kept.rounds)
+    stalls, seconds, step = _divided(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
-    disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, every.rounds))
+    disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
-    typed = as_typed(measured, calm, levels, every.rounds)
+    typed = as_typed(measured, calm, levels, kept.rounds)
     run = account_for_run(
         measured,
         {stall.name: stall.time for stall in stalls},
@@ -83,7 +82,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         samples=samples,
         waits=waited,
         rounds=len(kept.rounds),
-        rounds_dropped=len(kept.disturbed),
+        rounds_dropped=len(incomplete_rounds(profile, kept)),
         world_size=profile.world_size,
         nodes=profile.nodes,
         rungs=kept.rungs,
@@ -117,24 +116,22 @@ def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequ
 
 def _divided(
     profile: Profile,
-    matrices: tuple[Matrix, Matrix],
+    matrix: Matrix,
     kept: StepTimes,
     seen: Seen | None,
     disturbed: Disturbance | None,
 ) -> tuple[tuple[Stall, ...], float, Interval]:
     """The stalls of the mean step, in ladder order, the seconds they add up to, and the interval of those.
 
-    ``matrices``: what the stalls are differences of, and what was measured.
+    ``matrix``: what the stalls are differences of.
     """
-    matrix, measured = matrices
-    *entries, step = whole_estimate(matrix, measured=measured)
+    entries, step = estimate(matrix), level(matrix, -1)
     seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
-    least = least_possible(profile, kept)
     doubts = disturbed.corrections() if disturbed is not None else {}
     if disturbed is not None and seen is not None:  # it was subtracted from what was seen under the lowest rung, too
         doubts = dict.fromkeys(seen.stalls, disturbed.doubts[kept.rungs[0]]) | doubts
     stalls = tuple(
-        whole_stall(name, time, seconds, least.get(name), doubts.get(name))
+        whole_stall(name, time, seconds, doubts.get(name))
         for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
     )
     doubt = math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)

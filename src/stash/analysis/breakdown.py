@@ -276,8 +276,9 @@ class Breakdown(Record):
     samples: SampleCounts | None
     waits: Waits
     rounds: int
-    """Kept."""
-    rounds_dropped: int
+    """Complete ones."""
+    rounds_dropped: int = 0
+    """Those that lack blocks."""
     world_size: int
     nodes: int
     rungs: tuple[str, ...]

@@ -398,7 +398,7 @@ def _replayed(runs: Sequence[Profile]) -> Interval | None:
     """The step on replayed batches, with all exchange."""
     found = []
     for run in runs:
-        times = step_matrix(run).calmed()
+        times = step_matrix(run)
         if times.top_replay != ("cluster" if run.nodes > 1 else "node"):
             return None
         found.append(level(times.matrix, times.rungs.index(times.top_replay)))

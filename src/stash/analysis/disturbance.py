@@ -28,9 +28,6 @@ from stash.core.records.profile import Block, Profile
 
 BlockKey = tuple[int, str]
 """Round and rung."""
-_SHARED = 0.15
-"""Of its processor time, what a thread may need more where others use all the machine: a little more than the 11 %
-that were the most seen in a few profiles; no fit."""
 
 
 class Lost(NamedTuple):
@@ -105,8 +102,6 @@ class Disturbance(Record):
     """Seconds of a step."""
     doubts: dict[str, float]
     """Half-widths in seconds by rung: how far what was subtracted of its steps may be wrong."""
-    slowed: float = 0.0
-    """Half-width in seconds of what the lowest rung's threads may have run more slowly next to so much other work."""
     steal: float | None = None
     """Of the machine's time, what its own host gave to others."""
     programs: tuple[OtherProgram, ...] = ()
@@ -114,16 +109,13 @@ class Disturbance(Record):
 
     @property
     def doubt(self) -> float:
-        """Half-width in seconds of what was subtracted of the step, and of how much slower its threads may run."""
-        return math.hypot(list(self.doubts.values())[-1], self.slowed)
+        """Half-width in seconds of what was subtracted of the step."""
+        return list(self.doubts.values())[-1]
 
     def corrections(self) -> dict[str, float]:
-        """Half-widths in seconds by stall: the doubt of its rung, and of the one below.
-
-        What slows all running threads alike is the lowest rung's: it cancels where rungs are compared.
-        """
+        """Half-widths in seconds by stall: the doubt of its rung, and of the one below."""
         doubts = list(self.doubts.values())
-        both = [math.hypot(one, other) for one, other in zip(doubts, [self.slowed, *doubts], strict=False)]
+        both = [math.hypot(one, other) for one, other in zip(doubts, [0.0, *doubts], strict=False)]
         return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
 
 
@@ -142,32 +134,9 @@ def disturbance(
     return Disturbance(
         time=mean_interval(top),
         doubts=doubts,
-        slowed=_slowed(profile, rungs[0], rounds),
         steal=fmean(steals) if steals else None,
         programs=profile.others,
     )
-
-
-def _slowed(profile: Profile, lowest: str, rounds: Sequence[int]) -> float:
-    """Half-width of what running next to others may add to a step's processor time: caches and memory are shared."""
-    cores = {
-        rank.rank: profile.hosts[rank.node].cores
-        for rank in profile.ranks
-        if rank.node < len(profile.hosts) and rank.device == "cpu"
-    }
-    nodes = {rank.rank: rank.node for rank in profile.ranks}
-    blocks = [block for block in profile.blocks if block.rung == lowest and block.round in rounds]
-    own: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for block in blocks:
-        used = (block.cpu_seconds or 0.0) + (block.worker_cpu_seconds or 0.0)
-        own[block.round, nodes.get(block.rank, 0)] += used / block.seconds
-    found = []
-    for block in blocks:
-        of_machine = cores.get(block.rank)
-        if block.cpu is not None and of_machine:
-            others = block.cpu - own[block.round, nodes.get(block.rank, 0)] / of_machine
-            found.append(_SHARED * max(0.0, others) * (block.thread_cpu_seconds or 0.0) / block.steps)
-    return fmean(found) if found else 0.0
 
 
 def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]) -> dict[str, float]:

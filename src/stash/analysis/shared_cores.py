@@ -27,9 +27,6 @@ _BUSY = (0.6, 0.9)
 that they lose is lost to the step."""
 _MOST = 0.95
 """Of a step: what is left is time in which its thread ran, which no other thread can have had."""
-STEAL = 0.01
-"""Of the machine's time: less cannot be distinguished from zero, as the kernel counts hundredths of a second."""
-
 StepArray = NDArray[np.float64]
 """A number for each step of a block, in seconds."""
 RankArray = NDArray[np.float64]
@@ -119,8 +116,7 @@ class RankDelays:
         in_local, in_window = self._shares()
         steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
         worker_lost = in_local * self._of_blocks("worker_delay_seconds")
-        of_threads = self.on_cpu * (in_local[:, None] * self._in_loops() + self._stolen())
-        local = in_local[:, None] * (self.delays - self.within) + of_threads
+        local = in_local[:, None] * (self.delays - self.within + self.on_cpu * self._in_loops())
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
@@ -180,16 +176,6 @@ class RankDelays:
         in_window = _over(strangers, strangers + own + _over(on_machine(self._helpers_in_windows()), window))
         limited = np.maximum(0.0, 1 - _over(self._of_blocks("throttled_seconds"), self.delays.sum(axis=1)))
         return in_local * limited, in_window * limited
-
-    def _stolen(self) -> StepArray:
-        """What the machine's own host took of the time in which each thread seemed to run."""
-        steal, busy = self._of_blocks("steal"), self._of_blocks("cpu")
-        if not (steal >= STEAL).any():
-            return np.zeros_like(self.seconds)
-        ran = np.maximum(0.0, self.seconds - self.windows - self.delays)
-        of_running = np.minimum(1.0, _over(self._of_blocks("thread_cpu_seconds"), ran.sum(axis=1)))
-        share = np.where((steal >= STEAL) & (busy > 0), _over(steal, busy + steal), 0.0)
-        return np.asarray((share * of_running)[:, None] * ran)
 
     def _supply(self, wall: RankArray, own: RankArray, lost: RankArray) -> tuple[RankArray, RankArray]:
         """By how much samples would let each block be shorter, and what it waited only because they were late.

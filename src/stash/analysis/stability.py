@@ -104,7 +104,7 @@ def other_job(typed: AsTyped) -> str:
 
 
 def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
-    """Whether there are enough of them, and how many were disturbed."""
+    """Whether there are enough of them."""
     count, found, settings = len(kept.sets), [], profile.settings
     if settings.isolated and count < MIN_ROUNDS:
         found.append(
@@ -122,12 +122,6 @@ def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> 
                 f"{noisiest.name.capitalize()} is known to ±{noisiest.width / kept.step_seconds:.1%} of the step, "
                 f"and ±{settings.precision:.1%} was asked for."
             )
-    disturbed = len(kept.disturbed)
-    if disturbed:
-        found.append(
-            f"{disturbed} of {disturbed + len(kept.rounds)} rounds {'was' if disturbed == 1 else 'were'} disturbed, "
-            "and what that cost is shared out among all rungs."
-        )
     return found
 
 

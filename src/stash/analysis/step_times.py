@@ -21,7 +21,7 @@ from stash.core.ladder import NAMES, rung
 from stash.core.levels import Matrix
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
-from stash.core.rounds import calm_rounds, calmed, drift, increments, slowest, stands_out
+from stash.core.rounds import drift, increments, slowest, stands_out
 
 # The matrix
 
@@ -37,8 +37,6 @@ class StepTimes(NamedTuple):
     sets: tuple[tuple[int, ...], ...]
     """The rounds of each row."""
     matrix: Matrix
-    disturbed: tuple[int, ...] = ()
-    """Rounds whose rows are calmed: see ``core.rounds.calmed``."""
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and no differences of rungs: see ``loads_itself``."""
     leader_is_slow: bool = False
@@ -46,8 +44,8 @@ class StepTimes(NamedTuple):
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The undisturbed ones."""
-        return tuple(number for numbers in self.sets for number in numbers if number not in self.disturbed)
+        """The complete ones."""
+        return tuple(itertools.chain(*self.sets))
 
     def of(self, name: str) -> Matrix:
         """The column of the rung ``name``, which must be one of ``rungs``."""
@@ -62,12 +60,6 @@ class StepTimes(NamedTuple):
     def top_replay(self) -> str | None:
         """The highest rung that waits for no data; ``None`` if every rung does."""
         return next((name for name in reversed(self.rungs) if rung(name).replays), None)
-
-    def calmed(self) -> StepTimes:
-        """Share out among the rungs what disturbed rounds cost."""
-        calm = calm_rounds(self.matrix)
-        disturbed = tuple(n for numbers, quiet in zip(self.sets, calm, strict=True) if not quiet for n in numbers)
-        return self._replace(matrix=calmed(self.matrix), disturbed=disturbed)
 
 
 def rungs_run(profile: Profile) -> tuple[str, ...]:
@@ -131,6 +123,12 @@ def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
     counts = {key: {len(times) for times in ranks.values()} for key, ranks in steps.items()}
     whole = [key for key, lengths in counts.items() if len(lengths) == 1 and 0 not in lengths]
     return {key: float(np.max([*steps[key].values()], axis=0).mean()) for key in whole}
+
+
+def incomplete_rounds(profile: Profile, kept: StepTimes) -> tuple[int, ...]:
+    """Rounds that lack blocks, which nothing is derived from."""
+    begun = {block.round for block in profile.blocks if block.rung in kept.rungs and block.steps > 0}
+    return tuple(sorted(begun - {*kept.rounds}))
 
 
 def loads_itself(profile: Profile) -> bool:
@@ -363,27 +361,19 @@ class RoundTime(Record):
 
 
 class Course(Record):
-    """Every block time in the order of rounds and rungs, and what became of the rounds."""
+    """Every block time in the order of rounds and rungs."""
 
     times: tuple[RoundTime, ...]
-    disturbed: tuple[int, ...]
-    """Rounds that something hit: what that cost is shared out among all rungs."""
     incomplete: tuple[int, ...]
     """Rounds that lack blocks, which nothing is derived from."""
     drift: float | None
     """Relative change of the step from the first round to the last, if a trend is shown; never by few rounds."""
-
-    @property
-    def dropped(self) -> frozenset[int]:
-        """Rounds whose own times the stalls do not rest on."""
-        return frozenset((*self.disturbed, *self.incomplete))
 
 
 def course(profile: Profile) -> Course:
     """The course of a profile's measurement."""
     profile = undisturbed(profile).profile
     every = step_matrix(profile)
-    calm = every.calmed() if every.rounds else every
     alone = [numbers[0] if len(numbers) == 1 else None for numbers in every.sets]
     combined = {
         (number, name): float(every.matrix[row, column])
@@ -408,7 +398,6 @@ def course(profile: Profile) -> Course:
             )
             for number, name, ranks in ((number, name, per_rank[number, name]) for number, _, name in found)
         ),
-        disturbed=calm.disturbed,
-        incomplete=tuple(sorted({number for number, _, _ in found} - set(every.rounds))),
-        drift=drift(calm.matrix[:, -1]) if every.rounds else None,
+        incomplete=incomplete_rounds(profile, every),
+        drift=drift(every.matrix[:, -1]) if every.rounds else None,
     )

@@ -2,19 +2,15 @@
 
 Rounds tell how far steps repeat themselves. They know nothing of what is the same in every round of a launch: the
 method's own error, what chance gave this launch, how well a correction is known. These are independent, so their
-half-widths add in quadrature. An end beyond what is physically possible is cut back to it; estimates never are.
+half-widths add in quadrature. An end below nothing is cut back to it where less is impossible; estimates never are.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
 
 from stash.analysis.breakdown import Parts, Stall
-from stash.analysis.step_times import StepTimes
-from stash.core.intervals import NORMAL, Interval, mean_interval
-from stash.core.records.profile import Profile
+from stash.core.intervals import NORMAL, Interval
 
 SECONDS = {
     "compute": 0.68e-3,
@@ -33,10 +29,9 @@ SHARE = 0.01
 """Of the stall, besides."""
 LAUNCH_SPREAD = 0.005
 """Standard deviation between launches of one job on one machine, as a share of its step (``bench/comparison.py``)."""
+
 ADDED = ("transfer", "prep", "fetch")
 """Work and waiting that a rung adds: of these there can be nothing, and never less."""
-_READ_TO = 0.005
-"""Processor times are recorded to three digits."""
 
 
 def method_error(stall: str, seconds: float) -> float | None:
@@ -55,13 +50,10 @@ def launch_error(step_seconds: float) -> float:
     return NORMAL * LAUNCH_SPREAD * step_seconds
 
 
-def whole_stall(
-    name: str, noise: Interval, step_seconds: float, least: float | None = None, correction: float | None = None
-) -> Stall:
-    """The stall whose rounds say ``noise``, with its whole interval; ``least`` is what it certainly is not below.
+def whole_stall(name: str, noise: Interval, step_seconds: float, correction: float | None = None) -> Stall:
+    """The stall whose rounds say ``noise``, with its whole interval.
 
-    ``correction`` is half of the 95 % interval of what was subtracted from it. ``least`` cuts the lower end only, and
-    only where the estimate is not itself below it: what was measured stays as it was measured.
+    ``correction`` is half of the 95 % interval of what was subtracted from it.
     """
     parts = Parts(
         noise=noise.half_width,
@@ -70,27 +62,6 @@ def whole_stall(
         correction=correction,
     )
     time = noise.widened(parts.besides_noise)
-    if least is not None and time.low is not None and time.low < least <= time.value:
-        time = time.model_copy(update={"low": least})
+    if name in ADDED and time.low is not None and time.low < 0.0 <= time.value:
+        time = time.model_copy(update={"low": 0.0})
     return Stall(name=name, time=time, share=noise.value / step_seconds, parts=parts)
-
-
-def least_possible(profile: Profile, kept: StepTimes) -> Mapping[str, float]:
-    """Seconds below which a stall cannot be, by its name; what nothing is certain of is left out.
-
-    On CPUs a step cannot take less than its processor time on all of its cores at once, as sure as rounds tell that:
-    it is compute's, unless the leader takes longer than the others, or data stalls are what steps waited (what rungs
-    differ by otherwise is then in compute too).
-    """
-    found = dict.fromkeys(ADDED, 0.0)
-    lowest = kept.rungs[0]
-    cores = {rank.rank: rank.cores for rank in profile.ranks if rank.device == "cpu"}
-    blocks = [b for b in profile.blocks if b.rung == lowest and b.round in kept.rounds and not b.interrupted_seconds]
-    known: dict[int, list[float]] = defaultdict(list)
-    for b in blocks:
-        if b.cpu_seconds and b.steps and (each := cores.get(b.rank)):
-            known[b.round].append(b.cpu_seconds / b.steps / each)
-    if known and sum(map(len, known.values())) == len(blocks) and not (kept.by_waits or kept.leader_is_slow):
-        least = mean_interval([sum(ranks) / len(ranks) for ranks in known.values()]).low
-        found |= {} if least is None else {"compute": (1 - _READ_TO) * least}
-    return found

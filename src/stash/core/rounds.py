@@ -1,4 +1,4 @@
-"""Paired statistics of rounds: means, intervals, disturbed rounds, when to stop; and the slowest of several ranks.
+"""Paired statistics of rounds: means, intervals, trends, when to stop; and the slowest of several ranks.
 
 Knows matrices of step times, ``matrix[round, rung]`` in seconds, rungs in ladder order; knows nothing of profiles
 or of what a rung means. Every difference is taken inside one round, so whatever slows a whole round cancels. Runs
@@ -8,19 +8,13 @@ after every round of a live measurement, therefore plain numpy and a few millise
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr
+from scipy.special import stdtr
 
-from stash.core.intervals import Interval, student
+from stash.core.intervals import Interval, mean_interval, student
 from stash.core.levels import Matrix, level, slow_share
 
-RESAMPLES = 2000
-SEED = 20230718
-FAR = 6.0
-"""Standard deviations, beyond which a block was disturbed."""
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
@@ -28,9 +22,8 @@ MAD_TO_SIGMA = 1.4826
 def estimate(matrix: Matrix) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
-    All rounds given are used: pass ``calmed(matrix)`` to share out what disturbed ones cost. Entry 0 is no
-    difference, so its interval is a level's (``levels``); those of the others are wider than their differences' by
-    what they would be longer or shorter on a machine slow all along.
+    Entry 0 is no difference, so its interval is a level's (``levels``); those of the others are wider than their
+    differences' by what they would be longer or shorter on a machine slow all along.
     """
     matrix = _checked(matrix)
     share, found = slow_share(matrix), [level(matrix, 0)]
@@ -43,60 +36,9 @@ def estimate(matrix: Matrix) -> list[Interval]:
     return found
 
 
-def whole_estimate(matrix: Matrix, measured: Matrix | None = None) -> list[Interval]:
-    """What ``estimate`` says of the rounds once they are calmed, and at last the last rung's own level.
-
-    If a single block of several rungs was disturbed in all, it is unknown whether an accident of the machine hit it,
-    and its cost is every rung's, or its rung is like that now and then, and the cost is its own. Intervals then hold
-    both. ``measured`` as in ``calmed``.
-    """
-    of = matrix if measured is None else measured
-
-    def estimates(rounds: Matrix) -> list[Interval]:
-        return [*estimate(rounds), level(rounds, -1)]
-
-    found = estimates(calmed(matrix, measured))
-    if of.shape[1] == 1 or int(_hit(of).sum()) != 1:  # what disturbs the only rung is its own in any case
-        return found
-    joined = []
-    for one, other in zip(found, estimates(matrix), strict=True):
-        if one.low is None or one.high is None or other.low is None or other.high is None:
-            joined.append(Interval(value=one.value))
-        else:
-            ends = {"low": min(one.low, other.low), "high": max(one.high, other.high)}
-            joined.append(one.model_copy(update=ends))
-    return joined
-
-
 def increments(matrix: Matrix) -> list[Interval]:
-    """What each rung but the first adds to the one before, mean over rounds in seconds.
-
-    One resampling of rounds serves all entries, with a fixed seed: the same rounds give the same interval. With n
-    rounds a plain bootstrap interval is too narrow by √((n−1)/n) and by using normal instead of Student quantiles.
-    The *expanded percentile interval* (Hesterberg 2015, "What Teachers Should Know about the Bootstrap", section 5.2)
-    takes the percentiles at Φ(∓√(n/(n−1))·t) instead. Still, no resampling leaves the range of the data, which covers
-    the mean at most 1 − 2^(1−n) of the time (75 % with 3 rounds), so each end is the farther of the bootstrap's and
-    Student's.
-    """
-    parts = np.diff(_checked(matrix), axis=1)
-    rounds, means = len(parts), parts.mean(axis=0)
-    if rounds == 1 or not parts.size:
-        return [Interval(value=float(value)) for value in means]
-    tail = float(ndtr(-rounds / math.sqrt(rounds - 1) * student(rounds)))
-    low, high = np.quantile(_weights(rounds) @ parts, [tail, 1 - tail], axis=0)
-    arms = student(rounds) * parts.std(axis=0, ddof=1)
-    low, high = np.minimum(low, means - arms), np.maximum(high, means + arms)
-    ends = zip(means.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [Interval(value=value, low=least, high=most, repetitions=rounds) for value, least, most in ends]
-
-
-@lru_cache(maxsize=2)
-def _weights(rounds: int) -> Matrix:
-    """Share of each round in each resampled mean: ``[resample, round]``, rows sum to 1."""
-    drawn = np.random.default_rng(SEED).integers(rounds, size=(RESAMPLES, rounds))
-    drawn += rounds * np.arange(RESAMPLES)[:, None]
-    counts = np.bincount(drawn.ravel(), minlength=RESAMPLES * rounds)
-    return counts.reshape(RESAMPLES, rounds) / rounds
+    """What each rung but the first adds to the one before: the mean over rounds, and Student's interval of it."""
+    return [mean_interval(added) for added in np.diff(_checked(matrix), axis=1).T.tolist()]
 
 
 def _checked(matrix: Matrix) -> Matrix:
@@ -104,48 +46,6 @@ def _checked(matrix: Matrix) -> Matrix:
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
         raise ValueError(f"need a finite matrix of rounds x rungs, got one of shape {matrix.shape}")
     return matrix
-
-
-def calm_rounds(matrix: Matrix) -> NDArray[np.bool_]:
-    """Which rounds nothing disturbed, as a mask; a round is disturbed or not as a whole, so that sums stay exact.
-
-    Disturbed is one in which some rung is farther from its median over rounds than ``FAR`` robust standard
-    deviations *and* than a tenth of it. Under 5 rounds nothing is known well enough. More than half of
-    all are no accident but a way the machine behaves, and several that hit the same rung alone are a way that rung
-    behaves: then all count as calm, and the interval shows it.
-    """
-    hit = _hit(matrix)
-    rounds, rungs = hit.shape
-    disturbed = hit.any(axis=1)
-    count = int(disturbed.sum())
-    of_one_rung = count > 1 and int(hit.any(axis=0).sum()) == 1 < rungs
-    return np.ones(rounds, dtype=np.bool_) if 2 * count > rounds or of_one_rung else np.asarray(~disturbed)
-
-
-def _hit(matrix: Matrix) -> NDArray[np.bool_]:
-    """Which blocks something disturbed, ``[round, rung]``: none of fewer than 5 rounds."""
-    matrix = _checked(matrix)
-    if matrix.shape[0] < 5:
-        return np.zeros(matrix.shape, dtype=np.bool_)
-    median = np.median(matrix, axis=0)
-    distance = np.abs(matrix - median)
-    sigma = MAD_TO_SIGMA * np.median(distance, axis=0)
-    return np.asarray((distance > FAR * sigma) & (distance > 0.1 * np.abs(median)), dtype=np.bool_)
-
-
-def calmed(matrix: Matrix, measured: Matrix | None = None) -> Matrix:
-    """The rounds, with what disturbed ones cost shared out among all rungs in proportion.
-
-    An accident of the machine hits whatever block is running. Left where it fell it would be called that rung's
-    stall; left out it would make steps look shorter than they are on average. So in place of a disturbed round stands
-    a calm one, longer in all its rungs by the mean of what its rungs took too long. The mean of all rounds stays.
-    Where columns of ``matrix`` are no blocks of their own, but parts of one, ``measured`` has those that are.
-    """
-    matrix = _checked(matrix)
-    of = matrix if measured is None else _checked(measured)
-    calm = calm_rounds(of)
-    longer = (of / of[calm].mean(axis=0)).mean(axis=1, keepdims=True)
-    return np.where(calm[:, None], matrix, longer * matrix[calm].mean(axis=0))
 
 
 def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:

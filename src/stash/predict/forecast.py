@@ -172,7 +172,6 @@ def forecast(
         samples=counts,
         waits=Waits(),
         rounds=0,
-        rounds_dropped=0,
         world_size=target.ranks,
         nodes=target.nodes,
         rungs=rungs,

@@ -59,7 +59,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
         *(() if profile.world_size > 1 else _exchange_facts(profile)),
         *sorted(profile.software.items()),
     )
-    dropped = f", {breakdown.rounds_dropped} more disturbed" if breakdown.rounds_dropped else ""
+    dropped = f", {breakdown.rounds_dropped} more incomplete" if breakdown.rounds_dropped else ""
     return replace(
         brief,
         source=source,
@@ -122,7 +122,7 @@ def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
 def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
     profile = undisturbed(profile).profile
-    kept = step_matrix(profile).calmed()
+    kept = step_matrix(profile)
     uses, rungs = usage(profile, kept), breakdown.rungs
     together = [
         Chapter(

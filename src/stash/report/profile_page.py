@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
 from stash.analysis.run_account import IN_COMPUTE
-from stash.analysis.shared_cores import STEAL
 from stash.analysis.step_figures import figures, slower
 from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
@@ -222,8 +221,6 @@ def _disturbed(breakdown: Breakdown) -> str:
         return ""
     lost = f"Other processes cost another {format_seconds(found.time.value)} a step"
     busy = [f"{each.name} ({each.cores:.0%} of a core)" for each in found.programs]
-    if found.steal is not None and found.steal >= STEAL:
-        busy.append(f"other tenants (steal {found.steal:.0%})")
     return f"{lost}{f', by {listed(busy)}' if busy else ''} (excluded above; include with --as-seen)"
 
 

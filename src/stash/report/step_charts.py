@@ -10,7 +10,7 @@ from stash.analysis.bubble import PlayedPass, PlayedStep, typical_step
 from stash.analysis.seen import HANDED_ON
 from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
-from stash.core.formatting import listed, plus_minus
+from stash.core.formatting import plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, STALLS, stall_names
 from stash.core.records.profile import Profile
@@ -128,14 +128,14 @@ _MAX_LANES = 32
 def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
     series = dict(zip(rungs, stall_names(rungs), strict=True))
-    counting = [time for time in course.times if time.round not in course.dropped] or list(course.times)
+    counting = [time for time in course.times if time.round not in course.incomplete] or list(course.times)
     ends = [end for time in counting for end in (time.fastest_seconds, time.slowest_seconds)]
     scale = time_scale(ruler(ends, "", zero=False).shown.high)
     y = ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
     curves = []
     for name in rungs:
         times = [time for time in course.times if time.rung == name]
-        kept = tuple(_block(time, course) for time in times if time.round not in course.dropped)
+        kept = tuple(_block(time, course) for time in times if time.round not in course.incomplete)
         curves.append(PlotCurve(series[name], kept, line=True, dots=False))
         curves.append(PlotCurve(series[name], tuple(_block(time, course) for time in times)))
     beyond = [time for time in course.times if not y.holds(time.step_seconds)]
@@ -153,7 +153,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     return plane_chart(
         "rounds", "Round after round", curves, rounds_ruler([time.round + 1 for time in course.times]), y,
         Grid("Every block", head, rows, frozenset({1, 6}), first="round"),
-        how=f"{text} Hollow dots are of dropped rounds." if course.dropped else text,
+        how=f"{text} Hollow dots are of dropped rounds." if course.incomplete else text,
         caption=_course_in_words(course, beyond),
         keys=[Legend(series[name], name) for name in rungs],
     )  # fmt: skip
@@ -167,7 +167,7 @@ def _block(time: RoundTime, course: Course) -> PlotPoint:
 
 
 def _dropped(number: int, course: Course) -> str:
-    return "disturbed" if number in course.disturbed else "incomplete" if number in course.incomplete else ""
+    return "incomplete" if number in course.incomplete else ""
 
 
 def rounds_ruler(numbers: Sequence[int]) -> Ruler:
@@ -186,10 +186,8 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
         text = f"{counted(complete, 'complete round')}: too few to see a trend."
     else:
         text = "No drift of the step is shown."
-    gone = [f"{len(numbers)} {word}" for numbers, word in
-            ((course.disturbed, "disturbed"), (course.incomplete, "incomplete")) if numbers]  # fmt: skip
-    if gone:
-        text += f" Dropped rounds: {listed(gone)}."
+    if course.incomplete:
+        text += f" Dropped rounds: {len(course.incomplete)} incomplete."
     if beyond:
         worst = max(beyond, key=lambda time: time.step_seconds)
         took = time_scale(worst.step_seconds).text(worst.step_seconds)

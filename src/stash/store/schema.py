@@ -75,7 +75,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         ),
         *_columns("BIGINT", gpus="of all machines"),
         *_columns("VARCHAR", cpu="of the first machine", torch="version", stash_version="the Stash that measured"),
-        *_columns("BIGINT", rounds="kept", rounds_dropped="disturbed"),
+        *_columns("BIGINT", rounds="complete", rounds_dropped="incomplete"),
         *_columns("VARCHAR", ended="why measuring ended"),
         *_columns(
             "DOUBLE",

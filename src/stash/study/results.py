@@ -34,7 +34,7 @@ class ProfileLook:
 
 def look(profile: Profile) -> ProfileLook:
     """Read one cell's profile, which has a complete round."""
-    kept = step_matrix(profile).calmed()
+    kept = step_matrix(profile)
     work = exchanged(profile)
     gradients = work.gradients if work is not None else ()
     return ProfileLook(

@@ -132,8 +132,8 @@ def test_where_a_parallel_loop_ends_its_last_thread_counts() -> None:
 
 
 def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
-    """Nor do its threads, or what the machine's own host takes of them."""
-    busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,), "steal": 0.1, "cpu": 0.5}
+    """Nor do its threads."""
+    busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,)}
     assert seconds(profile(block(step=0.1, delay=0.04, **busy), device="cuda")) == pytest.approx(0.1)
 
 
@@ -144,12 +144,6 @@ def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(
     late = block(step=0.1, delay=0.04, step_wait_delays=(0.04,) * STEPS, machine_cpu_seconds=STEPS * 0.2)
     seen = replace(late, stage_seconds={"input": input_seconds, "forward": STEPS * 0.06})
     assert seconds(profile(seen, device="cuda")) == pytest.approx(expected)
-
-
-def test_a_thread_loses_what_its_machines_own_host_takes() -> None:
-    """A tenth of all time was stolen while two tenths were used: a third of what the thread seemed to run."""
-    stolen = block(step=0.09, steal=0.1, cpu=0.2)
-    assert seconds(profile(stolen)) == pytest.approx(0.06)
 
 
 def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
@@ -182,14 +176,6 @@ def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
     seen = attribute(without_delays(found))
     assert seen.disturbed is None
     assert seen.step_seconds == pytest.approx(0.1)
-
-
-def test_on_a_machine_that_the_ranks_of_the_job_fill_nobody_slows_them() -> None:
-    """Two ranks keep both cores busy; the same as seen beside one of them only is another program's."""
-    ranks = [block("node", rank, cpu=1.0) for rank in range(2)]
-    for blocks, doubted in ((ranks, False), (ranks[:1], True)):
-        found = attribute(profile(*blocks, ranks=len(blocks))).disturbed
-        assert (found.slowed > 0) is doubted
 
 
 def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it() -> None:

@@ -79,16 +79,6 @@ def test_rounds_of_one_set_of_launches_are_one_row():
     assert times.of("crowd").tolist() == [pytest.approx(0.21), pytest.approx(0.22), pytest.approx(0.23)]
 
 
-def test_a_disturbed_round_keeps_its_row_and_is_named():
-    times = {name: [values[0] * (1 + 0.001 * (i % 3)) for i in range(8)] for name, values in CALM.items()}
-    times["node"][5] = 0.5
-    found = step_matrix(build(times)).calmed()
-    assert found.disturbed == (5,)
-    assert 5 not in found.rounds
-    assert found.matrix.shape == (8, 5)
-    assert found.step_seconds > 0.176 * 1.05  # what it cost is shared out, not forgotten
-
-
 def test_a_course_has_every_block_and_says_which_rounds_count():
     quiet = [0.1, 0.101, 0.099, 0.1, 0.1, 0.1, 0.101]
     profile = build({"solo": [*quiet, 0.1], "crowd": [*(2 * t for t in quiet[:-1]), 0.4]})
@@ -97,16 +87,7 @@ def test_a_course_has_every_block_and_says_which_rounds_count():
         *((number, rung) for number in range(7) for rung in ("solo", "crowd")), (7, "solo"),
     ]  # fmt: skip
     assert found.incomplete == (7,)
-    assert found.disturbed == (6,)
-    assert found.dropped == {6, 7}
     assert found.times[13].step_seconds == pytest.approx(0.4)
-
-
-def test_a_disturbed_round_keeps_its_own_times_in_the_course():
-    times = [0.1, 0.101, 0.099, 0.1, 0.3, 0.1]
-    found = course(build({"solo": [t / 2 for t in times], "crowd": times}))
-    assert found.disturbed == (4,)
-    assert next(t for t in found.times if (t.round, t.rung) == (4, "crowd")).step_seconds == pytest.approx(0.3)
 
 
 def test_the_fastest_and_the_slowest_rank_of_a_block_are_known():
@@ -130,7 +111,7 @@ def test_a_profile_without_a_round_has_no_course_but_its_blocks():
 
 def test_ranks_side_by_side_are_means_of_their_own_rounds():
     profile = build({"solo": [0.1] * 4, "crowd": [0.19, 0.21, 0.19, 0.21]}, factors={0: 0.5})
-    found = {(t.rank, t.rung): t.time for t in ranks_side_by_side(profile, step_matrix(profile).calmed())}
+    found = {(t.rank, t.rung): t.time for t in ranks_side_by_side(profile, step_matrix(profile))}
     assert found.keys() == {(0, "solo"), (0, "crowd"), (1, "crowd")}
     assert found[0, "crowd"].value == pytest.approx(0.1)
     slow, expected = found[1, "crowd"], mean_interval([0.19, 0.21, 0.19, 0.21])
@@ -148,7 +129,7 @@ def test_a_node_counts_its_bytes_once_however_many_ranks_report_them():
     profile = build(
         {"solo": [0.1] * 3, "crowd": [0.2] * 3}, ranks=4, nodes=2, block_extra={"crowd": {"network_bytes": 2_000_000}}
     )
-    (network,) = usage(profile, step_matrix(profile).calmed())
+    (network,) = usage(profile, step_matrix(profile))
     assert (network.rung, network.resource) == ("crowd", "network")
     assert network.amount == pytest.approx(2_000_000 / (10 * 0.2))
 
@@ -164,7 +145,7 @@ def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sam
         replace(b, resident=0.25) if (b.rung, b.rank, b.round) == ("cold", 1, 2) else b for b in profile.blocks
     )
     changed = profile.model_copy(update={"blocks": blocks})
-    found = data_blocks(changed, step_matrix(changed).calmed())
+    found = data_blocks(changed, step_matrix(changed))
     assert [(block.rung, block.round) for block in found] == [(r, n) for r in ("warm", "cold") for n in range(3)]
     assert found[0].resident is None
     last = found[-1]
@@ -175,7 +156,7 @@ def test_a_block_of_an_unnamed_rank_is_left_out_of_the_ranks():
     profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
     strange = tuple(replace(block, rank=7) for block in profile.blocks if block.rung == "crowd" and block.rank == 1)
     changed = profile.model_copy(update={"blocks": (*profile.blocks, *strange)})
-    found = ranks_side_by_side(changed, step_matrix(changed).calmed())
+    found = ranks_side_by_side(changed, step_matrix(changed))
     assert {time.rank for time in found} == {0, 1}
 
 

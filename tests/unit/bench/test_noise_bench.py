@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.noise import accounts, jobs, play, record, recordings, truths
+from bench.noise import ablation, accounts, jobs, play, record, recordings, truths
 from bench.noise.recordings import Folder, Recording
 from bench.noise.truths import Known, Truth
 from stash.analysis.breakdown import Stall
@@ -170,3 +170,12 @@ def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
     found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])])
     assert found.uncertain
     assert not TRUE.uncertain
+
+
+def test_every_mechanism_can_be_switched_off() -> None:
+    taken = recording("a job beside pip")
+    known = ablation.Recorded(taken, TRUE, profile([(0.06, 0.064, 0.064, 0.094)] * 6))
+    whole = ablation.figures({}, [known], [])
+    assert ablation.row("all on", whole, whole)[1:5] == [1, 0, 0, 0]
+    for replaced in ablation.OFF.values():
+        assert ablation.figures(replaced, [known], []).judged

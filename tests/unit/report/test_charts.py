@@ -115,20 +115,27 @@ def test_after_one_round_no_interval_is_drawn():
     assert chart.table.rows[0][:4] == ("compute", "100.0", "unknown", "unknown")
 
 
-def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
+def lacking_a_block() -> Profile:
+    """Rank 1 has none under ``crowd`` in round 6."""
     profile = whole()
+    blocks = (block for block in profile.blocks if (block.round, block.rung, block.rank) != (5, "crowd", 1))
+    return profile.model_copy(update={"blocks": tuple(blocks)})
+
+
+def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
+    profile = lacking_a_block()
     breakdown = attribute(profile)
     chart = step_charts.rounds(course(profile), breakdown.rungs)
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
     assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
-    assert "Dropped rounds: 1 disturbed." in chart.caption
-    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["disturbed"] * len(breakdown.rungs)
+    assert "Dropped rounds: 1 incomplete." in chart.caption
+    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["incomplete"] * len(breakdown.rungs)
     lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
     assert [len(line.points) for line in lines] == [ROUNDS - 1] * len(breakdown.rungs)
 
 
 def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
-    profile = whole()
+    profile = lacking_a_block()
     chart = step_charts.rounds(course(profile), attribute(profile).rungs)
     cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
     assert cold.y == 1.0
@@ -165,7 +172,7 @@ def test_a_drift_of_the_step_is_said():
 
 
 def ranks_of(profile):
-    kept = step_matrix(profile).calmed()
+    kept = step_matrix(profile)
     return step_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
 
 
@@ -214,8 +221,8 @@ def test_buckets_of_other_bytes_than_the_gradients_are_unknown_and_not_guessed()
 
 
 def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
-    profile = whole()
-    kept = step_matrix(profile).calmed()
+    profile = lacking_a_block()
+    kept = step_matrix(profile)
     by = {(use.resource, use.rung): use for use in usage(profile, kept)}
     assert by["gpu", "crowd"].amount == pytest.approx(0.9)
     cpu = by["cpu", "solo"]

@@ -207,7 +207,7 @@ def test_who_is_overdue_at_the_end_is_ended_and_who_hangs_is_in_the_log(tmp_path
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
             if self.asked.count("news") > 1 and "end" not in self.asked:
-                self._wishes.append(do="stop")
+                append_row(self._wishes, do="stop")
                 self.hanging, self.overdue = ["worker1"], ("worker1",)
             if "kill worker1" in self.asked and "gone" not in self.asked:
                 coming.append(("worker1", False, RuntimeError("killed")))
@@ -218,7 +218,7 @@ def test_who_is_overdue_at_the_end_is_ended_and_who_hangs_is_in_the_log(tmp_path
 
     fleet: Any = Stuck(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
-    what = [each["what"] for each in EventLog(tmp_path / EVENTS).news()]
+    what = [each["what"] for each in Tail(tmp_path / EVENTS).rows()]
     assert what[-4:] == ["hangs", "lost", "checkpoint", "ended"]
 
 
