@@ -64,6 +64,10 @@ class LoopListener:
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
 
+    def is_beside(self, feed: Any) -> bool:
+        """Whether what is read of it now is no step's."""
+        return False
+
     def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
         return take(*arguments)
