@@ -116,6 +116,10 @@ class LoopOnTrial:
     is_over: bool = False
     """It read its loader to the end."""
 
+    def has_passed(self, passes: int) -> bool:
+        """Whether one has, now that there were so many."""
+        return passes > self.passes
+
     def take_batch(self) -> LoopOnTrial:
         return replace(self, batches=self.batches + 1)
 

@@ -285,7 +285,7 @@ class Loops(script.LoopListener):
 
     def _note_pass(self, feed: Feed) -> None:
         trial = self._course(feed).trial
-        if trial is not None and script.passes() > trial.passes:
+        if trial is not None and trial.has_passed(script.passes()):
             self._handle(feed, LoopEvent.PASSED)
 
     def _batch_beside(self, feed: Feed) -> Any:
