@@ -107,7 +107,7 @@ def handle_event(use: Use, event: LoopEvent) -> Step:
 class LoopOnTrial:
     """A loop that no backward pass has followed, as far as it has come."""
 
-    passes: int
+    passes: int = 0
     """Backward passes before it."""
     mark: Any = None
     """What its listener goes back to, should it not train."""

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -285,13 +285,10 @@ class Requests:
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank = rank
         self._folder = folder
+        self.number = 0
+        """Of the latest one that was answered."""
         self._request = WatchRequest(0)
         self._trace: StepTrace | None = None
-
-    @property
-    def number(self) -> int:
-        """Of the latest one that was answered."""
-        return self._request.number
 
     @property
     def rest(self) -> bool:
@@ -310,7 +307,7 @@ class Requests:
     def _read(self, stamps: Stamps) -> None:
         with suppress(OSError, ValueError, TypeError, KeyError):
             self._request = WatchRequest.read(self._folder)
-        self._request = replace(self._request, number=int(stamps.ring.live[2]))
+        self.number = int(stamps.ring.live[2])
 
     def step_unstamped(self, stamps: Stamps) -> None:
         """A step ended that is not stamped."""

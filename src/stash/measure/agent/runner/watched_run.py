@@ -292,28 +292,32 @@ class WatchedRun(script.Listener):
             if begun is None:
                 self._counted = own
                 self._begin(optimizer)
-            elif own is self._counted or self._takes_over(own):
-                self._step_ended(begun, now)
-            elif not begun.requests.rest and self._counted is not None:
-                begun.stamps.other_stepped(beside=own.passes == self._counted.passes)
+                return
+            stamps = begun.stamps
+            rests = self.stamps is not stamps
+            if own is not self._counted and not self._takes_over(own):
+                if not rests and self._counted is not None:
+                    stamps.other_stepped(beside=own.passes == self._counted.passes)
+                return
+            if rests:
+                self._rest(begun)
+                return
+            stamps.step_ends(now)
+            if begun.duties:
+                begun.do_duties(now)
+            if stamps.ring.live[2] != begun.requests.number:
+                self._answer(begun)
+            if self.each_step is not None:
+                self.each_step()
         except Exception as error:
             self.give_up(error)
 
-    def _step_ended(self, begun: BegunWatch, now: float) -> None:
-        stamps, requests = begun.stamps, begun.requests
-        if requests.rest:
-            requests.step_unstamped(stamps)
-            if not requests.rest:
-                self._note_in(stamps)
-                begun.go_on()
-            return
-        stamps.step_ends(now)
-        for duty in [duty for duty in begun.duties if duty.step(now)]:
-            begun.duties.remove(duty)
-        if stamps.ring.live[2] != requests.number:
-            self._answer(begun)
-        if self.each_step is not None:
-            self.each_step()
+    def _rest(self, begun: BegunWatch) -> None:
+        """A step ended that is not stamped."""
+        begun.requests.step_unstamped(begun.stamps)
+        if not begun.requests.rest:
+            self._note_in(begun.stamps)
+            begun.go_on()
 
     def skipped(self, optimizer: Any) -> None:
         self.stepped(optimizer)
@@ -389,11 +393,11 @@ class WatchedRun(script.Listener):
         self.exits(last=True)
 
     def note(self, text: str) -> None:
-        if self._begun is not None and not self._begun.requests.rest:
-            self._begun.stamps.ring.note(text)
+        if isinstance(self.stamps, Stamps):
+            self.stamps.ring.note(text)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BegunWatch:
     """What a watched process has from its first step on."""
 
@@ -401,6 +405,11 @@ class BegunWatch:
     requests: Requests
     collections: Collections
     duties: list[Duty]
+
+    def do_duties(self, now: float) -> None:
+        """A step ended ``now``."""
+        for duty in [duty for duty in self.duties if duty.step(now)]:
+            self.duties.remove(duty)
 
     def rest(self) -> None:
         """Nothing is stamped for a while, or any more."""
