@@ -1,14 +1,16 @@
 """Events of real training threads, recorded at the agent's boundary, and replayed through its decisions.
 
-``python tests/support/thread_logs.py SCRIPT…`` records new logs (see ``recorder/``); the committed ones are of the
-scripts of ``tests/zoo``, ``tests/integration/scripts`` and ``bench/cases``. A log has no times: at each event a clock
-goes on by one. Lines, by their first entry:
+With ``recorder/`` on PYTHONPATH and a folder in THREAD_LOGS, a job under ``stash profile`` or ``stash watch`` leaves
+a log of each process there, named by THREAD_LOG. The committed ones (``tests/recorded/threads.xz``) are of scripts of
+``tests/zoo``, ``tests/integration/scripts`` and ``bench/cases``, by the agent as it was before it went by tables. A
+log has no times: at each event a clock goes on by one. Lines, by their first entry:
 
 - ``loops``: a call of ``Loops``, what it had to know, what came of it
 - ``feed``, ``gone``: a block chose what a feed hands out; a loader was dropped
 - ``watched``, ``got``: a call of ``WatchedLoops``, and how what it waited for ended
 - ``stamps``: a call of ``Stamps``
 - ``ledger``: an event for the ledger
+- ``rows``: what the last two came to
 """
 
 from __future__ import annotations
@@ -236,7 +238,7 @@ def record_watched(own: Recorder, name: str, original: Any, loops: Any, *args: A
 
 
 def record_stamps(own: Recorder, name: str, original: Any, stamps: Any, *args: Any, **kwargs: Any) -> Any:
-    if get_ident() == stamps._thread and not own.stamping:
+    if get_ident() == getattr(stamps, "_thread", None) and not own.stamping:
         own.stamping = True
         told = {"rename_since": lambda: args[1:], "follow": tuple, "wait_begins": tuple, "step_ends": tuple}
         given = told.get(name, lambda: (*args, *kwargs.values()))()

@@ -325,6 +325,11 @@ def report_hard_exits() -> None:
     os._exit = leave  # type: ignore[assignment]
 
 
+def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Put ``around(original, *args, **kwargs)`` in the place of a function of a module or class."""
+    setattr(owner, name, around(getattr(owner, name), *args, **kwargs))
+
+
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:
     """Have ``act`` called after each return from a function of a module or class, with what that was given."""
     function = getattr(owner, name)
