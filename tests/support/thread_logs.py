@@ -56,6 +56,7 @@ class Recorder:
 
     def __init__(self, folder: Path) -> None:
         self.file = (folder / f"{os.environ.get('THREAD_LOG', 'log')}.{os.getpid()}.jsonl").open("w")
+        self.process = os.getpid()
         self.lines: Counter[Any] = Counter()
         self.facts: dict[str, Any] = {}
         self.collections = 0
@@ -67,7 +68,8 @@ class Recorder:
 
     def write(self, *line: Any) -> None:
         self.lines[line[0]] += 1
-        if self.lines[line[0]] <= MOST_LINES.get(line[0], OTHERWISE):
+        is_own = os.getpid() == self.process  # no forked worker's
+        if is_own and self.lines[line[0]] <= MOST_LINES.get(line[0], OTHERWISE):
             self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
             self.file.flush()
 

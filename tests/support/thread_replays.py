@@ -348,8 +348,9 @@ def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[Line], list[Lin
     sources: dict[int, Source] = {}
     then: list[Line] = []
     last: Line = []
+    whole = max((number for number, line in enumerate(lines) if line[0] == "stamps"), default=0)
     with pytest.MonkeyPatch.context() as patched:
-        for kind, *rest in lines:
+        for kind, *rest in lines[:whole]:  # after that a log has too few of them
             if kind == "watched":
                 then, last = [], rest
             elif kind == "stamps" and last:
@@ -357,7 +358,8 @@ def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[Line], list[Lin
             elif kind == "got" and last:
                 name, number, grad, passes, there = last
                 patched.setattr(script.bus, "passes", passes)
-                loops.stamps = noted = NotedStamps(there)
+                noted = NotedStamps(of_this_thread=True)
+                loops.note_in(noted if there else None)  # none before the first step
                 with torch.set_grad_enabled(grad), suppress(StopIteration):
                     getattr(loops, name)(sources.setdefault(number, Source()), _given(rest[0]))
                 yield _as_noted(then, noted.calls), noted.calls
