@@ -187,8 +187,8 @@ def record_loops(own: Recorder, name: str, original: Any, loops: Any, *args: Any
         raise
     finally:
         own.inside = False
-        told = {"training": lambda: [own.number(feed) for feed in result], "next_batch": lambda: result == "end"}
-        outcome = told.get(name, lambda: result if isinstance(result, bool) else None)()
+        special = {"training": lambda: [own.number(feed) for feed in result], "next_batch": lambda: result == "end"}
+        outcome = special.get(name, lambda: result if isinstance(result, bool) else None)()
         own.write("loops", name, changed, about, outcome, loops.between, loops.surprised, own.effects)
 
 
@@ -242,8 +242,8 @@ def record_watched(own: Recorder, name: str, original: Any, loops: Any, *args: A
 def record_stamps(own: Recorder, name: str, original: Any, stamps: Any, *args: Any, **kwargs: Any) -> Any:
     if get_ident() == getattr(stamps, "_thread", None) and not own.stamping:
         own.stamping = True
-        told = {"rename_since": lambda: args[1:], "follow": tuple, "wait_begins": tuple, "step_ends": tuple}
-        given = told.get(name, lambda: (*args, *kwargs.values()))()
+        special = {"rename_since": lambda: args[1:], "follow": tuple, "wait_begins": tuple, "step_ends": tuple}
+        given = special.get(name, lambda: (*args, *kwargs.values()))()
         if name == "wait_ends":
             given = args[2:]
         own.write("stamps", name, *given)

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from stash.measure.agent import private
-from stash.measure.agent.data.feeds import Account, WatchedFeed
+from stash.measure.agent.data.feeds import FeedAccount, WatchedFeed
 from stash.measure.agent.wraps import loader
 from stash.measure.agent.wraps.loader import LoaderFeed
 
@@ -66,7 +66,7 @@ def test_a_real_feed_passes_batches_on_keeps_some_and_ends_with_the_epoch():
 
 def test_a_feed_that_is_to_go_on_passes_the_end():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
-    feed.open_account(Account(goes_on=True))
+    feed.open_account(FeedAccount(goes_on=True))
     assert values(feed, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert len(feed.ring) == 4
     assert feed.handed.samples == 0  # a step trains on them

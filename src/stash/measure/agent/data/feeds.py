@@ -69,7 +69,7 @@ class Handed(NamedTuple):
         return self._replace(steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None)
 
 
-class Learned(NamedTuple):
+class ReadingSeen(NamedTuple):
     """What steps and epochs have shown of how a job reads a loader."""
 
     steps: int = 0
@@ -93,7 +93,7 @@ class Learned(NamedTuple):
         return max(1, round(self.batches / self.steps)) if self.steps else 1
 
 
-class Account(NamedTuple):
+class FeedAccount(NamedTuple):
     """What who keeps account of a feed's loops gives to it."""
 
     number: int = 0
@@ -126,8 +126,8 @@ class Feed:
         self.mode = "real"
         self.ring = Ring()
         self.handed = Handed()
-        self.learned = Learned()
-        self.account = Account()
+        self.learned = ReadingSeen()
+        self.account = FeedAccount()
         self.open_loops = OpenLoops()
         self._in_hand: list[int] = []
         """Samples of the batches handed out that no step has trained on yet."""
@@ -179,7 +179,7 @@ class Feed:
         """Whether what it hands out is a block's choice, and no longer the script's."""
         return self.mode != "real"
 
-    def open_account(self, account: Account) -> None:
+    def open_account(self, account: FeedAccount) -> None:
         """Somebody keeps account of its loops from now on."""
         self.account = account
 

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Any
 
 
-class Use(Enum):
+class LoopUse(Enum):
     """What a loader's latest loop is for, as far as is known."""
 
     OTHER = auto()
@@ -50,7 +50,7 @@ class LoopEvent(Enum):
     """… and this loader was read for that."""
 
 
-class Action(Enum):
+class LoopAction(Enum):
     """What is to be done about it."""
 
     PAUSE = auto()
@@ -74,31 +74,31 @@ class Action(Enum):
     END_EPOCH = auto()
 
 
-Step = tuple[Use, tuple[Action, ...]]
-_E, _A = LoopEvent, Action
-_KNOWN = (Use.TRAINING, Use.ON_TRIAL)
-_JUDGED = (Use.ON_TRIAL, Use.REFUSED)
-TABLE: Mapping[tuple[Use, LoopEvent], Step] = {
-    **{(use, _E.OPENED_BESIDE): (use, (_A.PAUSE,)) for use in Use},
-    **{(use, event): (use, (_A.GO_ON,)) for use in Use for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
-    **{(Use.OTHER, event): (Use.OTHER, (_A.PAUSE,)) for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
-    (Use.TRAINING, _E.OPENED): (Use.ON_TRIAL, (_A.GO_ON,)),
-    **{(use, _E.ASKED_BESIDE): (use, (_A.SERVE_BESIDE,)) for use in Use},
-    **{(use, _E.ASKED): (use, (_A.SERVE,)) for use in (Use.OTHER, *_KNOWN)},
-    (Use.ON_TRIAL, _E.ASKED_TOO_OFTEN): (Use.REFUSED, (_A.UNDO, _A.SERVE_BESIDE)),
-    (Use.REFUSED, _E.ASKED_TOO_OFTEN): (Use.REFUSED, (_A.WAIT, _A.SERVE_BESIDE)),
-    **{(use, event): (Use.TRAINING, (_A.LEARN,)) for use in _JUDGED for event in (_E.PASSED, _E.STEPPED)},
-    (Use.OTHER, _E.STEPPED_ON): (Use.TRAINING, ()),
-    (Use.OTHER, _E.CLOSED): (Use.OTHER, (_A.RELEASE, _A.RETURN)),
+Transition = tuple[LoopUse, tuple[LoopAction, ...]]
+_E, _A = LoopEvent, LoopAction
+_KNOWN = (LoopUse.TRAINING, LoopUse.ON_TRIAL)
+_JUDGED = (LoopUse.ON_TRIAL, LoopUse.REFUSED)
+TABLE: Mapping[tuple[LoopUse, LoopEvent], Transition] = {
+    **{(use, _E.OPENED_BESIDE): (use, (_A.PAUSE,)) for use in LoopUse},
+    **{(use, event): (use, (_A.GO_ON,)) for use in LoopUse for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
+    **{(LoopUse.OTHER, event): (LoopUse.OTHER, (_A.PAUSE,)) for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
+    (LoopUse.TRAINING, _E.OPENED): (LoopUse.ON_TRIAL, (_A.GO_ON,)),
+    **{(use, _E.ASKED_BESIDE): (use, (_A.SERVE_BESIDE,)) for use in LoopUse},
+    **{(use, _E.ASKED): (use, (_A.SERVE,)) for use in (LoopUse.OTHER, *_KNOWN)},
+    (LoopUse.ON_TRIAL, _E.ASKED_TOO_OFTEN): (LoopUse.REFUSED, (_A.UNDO, _A.SERVE_BESIDE)),
+    (LoopUse.REFUSED, _E.ASKED_TOO_OFTEN): (LoopUse.REFUSED, (_A.WAIT, _A.SERVE_BESIDE)),
+    **{(use, event): (LoopUse.TRAINING, (_A.LEARN,)) for use in _JUDGED for event in (_E.PASSED, _E.STEPPED)},
+    (LoopUse.OTHER, _E.STEPPED_ON): (LoopUse.TRAINING, ()),
+    (LoopUse.OTHER, _E.CLOSED): (LoopUse.OTHER, (_A.RELEASE, _A.RETURN)),
     **{(use, _E.CLOSED): (use, (_A.END_EPOCH,)) for use in _KNOWN},
     **{(use, _E.CLOSED_BESIDE): (use, (_A.RETURN,)) for use in _KNOWN},
-    (Use.ON_TRIAL, _E.CLOSED_ON_TRIAL): (Use.TRAINING, (_A.UNDO, _A.RETURN)),
-    (Use.REFUSED, _E.CLOSED_ON_TRIAL): (Use.TRAINING, (_A.RETURN,)),
+    (LoopUse.ON_TRIAL, _E.CLOSED_ON_TRIAL): (LoopUse.TRAINING, (_A.UNDO, _A.RETURN)),
+    (LoopUse.REFUSED, _E.CLOSED_ON_TRIAL): (LoopUse.TRAINING, (_A.RETURN,)),
 }
 """Where there is nothing, nothing changes."""
 
 
-def handle_event(use: Use, event: LoopEvent) -> Step:
+def handle_event(use: LoopUse, event: LoopEvent) -> Transition:
     """What an event makes of a loader's use, and what is to be done."""
     return TABLE.get((use, event), (use, ()))
 

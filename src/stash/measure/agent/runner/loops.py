@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Account, Feed, Handed, Handle
-from stash.measure.agent.runner.loop_table import Action, LoopEvent, LoopOnTrial, Use, handle_event
+from stash.measure.agent.data.feeds import Feed, FeedAccount, Handed, Handle
+from stash.measure.agent.runner.loop_table import LoopAction, LoopEvent, LoopOnTrial, LoopUse, handle_event
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
 from stash.measure.agent.script import ThreadEvent
@@ -41,10 +41,10 @@ class Before(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Course:
+class LoaderCourse:
     """How far a loader and its latest loop have come."""
 
-    use: Use = Use.OTHER
+    use: LoopUse = LoopUse.OTHER
     trial: LoopOnTrial | None = None
     first_at_pass: int = 0
     """Backward passes when the first batch of this epoch was handed out."""
@@ -59,7 +59,7 @@ class Course:
 
     @property
     def trains(self) -> bool:
-        return self.use is not Use.OTHER
+        return self.use is not LoopUse.OTHER
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Loops(script.LoopListener):
         """What handing out batches took beside their coming: Stash's own work."""
         self._rank = rank
         self._gap = EpochGap(over)
-        self._courses: WeakKeyDictionary[Feed, Course] = WeakKeyDictionary()
+        self._courses: WeakKeyDictionary[Feed, LoaderCourse] = WeakKeyDictionary()
         self._numbers: WeakKeyDictionary[Feed, int] = WeakKeyDictionary()
         """Of the feeds that loops have read."""
         self._seen = StepsSeen()
@@ -162,7 +162,7 @@ class Loops(script.LoopListener):
         """Frameworks may hold a validation's iterator, and read it between epochs only."""
         return feed in self._seen.read_last or (feed.loops > 0 and 2 * feed.learned.steps > self._seen.steps)
 
-    def _course(self, feed: Feed) -> Course:
+    def _course(self, feed: Feed) -> LoaderCourse:
         return self._courses.get(feed, _UNKNOWN)
 
     def _change(self, feed: Feed, **changes: Any) -> None:
@@ -213,9 +213,9 @@ class Loops(script.LoopListener):
             return False
         feed = self._standing(handle.feed)
         use = self._course(feed).use
-        if use is Use.OTHER:
+        if use is LoopUse.OTHER:
             return feed.handed.turn > 0 and not self._trains_after_all(feed)
-        if use is Use.REFUSED:
+        if use is LoopUse.REFUSED:
             return True
         if self.is_beside(feed):
             return handle.taken > 1 and not handle.trains
@@ -248,8 +248,8 @@ class Loops(script.LoopListener):
         feed = self._standing(feed)
         if feed not in self._numbers:
             self._numbers[feed] = number = len(self._numbers)
-            feed.open_account(Account(number, self._rank.clock.now, self._rank.stamps, feed.account.goes_on))
-        if Action.SERVE_BESIDE in self._handle(feed, LoopEvent.ASKED_BESIDE if beside else self._ask(feed)):
+            feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.stamps, feed.account.goes_on))
+        if LoopAction.SERVE_BESIDE in self._handle(feed, LoopEvent.ASKED_BESIDE if beside else self._ask(feed)):
             return self._batch_beside(feed)
         if (course := self._course(feed)).trains:
             self._go_on(begins=feed.handed.turn == 0)
@@ -309,44 +309,44 @@ class Loops(script.LoopListener):
         feed = self._standing(handle.feed)
         self._note_pass(feed)
         course = self._course(feed)
-        if course.trial is not None and (course.use is Use.REFUSED or course.trial.is_evaluation(feed.per_step)):
+        if course.trial is not None and (course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)):
             self._handle(feed, LoopEvent.CLOSED_ON_TRIAL)
         elif course.trains and self.is_beside(feed) and not handle.trains:
             self._handle(feed, LoopEvent.CLOSED_BESIDE)
         elif not handle.feed.loops and not (course.trains and handle.taken <= feed.per_step):  # more than a look
             self._handle(feed, LoopEvent.CLOSED)
 
-    def _handle(self, feed: Feed, event: LoopEvent, before: Before | None = None) -> tuple[Action, ...]:
+    def _handle(self, feed: Feed, event: LoopEvent, before: Before | None = None) -> tuple[LoopAction, ...]:
         """Go by the table; ``before``: where a loop that is opened goes back to, should it not train."""
         course = self._course(feed)
         use, actions = handle_event(course.use, event)
         if use is not course.use:
             trial = None
-            if use is Use.ON_TRIAL:
+            if use is LoopUse.ON_TRIAL:
                 trial = LoopOnTrial(script.passes(), before)
-            elif use is Use.REFUSED:
+            elif use is LoopUse.REFUSED:
                 trial = course.trial
             self._change(feed, use=use, trial=trial)
         for action in actions:
             self._act(action, feed, course.trial)
         return actions
 
-    def _act(self, action: Action, feed: Feed, trial: LoopOnTrial | None) -> None:
-        if action is Action.PAUSE:
+    def _act(self, action: LoopAction, feed: Feed, trial: LoopOnTrial | None) -> None:
+        if action is LoopAction.PAUSE:
             self._pause()
-        elif action is Action.GO_ON:
+        elif action is LoopAction.GO_ON:
             self._go_on(begins=True)
-        elif action is Action.WAIT:
+        elif action is LoopAction.WAIT:
             self.acted()
-        elif action is Action.LEARN and trial is not None:
+        elif action is LoopAction.LEARN and trial is not None:
             self._change(feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches))
-        elif action is Action.UNDO and trial is not None:
+        elif action is LoopAction.UNDO and trial is not None:
             self._undo(feed, trial.mark, trial.batches)
-        elif action is Action.RETURN and not self.between:  # within an epoch the training loop goes on
+        elif action is LoopAction.RETURN and not self.between:  # within an epoch the training loop goes on
             self._resume()
-        elif action is Action.RELEASE:
+        elif action is LoopAction.RELEASE:
             feed.release()
-        elif action is Action.END_EPOCH:
+        elif action is LoopAction.END_EPOCH:
             self._pause()
             self._gap.open(PATIENCE)
 
@@ -448,4 +448,4 @@ class Loops(script.LoopListener):
                 known.read_on(feed)
 
 
-_UNKNOWN = Course()
+_UNKNOWN = LoaderCourse()
