@@ -214,7 +214,7 @@ class Feed:
         self.begin_epoch()
         self.handed = self.handed._replace(turn=given.turn, samples=self.handed.samples + given.samples)
         self.learned = self.learned._replace(is_remade=True)
-        self._in_hand += in_hand
+        self._in_hand.extend(in_hand)
 
     def give_away(self) -> tuple[Handed, list[int]]:
         """What it has handed out, and what of that no step has trained on, counts as another one's."""
