@@ -12,7 +12,7 @@ import torch
 
 from stash.core.jsonl import Tail
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Feed, WatchedFeed
+from stash.measure.agent.data.feeds import Feed, OpenLoops, WatchedFeed
 from stash.measure.agent.runner.control import Control, Place, Shutdown
 from stash.measure.agent.runner.ladder_runner import LadderRunner
 from stash.measure.agent.runner.rank import OwnRank
@@ -136,6 +136,9 @@ class Loop:
     taken: int = 0
     trains: bool = False
 
+    def note_training(self) -> None:
+        self.trains = True
+
 
 def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
     """What a script does, epoch after epoch: each batch, and its feed's mode; ends when the runner has left."""
@@ -147,7 +150,7 @@ def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
 def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
     """One loop over a feed, passed on to the runner as a handle would."""
     loop = Loop(feed)
-    feed.loops += 1
+    feed.open_loops = OpenLoops(feed.loops + 1)
     job.runner.loops.opened(loop)
     try:
         while job.runner.listens:
@@ -160,7 +163,7 @@ def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
                 return
             yield batch, feed.mode
     finally:
-        feed.loops -= 1
+        feed.open_loops = OpenLoops(feed.loops - 1)
         if job.runner.listens:
             job.runner.loops.closed(loop)
 

@@ -144,9 +144,7 @@ def enter_process(folder: Path | str, began: bool = False) -> Any:
     _Wrapped.done = True
     orders = current()
     assert orders is not None
-    listener = WatchedRun(orders)
-    if began:
-        listener.counted_before = None
+    listener = WatchedRun(orders, counted_before=None if began else 0)
     script.subscribe(listener)
     return listener
 

@@ -12,11 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from watched_rings import Run
 
 from stash.core.files import write_whole
 from stash.measure.agent import script
 from stash.measure.agent.runner import watched_run
+from stash.measure.agent.runner.watch_duties import WatcherLookout
 from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
@@ -158,16 +160,19 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.Monkey
     folder.mkdir()
     listening: list[object] = []
     monkeypatch.setattr(script, "subscribe", listening.append)
-    run = WatchedRun(SimpleNamespace(folder=str(folder)))  # type: ignore[arg-type]
-    run._begin(SimpleNamespace(param_groups=[]))
     awaited = AwaitedRun()
-    run._look_for_watcher(0.0, awaited)
+    run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    run.stepped(optimizer)
+    run.stepped(optimizer)
     assert listening == []
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    run._look_for_watcher(0.0, awaited)
+    (lookout,) = (duty for duty in run._begun.duties if isinstance(duty, WatcherLookout))
+    assert lookout.step(float("inf"))
     assert listening == [awaited]
+    assert awaited.steps == 1
     assert not run.listens
 
 

@@ -64,6 +64,10 @@ class LoopListener:
     def closed(self, handle: Any) -> None:
         """A loop dropped its iterator."""
 
+    def is_beside(self, feed: Any) -> bool:
+        """Whether what is read of it now is no step's."""
+        return False
+
     def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
         return take(*arguments)
@@ -319,6 +323,11 @@ def report_hard_exits() -> None:
         hard_exit(status)
 
     os._exit = leave  # type: ignore[assignment]
+
+
+def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Put ``around(original, *args, **kwargs)`` in the place of a function of a module or class."""
+    setattr(owner, name, around(getattr(owner, name), *args, **kwargs))
 
 
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:

@@ -97,7 +97,7 @@ class _Watched(_Around):
         from stash.measure.agent.data import feeds  # outside a profile this costs nothing
 
         feed = feeds.watched_feed(self._batches)
-        feed.asked = None if feed.measured else feed.now()
+        feed.ask_iterator()
         handle = feeds.Handle(feed, feeds.WatchedIterator(feed), self._batches)
         script.listener().loops.opened(handle)
         return handle

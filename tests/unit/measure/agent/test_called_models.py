@@ -258,11 +258,13 @@ def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamp
 
 def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
     call, run = nn.Module.__call__, WatchedRun(Orders(str(tmp_path), (), 0.0))
-    run._note_in(Stamps(clock))
-    run._look = CalledModels()
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    for _ in range(6):
+        run.stepped(optimizer)
     assert nn.Module.__call__ is not call
     WatchRequest(1, paused=True).write(tmp_path)
-    run._stamps.ring.live[2] = 1.0
-    run._answer()
+    run.stamps.ring.live[2] = 1.0
+    run._answer(run._begun)
+    run.stepped(optimizer)
     assert nn.Module.__call__ is call
-    assert run._look is None
+    assert not isinstance(run.stamps, Stamps)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
 
 from stash.measure.agent import private
-from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.data.feeds import FeedAccount, WatchedFeed
 from stash.measure.agent.wraps import loader
 from stash.measure.agent.wraps.loader import LoaderFeed
 
@@ -51,7 +49,6 @@ def feed_of(loader: DataLoader) -> LoaderFeed:
     feed = LoaderFeed(loader)
     feed.kept = loader  # the feed itself holds it weakly
     feed.adopt(iter(loader))
-    feed.training = True
     return feed
 
 
@@ -69,12 +66,12 @@ def test_a_real_feed_passes_batches_on_keeps_some_and_ends_with_the_epoch():
 
 def test_a_feed_that_is_to_go_on_passes_the_end():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
-    feed.goes_on = True
+    feed.open_account(FeedAccount(goes_on=True))
     assert values(feed, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert len(feed.ring) == 4
-    assert feed.samples == 0  # a step trains on them
+    assert feed.handed.samples == 0  # a step trains on them
     feed.step_ended()
-    assert feed.samples == 16
+    assert feed.handed.samples == 16
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -119,7 +116,8 @@ def test_batches_that_came_before_their_turn_have_a_place_in_the_queue():
     feed.source._get_data = gotten
     try:
         # GIVEN two batches of the second worker, here before the first worker makes any
-        feed.mode, feed.tap.queue = "warm", deque()
+        feed.mode = "warm"
+        feed.tap.ask_only_for([])
         first = values(feed, 1)
         assert [number for number, _ in came] == [1, 3, 0]
         # WHEN more are asked for THEN they come in order, and no more at once than the loader allows
@@ -145,5 +143,4 @@ def test_any_iterable_can_be_restarted_unless_it_is_its_own_iterator():
     assert WatchedFeed([1]).start_over()
     assert not WatchedFeed(iter([1])).start_over()
     feed = WatchedFeed([torch.zeros(2), torch.ones(2)])
-    feed.training = True
     assert feed.consume(5) == 10

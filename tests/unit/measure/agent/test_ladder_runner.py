@@ -239,8 +239,7 @@ def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pyte
     over: list[str] = []
     of_rank = loops.Loops(SimpleNamespace(feeds=[]), lambda: over.append("over"))
     # GIVEN a step that ends after an epoch's last batch, and begins with a block that this rank sits out
-    of_rank.between = True
-    of_rank.acted()
+    of_rank.leave_alone()
     of_rank.stepped()
     time.sleep(0.2)
     assert over == []
@@ -273,7 +272,7 @@ def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(
             assert one.steps - steps == len(BATCHES)
     assert ended(one) == "rounds done"
     assert one.runner.rank.feeds[0] in made[:3]
-    assert one.runner.rank.feeds[0].remade
+    assert one.runner.rank.feeds[0].learned.is_remade
 
 
 def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:

@@ -216,18 +216,18 @@ def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> 
     loader = DataLoader(TensorDataset(torch.arange(20.0)), batch_size=4)
     feed = LoaderFeed(loader)
     feed.adopt(tapped(loader))
-    feed.loops = 1
+    feed.open_loop()
     first = [feed.next() for _ in range(2)]
     feed.adopt(tapped(loader))
-    before = feed.account()
+    before = feed.handed
     assert [feed.next() for _ in range(3)]
     # WHEN that turns out not to train
     feed.restore(before, 3)
     # THEN the next batch is the first loop's third, and nothing is left over that was asked for
     assert [float(batch[0][0]) for batch in (*first, feed.next())] == [0.0, 4.0, 8.0]
-    assert (feed.turn, feed.since_step) == (3, 3)
+    assert (feed.handed.turn, feed.handed.since_step) == (3, 3)
     feed.drain()
-    assert feed.tap.drawn == feed.yielded
+    assert feed._is_drained
 
 
 def tapped(loader: Any) -> Any:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, dataloader
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent import private
+from stash.measure.agent.data.feeds import ReadingSeen
 from stash.measure.agent.runner.block_plan import BlockSize, Plan
 from stash.measure.agent.runner.blocks import Supply
 from stash.measure.agent.wraps import loader as wrap
@@ -52,7 +53,7 @@ class RoundsOfOneRank:
         self.loader = DataLoader(self.data, batch_size=1, shuffle=True, num_workers=workers)
         self.feed = LoaderFeed(self.loader)
         self.feed.adopt(iter(self.loader))
-        self.feed.training, self.feed.per_step = True, per_step
+        self.feed.learned = ReadingSeen(steps=1, batches=per_step)
         self.feed.next()
         self.plan = Plan(replay, data, cold or data, 1.0, 0)
         self.met = 0

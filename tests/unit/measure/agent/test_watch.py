@@ -82,7 +82,7 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     run._note_in(Stamps(time.perf_counter, ring))
     script.subscribe(run)
     assert list(stash.loader(Batches())) == [0, 1, 2]
-    run._stamps.step_ends(time.perf_counter())
+    run.stamps.step_ends(time.perf_counter())
     script.unsubscribe()
     the_orders.current.cache_clear()
     (found,) = ring.rows(0)

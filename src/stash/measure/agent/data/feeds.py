@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from stash.measure.agent import script
 from stash.measure.agent.data.batches import samples
@@ -22,91 +22,115 @@ from stash.measure.protocol.stamped import StepStage
 _BETWEEN, _FORWARD = int(StepStage.BETWEEN), int(StepStage.FORWARD)
 
 
-@dataclass(frozen=True)
-class Handed:
-    """How far a feed's loops and the step under way have come."""
+class Handed(NamedTuple):
+    """How far a feed's loops and the step under way have come; each batch and each step make another one."""
 
-    turn: int
-    limit: int | None
-    steps_of_epoch: int
-    since_step: int
-    wait: float
-    uncounted: bool
-    around: tuple[Any, int] | None = None
-    """The iterator of a loop that is under way around the latest one, and how many batches it has handed out."""
+    turn: int = 0
+    """Batches since the last loop over it began."""
+    limit: int | None = None
+    """How many there are in that epoch; ``None`` if unknown."""
+    steps_of_epoch: int = 0
+    since_step: int = 0
+    """Batches since the last step."""
+    wait: float = 0.0
+    """Seconds that batches were waited for."""
+    uncounted: bool = False
+    """Among the batches was one whose samples cannot be counted."""
+    at_step: tuple[float, bool] = (0.0, False)
+    """``wait`` and ``uncounted`` at the end of the last step."""
+    samples: int = 0
+    """Trained on."""
+    took: float = 0.0
+    """Seconds that the last batch took to come."""
+    around: Any = None
+    """What stands for the iterator of a loop that is under way around the latest one."""
+
+    def begin_epoch(self, length: int | None) -> Handed:
+        """A loop begins."""
+        return self._replace(turn=0, limit=length, steps_of_epoch=0)
+
+    def give(self, is_counted: bool, took: float, is_waited_for: bool) -> Handed:
+        """A batch is handed out."""
+        turn, limit, steps, since_step, wait, uncounted, at_step, samples, _, around = self
+        wait += took if is_waited_for else 0.0
+        uncounted = uncounted or not is_counted
+        return Handed(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, samples, took, around)
+
+    def end_step(self, samples: int) -> Handed:
+        """A step ended that trained on so many samples."""
+        steps = self.steps_of_epoch + (self.since_step > 0)
+        at_step = (self.wait, self.uncounted)
+        return self._replace(steps_of_epoch=steps, since_step=0, at_step=at_step, samples=self.samples + samples)
+
+    def skip_step(self, per_step: int) -> Handed:
+        """What was handed out since the last step belongs to none."""
+        steps = self.steps_of_epoch - (-self.since_step // per_step)
+        wait, uncounted = self.at_step
+        return self._replace(steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None)
+
+
+class ReadingSeen(NamedTuple):
+    """What steps and epochs have shown of how a job reads a loader."""
+
+    steps: int = 0
+    """Steps of the job that it was read for."""
+    batches: int = 0
+    """Of those steps."""
+    reads_ahead: bool = False
+    """The loop fetches a batch before it trains on the last one, as frameworks do."""
+    length: int | None = None
+    """Batches in an epoch that was read to its end."""
+    asked: float | None = None
+    """When an iterator was asked for whose first batch has not come."""
+    startup: float | None = None
+    """Seconds that an iterator and its first batch took to come."""
+    is_remade: bool = False
+    """Its loader was made again for another epoch."""
+
+    @property
+    def per_step(self) -> int:
+        """Batches that a step usually takes; frameworks that read ahead take turns."""
+        return max(1, round(self.batches / self.steps)) if self.steps else 1
+
+
+class FeedAccount(NamedTuple):
+    """What who keeps account of a feed's loops gives to it."""
+
+    number: int = 0
+    """Among the loaders of the script."""
+    now: Callable[[], float] = time.perf_counter
+    stamps: script.NoStamps = script.NoStamps()
+    """Where is noted what a step waits for."""
+    goes_on: bool = False
+    """Never end: the script's own epochs are too short to be measured in."""
+
+
+@dataclass(frozen=True)
+class OpenLoops:
+    """Loops that hold an iterator over a feed, frameworks' own around the script's included."""
+
+    count: int = 0
+    tell_their_end: bool = False
+    """Else only the end of the data does."""
 
 
 class Feed:
     """One loader and what its iterator hands out: ``real`` batches, ``replay``, ``resident``, ``warm``, ``cold``."""
 
-    around: tuple[Any, int] | None = None
-    """As in ``Handed``, of a feed that has iterators to choose from."""
-    trial: Any = None
-    """A loop that may train or not, of whoever keeps account of loops."""
-    without_gradients = False
-    """Training reads it while gradients are off."""
-    _at_step = (0.0, False)
-    """Wait, and whether some samples were uncounted, at the end of the last step."""
-    number = 0
-    """Among the loaders of the script."""
-    stamps = script.NoStamps()
-    """Where its account keeper notes what a step waits for."""
-    read_before_pass = 1
-    """At most, batches that a training loop took before its first backward pass."""
-
-    remade = False
-    """Its loader was made again for another epoch."""
+    workers = 0
+    depth = 0
+    """Batches in flight when the queue is full."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.workers = 0
-        self.depth = 0
-        """Batches in flight when the queue is full."""
         self.mode = "real"
         self.ring = Ring()
-        self.turn = 0
-        """Batches handed out since the last loop over it began."""
-        self.limit: int | None = None
-        """How many there are in that epoch; ``None`` if unknown."""
-        self.goes_on = False
-        """Never end: the script's own epochs are too short to be measured in."""
-        self.now = time.perf_counter
-        """The clock of its account keeper."""
-        self.account_keeper: object = None
-        """Keeps account of the loops that read it; another object in a fork."""
-        self.loops = 0
-        """Loops that hold an iterator over it, frameworks' own around the script's included."""
-        self.in_handles = False
-        """Its loops tell when they end; else only the end of its data does."""
-        self.stands_for: Feed | None = None
-        """The training feed that this one's loader, made again for the next epoch, is another loader for."""
-        self.since_step = 0
-        self.beside_since_step = 0
-        """Batches that no step trains on, for all that is known."""
-        self.steps = 0
-        """How many steps of the job it was read for."""
-        self.per_step = 1
-        self.reads_ahead = False
-        """The loop fetches a batch before it trains on the last one, as frameworks do."""
-        self.wait = 0.0
-        self.took = 0.0
-        """Seconds that the last batch took to come."""
-        self.own = 0.0
-        """Seconds that handing out batches took beside that: Stash's own work."""
-        self.samples = 0
-        """Trained on."""
+        self.handed = Handed()
+        self.learned = ReadingSeen()
+        self.account = FeedAccount()
+        self.open_loops = OpenLoops()
         self._in_hand: list[int] = []
         """Samples of the batches handed out that no step has trained on yet."""
-        self.uncounted = False
-        """Among the batches handed out was one whose samples cannot be counted."""
-        self.startup: float | None = None
-        self.asked: float | None = None
-        self.training = False
-        self.first_at_pass = 0
-        """How many backward passes there had been when the first batch of this epoch was handed out."""
-        self._batches = self._steps_of_epoch = 0
-        self.seen_length: int | None = None
-        """Batches in an epoch that was read to its end."""
 
     def real(self) -> Any:
         """The next batch of the real pipeline; StopIteration at its end."""
@@ -134,53 +158,83 @@ class Feed:
     @property
     def wait_of_a_step(self) -> float:
         """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
-        return max(0.0, self.wait - (self.startup or 0.0)) / max(1, self.steps)
+        return max(0.0, self.handed.wait - (self.learned.startup or 0.0)) / max(1, self.learned.steps)
+
+    @property
+    def per_step(self) -> int:
+        return self.learned.per_step
 
     @property
     def length(self) -> int | None:
         """Batches in an epoch; ``None`` if unknown."""
-        return self.seen_length
+        return self.learned.length
+
+    @property
+    def loops(self) -> int:
+        """Loops that are known to hold an iterator over it."""
+        return self.open_loops.count
 
     @property
     def measured(self) -> bool:
         """Whether what it hands out is a block's choice, and no longer the script's."""
         return self.mode != "real"
 
+    def open_account(self, account: FeedAccount) -> None:
+        """Somebody keeps account of its loops from now on."""
+        self.account = account
+
+    def ask_iterator(self) -> None:
+        """A loop asks for an iterator."""
+        self.learned = self.learned._replace(asked=None if self.measured else self.account.now())
+
+    def open_loop(self) -> None:
+        """A loop took an iterator, and will tell when it ends."""
+        self.open_loops = OpenLoops(self.loops + 1, tell_their_end=True)
+
+    def close_loop(self) -> None:
+        """It ended."""
+        self.open_loops = OpenLoops(self.loops - 1, tell_their_end=True)
+
     def begin_epoch(self) -> None:
         """A loop over it begins."""
-        self.turn, self.limit, self._steps_of_epoch = 0, self.length, 0
+        self.handed = self.handed.begin_epoch(self.length)
 
-    def account(self) -> Handed:
-        """How far it has come."""
-        return Handed(
-            self.turn, self.limit, self._steps_of_epoch, self.since_step, self.wait, self.uncounted, self.around
-        )
+    def pass_by(self) -> None:
+        """A batch is handed out that no step trains on."""
+        self.handed = self.handed._replace(turn=self.handed.turn + 1)
 
     def restore(self, before: Handed, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
-        self.turn, self.limit, self._steps_of_epoch = before.turn, before.limit, before.steps_of_epoch
-        self.since_step, self.wait, self.uncounted = before.since_step, before.wait, before.uncounted
+        self.handed = before._replace(around=self.handed.around)
         del self._in_hand[max(0, len(self._in_hand) - read) :]
 
     def take_over(self, other: Feed) -> None:
-        """What the other one has handed out counts as this one's."""
-        self.samples, other.samples = self.samples + other.samples, 0
-        self._in_hand, other._in_hand = self._in_hand + other._in_hand, []
+        """Its loader was made again, as the other one's: what that has handed out counts as this one's."""
+        given, in_hand = other.give_away()
+        self.begin_epoch()
+        self.handed = self.handed._replace(turn=given.turn, samples=self.handed.samples + given.samples)
+        self.learned = self.learned._replace(is_remade=True)
+        self._in_hand.extend(in_hand)
+
+    def give_away(self) -> tuple[Handed, list[int]]:
+        """What it has handed out, and what of that no step has trained on, counts as another one's."""
+        given, in_hand = self.handed, self._in_hand.copy()
+        self.handed = given._replace(samples=0)
+        self._in_hand.clear()
+        return given, in_hand
 
     def read_on(self, other: Feed) -> None:
         """Read what the other one's loop is about to, as no block decides yet what that gets."""
 
     def skip_step(self) -> None:
         """What was handed out since the last step belongs to none."""
-        wait, uncounted = self._at_step
-        self._steps_of_epoch += -(-self.since_step // self.per_step)
-        kept = replace(self.account(), since_step=0, wait=wait, uncounted=uncounted, around=None)
-        self.restore(kept, self.since_step)
+        self.restore(self.handed.skip_step(self.per_step), self.handed.since_step)
 
     @property
     def at_end(self) -> bool:
         """Whether the script's own epoch is over."""
-        return self.limit is not None and self.turn >= self.limit and self.measured and not self.goes_on
+        turn, limit, *_ = self.handed
+        return limit is not None and turn >= limit and self.measured and not self.account.goes_on
 
     def release(self) -> None:
         """No loop will read on where the last one stopped."""
@@ -195,53 +249,51 @@ class Feed:
 
     def step_ended(self) -> None:
         """An optimizer stepped: learn how many batches a step usually takes."""
-        if self.since_step:
-            self.steps, self._batches = self.steps + 1, self._batches + self.since_step
-            self.per_step = max(1, round(self._batches / self.steps))  # frameworks that read ahead take turns
-            self._steps_of_epoch += 1
+        handed, learned = self.handed, self.learned
+        if handed.since_step:
+            learned = learned._replace(steps=learned.steps + 1, batches=learned.batches + handed.since_step)
             if self.mode == "real":  # a block that begins in the middle of an epoch has turns of its own
-                self.reads_ahead |= self.turn > self.per_step * self._steps_of_epoch
-        ahead = int(self.reads_ahead and len(self._in_hand) > self.per_step)  # not at the last step of an epoch
-        trained = self._in_hand[: len(self._in_hand) - ahead]
-        self.samples += sum(trained)
+                ahead = handed.turn > learned.per_step * (handed.steps_of_epoch + 1)
+                learned = learned._replace(reads_ahead=learned.reads_ahead or ahead)
+            self.learned = learned
+        kept = int(learned.reads_ahead and len(self._in_hand) > learned.per_step)  # not at an epoch's last step
+        trained = self._in_hand[: len(self._in_hand) - kept]
         del self._in_hand[: len(trained)]
-        self.since_step = self.beside_since_step = 0
-        self._at_step = (self.wait, self.uncounted)
+        self.handed = handed.end_step(sum(trained))
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
-        began = self.now()
-        if self.mode in ("replay", "resident"):
+        began = self.account.now()
+        is_replayed = self.mode in ("replay", "resident")
+        if is_replayed:
             batch = self.ring.next()
-            self.stamps.enter(_FORWARD)
-            self.took = self.now() - began
+            self.account.stamps.enter(_FORWARD)
+            took = self.account.now() - began
         else:
-            batch = self._read(began)
+            batch, took = self._read(began)
         count = samples(batch)
         self._in_hand.append(count or 0)
-        self.uncounted |= count is None
-        self.turn += 1
-        self.since_step += 1
+        self.handed = self.handed.give(count is not None, took, is_waited_for=not is_replayed)
         return batch
 
-    def _read(self, began: float) -> Any:
-        delayed = self.stamps.wait_begins(began)
+    def _read(self, began: float) -> tuple[Any, float]:
+        """The next batch, and the seconds that it took."""
+        number, now, stamps, goes_on = self.account
+        delayed = stamps.wait_begins(began)
         try:
-            batch = self.endless() if self.measured or self.goes_on else self.real()
+            batch = self.endless() if self.measured or goes_on else self.real()
         except StopIteration:
-            if not (self.measured or self.goes_on):
-                self.seen_length = self.turn
-            self.stamps.wait_ends(self.now(), delayed, self.number, _BETWEEN)
+            if not (self.measured or goes_on):
+                self.learned = self.learned._replace(length=self.handed.turn)
+            stamps.wait_ends(now(), delayed, number, _BETWEEN)
             raise
-        ended = self.now()
-        self.took = ended - began
-        self.wait += self.took
-        self.stamps.wait_ends(ended, delayed, self.number)
-        if self.asked is not None:
-            self.startup, self.asked = ended - self.asked, None
+        ended = now()
+        stamps.wait_ends(ended, delayed, number)
+        if self.learned.asked is not None:
+            self.learned = self.learned._replace(startup=ended - self.learned.asked, asked=None)
         if self.mode == "real":
             self.ring.offer(batch)
-        return batch
+        return batch, ended - began
 
     def endless(self) -> Any:
         """The next real batch, from the start again when the data end."""
@@ -259,9 +311,9 @@ class Feed:
         with the batch kept at ``first``, handed out on ``device`` if any.
         """
         self.drain()
-        self.mode, self.wait, self.samples, self.uncounted = mode, 0.0, 0, False
-        self._at_step = (0.0, False)
-        self._in_hand = self._in_hand[-1:] if self.reads_ahead else []
+        self.mode = mode
+        self.handed = self.handed._replace(wait=0.0, samples=0, uncounted=False, at_step=(0.0, False))
+        del self._in_hand[: -1 if self.learned.reads_ahead else None]
         if mode in ("warm", "cold"):
             self.ring.rest()
             self.prime(count, first)
@@ -318,7 +370,7 @@ class WatchedFeed(Feed):
         try:
             return len(self._iterable)
         except TypeError:
-            return self.seen_length
+            return self.learned.length
 
     def real(self) -> Any:
         if self._iterator is None:
@@ -365,10 +417,12 @@ class Handle:
         self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
         self.taken = 0
         self.trains = False
-        """It took a batch while gradients were on."""
         self._open = True
-        feed.loops += 1
-        feed.in_handles = True
+        feed.open_loop()
+
+    def note_training(self) -> None:
+        """It took a batch while gradients were on."""
+        self.trains = True
 
     def __iter__(self) -> Handle:
         return self
@@ -399,5 +453,5 @@ class Handle:
     def _close(self) -> None:
         if self._open:
             self._open = False
-            self.feed.loops -= 1
+            self.feed.close_loop()
             script.listener().loops.closed(self)

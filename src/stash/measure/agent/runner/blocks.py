@@ -52,7 +52,7 @@ class BlockRunner:
             workers=max((feed.workers for feed in rank.feeds), default=0),
             batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
             accelerator=rank.device.type != "cpu",
-            reads_ahead=any(feed.reads_ahead for feed in rank.feeds),
+            reads_ahead=any(feed.learned.reads_ahead for feed in rank.feeds),
             agreement_seconds=_agreement_seconds(rank),
             reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),

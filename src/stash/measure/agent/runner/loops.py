@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Feed, Handed, Handle
+from stash.measure.agent.data.feeds import Feed, FeedAccount, Handed, Handle
+from stash.measure.agent.runner.loop_table import LoopAction, LoopEvent, LoopOnTrial, LoopUse, handle_event
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
 from stash.measure.agent.script import ThreadEvent
@@ -29,50 +30,121 @@ _SKIPPED = 2
 """Batches that a training loop may read before its first backward pass beyond what it was seen to read."""
 
 
-@dataclass
-class Trial:
-    """A loop over a training loader before its first backward pass; what it read is undone if there is none."""
+class Before(NamedTuple):
+    """What a loop on trial goes back to."""
 
     began: float
-    between: bool
-    """Whether an epoch was over when it began."""
-    passes: int
-    before: Handed
+    is_between: bool
+    """Whether an epoch was over."""
+    handed: Handed
     """Of the feed."""
-    read: int = 0
-    ended: bool = False
-    """It read its loader to the end."""
-    dismissed: bool = False
-    """It read too much to be training; it gets no more."""
+
+
+@dataclass(frozen=True)
+class LoaderCourse:
+    """How far a loader and its latest loop have come."""
+
+    use: LoopUse = LoopUse.OTHER
+    trial: LoopOnTrial | None = None
+    first_at_pass: int = 0
+    """Backward passes when the first batch of this epoch was handed out."""
+    read_before_pass: int = 1
+    """At most, batches that a training loop took before its first backward pass."""
+    without_gradients: bool = False
+    """Training reads it while gradients are off."""
+    is_beside: bool = False
+    """A batch since the last step was one that no step trains on, for all that is known."""
+    stands_for: Feed | None = None
+    """The training feed that this one's loader, made again for the next epoch, is another loader for."""
+
+    @property
+    def trains(self) -> bool:
+        return self.use is not LoopUse.OTHER
+
+
+@dataclass(frozen=True)
+class StepsSeen:
+    """What the job's steps so far have shown."""
+
+    steps: int = 0
+    passes: int = 0
+    """Backward passes up to the last step."""
+    all_have_passes: bool = True
+    """Every step so far had one: gradients of some scripts come from elsewhere."""
+    read_last: tuple[Feed, ...] = ()
+    """In the last step."""
+    is_new: bool = False
+    """A loader was read for the last step that the one before did without."""
+    surprised: bool = False
+    """That may have been a validation's. Where it goes on step for step, it is how the job trains."""
+    read_beside: bool = False
+    """Batches were read since the last step that no step trains on."""
+
+    def end_step(self, passes: int) -> StepsSeen:
+        """A step ended after so many backward passes."""
+        has_passes = self.all_have_passes and passes > self.passes
+        return replace(self, steps=self.steps + 1, passes=passes, all_have_passes=has_passes, read_beside=False)
+
+    def learn(self, read: tuple[Feed, ...], some_train: bool, read_beside: bool) -> StepsSeen:
+        """It read these loaders; whether some have been seen to train."""
+        is_new = any(feed not in self.read_last for feed in read)
+        read_before = not read and some_train  # of a loop that reads ahead
+        surprised = (is_new and not self.is_new) or read_beside or read_before
+        return replace(self, read_last=read, is_new=is_new, surprised=surprised)
+
+
+class EpochGap:
+    """The time between two epochs, which ends with the next one, or else with training: then ``over`` is called."""
+
+    def __init__(self, over: Callable[[], None]) -> None:
+        self.is_open = False
+        self._over = over
+        self._timer: threading.Timer | None = None
+
+    def open(self, seconds: float) -> None:
+        """Wait so long, from a timer's thread, for a sign of training."""
+        self.is_open = True
+        self.stop_waiting()
+        self._timer = threading.Timer(seconds, lambda: self._over() if self.is_open else None)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        self.is_open = False
+        self.stop_waiting()
+
+    def stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 class Loops(script.LoopListener):
     """The loops of one process; ``over`` is called, from a timer's thread, when nothing came after an epoch."""
 
     def __init__(self, rank: OwnRank, over: Callable[[], None]) -> None:
-        self.between = False
-        """The training loop ended: an epoch is over, or training is; what the script does next will tell."""
         self.clock: BlockClock | None = None
         """Of the block under way."""
-        self._rank, self._over = rank, over
-        self._read: list[weakref.ref[Feed]] = []
-        """The feeds that loops have read."""
-        self._read_last: list[Feed] = []
-        """In the last step."""
-        self.surprised = self._new = False
-        """A loader was read for the last step that the one before did without: validation's, perhaps. Where that goes
-        on step for step, it is how the job trains."""
-        self._steps = 0
-        self._passes = 0
-        """Backward passes up to the last step."""
-        self._has_passes = True
-        """Every step so far had one: gradients of some scripts come from elsewhere."""
-        self._read_beside = False
-        """Batches were read since the last step that no step trains on."""
+        self.own_seconds = 0.0
+        """What handing out batches took beside their coming: Stash's own work."""
+        self._rank = rank
+        self._gap = EpochGap(over)
+        self._courses: WeakKeyDictionary[Feed, LoaderCourse] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Feed, int] = WeakKeyDictionary()
+        """Of the feeds that loops have read."""
+        self._seen = StepsSeen()
         self._loaders_are_remade = False
         self._read_elsewhere = False
         """A thread that does not train has read a loader."""
-        self._timer: threading.Timer | None = None
+
+    @property
+    def between(self) -> bool:
+        """The training loop ended: an epoch is over, or training is; what the script does next will tell."""
+        return self._gap.is_open
+
+    @property
+    def surprised(self) -> bool:
+        """The last step read what the ones before did not."""
+        return self._seen.surprised
 
     def training(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
@@ -81,18 +153,24 @@ class Loops(script.LoopListener):
                 "a thread of the script's own reads its loader ahead of training: what steps wait for that thread is "
                 "seen as time before their forward passes, and not apart as prep and fetch"
             )
-        found = [feed for feed in self._feeds() if feed.training and self._still_reads(feed)]
+        found = [feed for feed in self._numbers if self._course(feed).trains and self._still_reads(feed)]
         for feed in found:
             feed.hold()
         return [feed for feed in found if len(feed.ring)]
 
-    def _feeds(self) -> list[Feed]:
-        """Those that are still there."""
-        return [feed for reference in self._read if (feed := reference()) is not None]
-
     def _still_reads(self, feed: Feed) -> bool:
         """Frameworks may hold a validation's iterator, and read it between epochs only."""
-        return feed in self._read_last or (feed.loops > 0 and 2 * feed.steps > self._steps)
+        return feed in self._seen.read_last or (feed.loops > 0 and 2 * feed.learned.steps > self._seen.steps)
+
+    def _course(self, feed: Feed) -> LoaderCourse:
+        return self._courses.get(feed, _UNKNOWN)
+
+    def _change(self, feed: Feed, **changes: Any) -> None:
+        self._courses[feed] = replace(self._course(feed), **changes)
+
+    def _standing(self, feed: Feed) -> Feed:
+        """The one that it stands for, or itself."""
+        return self._course(feed).stands_for or feed
 
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now; a queue whose events are read stays full."""
@@ -102,47 +180,46 @@ class Loops(script.LoopListener):
             self.clock.pause(self.clock.started)
         return self.clock
 
+    def end_block(self) -> None:
+        """No block is under way."""
+        self.clock = None
+
     def iterator_asked(self, feed: Feed) -> None:
-        event = ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.ITERATOR_ASKED
+        event = ThreadEvent.EVALUATION_ASKED if self.is_beside(feed) else ThreadEvent.ITERATOR_ASKED
         self._rank.ledger.tell(event, feed)
+
+    def is_beside(self, feed: Feed) -> bool:
+        course = self._course(self._standing(feed))
+        return not sys.modules["torch"].is_grad_enabled() and not course.without_gradients
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
         if self._in_another_thread():
             return
-        feed, beside = handle.feed, self._beside(handle.feed)
-        may_replace = self.between and self._loaders_are_remade and not (feed.training or beside)
+        feed, beside = handle.feed, self.is_beside(handle.feed)
+        may_replace = self.between and self._loaders_are_remade and not (self._course(feed).trains or beside)
         if may_replace and any(feed.like == known.like for known in self._rank.feeds):
             self._let_stand(feed)
-        feed = feed.stands_for or feed
-        before = feed.account()
+        feed = self._standing(feed)
+        before = Before(self._rank.clock.now(), self.between, feed.handed)
         if not beside or feed.loops <= 1:  # a loop within the training loop leaves that one's epoch alone
             feed.begin_epoch()
-        if beside or not feed.training:
-            self._pause()
-            return
-        if self._has_passes and feed.trial is None:
-            feed.trial = Trial(self._rank.clock.now(), self.between, script.passes(), before)
-        self._goes_on(begins=True)
-
-    def _beside(self, feed: Feed) -> bool:
-        """Whether what is read now is no step's: gradients are off, and this loader's batches do not come so."""
-        return not sys.modules["torch"].is_grad_enabled() and not (feed.stands_for or feed).without_gradients
+        judged = LoopEvent.OPENED if self._seen.all_have_passes else LoopEvent.OPENED_UNJUDGED
+        self._handle(feed, LoopEvent.OPENED_BESIDE if beside else judged, before)
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
-        if not self._rank.feeds or self._in_another_thread():
+        if not self._rank.feeds or self._in_another_thread() or self._rank.ledger.may_evaluate:
             return False
-        feed = handle.feed.stands_for or handle.feed
-        if self._rank.ledger.may_evaluate:
-            return False
-        if not feed.training:
-            return feed.turn > 0 and not self._trains_after_all(feed)
-        if feed.trial is not None and feed.trial.dismissed:
+        feed = self._standing(handle.feed)
+        use = self._course(feed).use
+        if use is LoopUse.OTHER:
+            return feed.handed.turn > 0 and not self._trains_after_all(feed)
+        if use is LoopUse.REFUSED:
             return True
-        if self._beside(feed):
+        if self.is_beside(feed):
             return handle.taken > 1 and not handle.trains
-        handle.trains = True
+        handle.note_training()
         return False
 
     def next_batch(self, feed: Feed) -> Any:
@@ -151,195 +228,198 @@ class Loops(script.LoopListener):
             self._read_elsewhere = True
             return feed.real()
         ledger = self._rank.ledger
-        ledger.tell(ThreadEvent.EVALUATION_ASKED if self._beside(feed) else ThreadEvent.BATCH_ASKED, feed)
+        beside = self.is_beside(feed)
+        ledger.tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
         try:
-            batch = self._next_batch(feed)
+            batch = self._next_batch(feed, beside)
         except StopIteration:
             ledger.tell(ThreadEvent.LOOP_ENDED, feed)
             raise
         ledger.tell(ThreadEvent.BATCH_GIVEN, feed)
         return batch
 
-    def _next_batch(self, feed: Feed) -> Any:
-        since, beside = self._rank.clock.now(), self._beside(feed)
-        if feed.turn == 0:
-            feed.first_at_pass = script.passes()
-        elif not (feed.training or beside) and self._trains_after_all(feed):
+    def _next_batch(self, feed: Feed, beside: bool) -> Any:
+        since = self._rank.clock.now()
+        if feed.handed.turn == 0:
+            self._change(feed, first_at_pass=script.passes())
+        elif not beside and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
-        feed = feed.stands_for or feed
-        if feed.account_keeper is not self:
-            feed.account_keeper, feed.now, feed.stamps = self, self._rank.clock.now, self._rank.stamps
-            self._read = [reference for reference in self._read if reference() is not None]
-            feed.number = len(self._read)
-            self._read.append(weakref.ref(feed))
-        if beside or (feed.trial is not None and not self._may_train(feed, feed.trial)):
+        feed = self._standing(feed)
+        if feed not in self._numbers:
+            self._numbers[feed] = number = len(self._numbers)
+            feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.stamps, feed.account.goes_on))
+        if LoopAction.SERVE_BESIDE in self._handle(feed, LoopEvent.ASKED_BESIDE if beside else self._ask(feed)):
             return self._batch_beside(feed)
-        if feed.training:
-            self._goes_on(begins=feed.turn == 0)
+        if (course := self._course(feed)).trains:
+            self._go_on(begins=feed.handed.turn == 0)
         try:
             if feed.at_end:
                 raise StopIteration
             batch = feed.next()
         except StopIteration:
-            if feed.trial is not None:
-                feed.trial.ended = True
-            if not feed.in_handles:
-                self._ended(feed)
+            if course.trial is not None:
+                self._change(feed, trial=course.trial.end())
+            if not feed.open_loops.tell_their_end:
+                self._handle(feed, LoopEvent.CLOSED)
             raise
-        if feed.training:
+        if course.trains:
             self._resume()
-        feed.own += feed.now() - since - feed.took
+        self.own_seconds += self._rank.clock.now() - since - feed.handed.took
         return batch
 
     def _in_another_thread(self) -> bool:
         """Whether a thread that does not train asks: what it fetches for later, no step can be given in its place."""
         return not self._rank.stamps.of_this_thread
 
+    def _ask(self, feed: Feed) -> LoopEvent:
+        """A loop asks for another batch: which event that is, for all that is known."""
+        self._note_pass(feed)
+        course = self._course(feed)
+        if course.trial is None:
+            return LoopEvent.ASKED
+        if self._rank.feeds and course.trial.batches >= course.read_before_pass + _SKIPPED:
+            return LoopEvent.ASKED_TOO_OFTEN
+        self._change(feed, trial=course.trial.take_batch())
+        return LoopEvent.ASKED
+
+    def _note_pass(self, feed: Feed) -> None:
+        trial = self._course(feed).trial
+        if trial is not None and trial.has_passed(script.passes()):
+            self._handle(feed, LoopEvent.PASSED)
+
     def _batch_beside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
-        self._read_beside = True
-        feed.beside_since_step += 1
+        self._seen = replace(self._seen, read_beside=True)
+        self._change(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
             if not self._rank.ledger.may_evaluate:
                 return feed.ring.copy()
         batch = feed.real()
-        feed.turn += not feed.training
+        if not self._course(feed).trains:
+            feed.pass_by()
         return batch
-
-    def _may_train(self, feed: Feed, trial: Trial) -> bool:
-        """Whether a loop that asks for another batch may be training, for all that is known."""
-        if script.passes() > trial.passes:
-            self._settle(feed, trains=True)
-        elif self._rank.feeds and trial.read >= feed.read_before_pass + _SKIPPED:
-            self._dismiss(feed, trial)
-            return False
-        trial.read += 1
-        return True
-
-    def _settle(self, feed: Feed, trains: bool) -> None:
-        """It is known now whether the feed's latest loop trains."""
-        trial, feed.trial = feed.trial, None
-        if trial is None:
-            return
-        if trains:
-            feed.read_before_pass = max(feed.read_before_pass, trial.read)
-        elif not trial.dismissed:
-            self._dismiss(feed, trial)
-
-    def _dismiss(self, feed: Feed, trial: Trial) -> None:
-        """A loop did not train: what it read counts for nothing, and the block gets other batches in its place."""
-        trial.dismissed = self._read_beside = True
-        feed.restore(trial.before, trial.read)
-        if self.clock is not None:
-            self.clock.pause(trial.began)
-        if trial.between:
-            self.between = True
-            self._wait(PATIENCE)
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
         if self._in_another_thread():
             return
         self._rank.ledger.tell(ThreadEvent.LOOP_ENDED, handle.feed)
-        feed = handle.feed.stands_for or handle.feed
-        trial = feed.trial
-        if trial is not None and script.passes() > trial.passes:
-            self._settle(feed, trains=True)
-        elif trial is not None and (trial.ended or trial.dismissed or trial.read > feed.per_step):
-            self._settle(feed, trains=False)
-            self._left_beside()
-            return
-        if feed.training and self._beside(feed) and not handle.trains:
-            self._left_beside()
-            return
-        a_look = feed.training and handle.taken <= feed.per_step  # next(iter(loader)), in every step perhaps
-        if not handle.feed.loops and not a_look:
-            self._ended(feed)
+        feed = self._standing(handle.feed)
+        self._note_pass(feed)
+        course = self._course(feed)
+        if course.trial is not None and (course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)):
+            self._handle(feed, LoopEvent.CLOSED_ON_TRIAL)
+        elif course.trains and self.is_beside(feed) and not handle.trains:
+            self._handle(feed, LoopEvent.CLOSED_BESIDE)
+        elif not handle.feed.loops and not (course.trains and handle.taken <= feed.per_step):  # more than a look
+            self._handle(feed, LoopEvent.CLOSED)
+
+    def _handle(self, feed: Feed, event: LoopEvent, before: Before | None = None) -> tuple[LoopAction, ...]:
+        """Go by the table; ``before``: where a loop that is opened goes back to, should it not train."""
+        course = self._course(feed)
+        use, actions = handle_event(course.use, event)
+        if use is not course.use:
+            trial = None
+            if use is LoopUse.ON_TRIAL:
+                trial = LoopOnTrial(script.passes(), before)
+            elif use is LoopUse.REFUSED:
+                trial = course.trial
+            self._change(feed, use=use, trial=trial)
+        for action in actions:
+            self._act(action, feed, course.trial)
+        return actions
+
+    def _act(self, action: LoopAction, feed: Feed, trial: LoopOnTrial | None) -> None:
+        if action is LoopAction.PAUSE:
+            self._pause()
+        elif action is LoopAction.GO_ON:
+            self._go_on(begins=True)
+        elif action is LoopAction.WAIT:
+            self.acted()
+        elif action is LoopAction.LEARN and trial is not None:
+            self._change(feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches))
+        elif action is LoopAction.UNDO and trial is not None:
+            self._undo(feed, trial.mark, trial.batches)
+        elif action is LoopAction.RETURN and not self.between:  # within an epoch the training loop goes on
+            self._resume()
+        elif action is LoopAction.RELEASE:
+            feed.release()
+        elif action is LoopAction.END_EPOCH:
+            self._pause()
+            self._gap.open(PATIENCE)
+
+    def _undo(self, feed: Feed, before: Before, read: int) -> None:
+        """What a loop read counts for nothing, and the block gets other batches in its place."""
+        self._seen = replace(self._seen, read_beside=True)
+        feed.restore(before.handed, read)
+        if self.clock is not None:
+            self.clock.pause(before.began)
+        if before.is_between:
+            self._gap.open(PATIENCE)
 
     def stepped(self) -> None:
         """A step of the job ended: loaders still open that were read since the last one train it.
 
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
-        self.stop_waiting()
-        passes, feeds = script.passes(), self._feeds()
-        self._steps += 1
-        self._has_passes &= passes > self._passes
-        self._passes = passes
-        if self._rank.feeds:  # which loaders train is settled
-            for feed in feeds:
-                if feed.trial is not None:
-                    self._settle(feed, trains=True)
-                feed.step_ended()
-            self._read_beside = False
-            return
+        self._gap.stop_waiting()
+        feeds, read_beside = list(self._numbers), self._seen.read_beside
+        self._seen = self._seen.end_step(script.passes())
         for feed in feeds:
-            self._settle(feed, trains=True)
-        if not any(feed.since_step for feed in feeds):  # this job reads what it trains on without gradients
-            for feed in feeds:
-                feed.without_gradients |= feed.loops > 0 and feed.beside_since_step > 0
-        before, self._read_last = self._read_last, [feed for feed in feeds if feed.since_step]
-        new = self._read_last != before and any(feed not in before for feed in self._read_last)
-        read_before = not self._read_last and any(feed.training for feed in feeds)  # of a loop that reads ahead
-        self.surprised, self._new = (new and not self._new) or self._read_beside or read_before, new
-        self._read_beside = False
+            self._handle(feed, LoopEvent.STEPPED)
+        if not self._rank.feeds:  # which loaders train is not settled yet
+            self._learn(feeds, read_beside)
         for feed in feeds:
-            is_open = feed.loops > 0 or not feed.in_handles
-            if feed.since_step and is_open:
-                feed.training, feed.goes_on = True, self._rank.orders.endless
+            if self._course(feed).is_beside:
+                self._change(feed, is_beside=False)
             feed.step_ended()
+
+    def _learn(self, feeds: list[Feed], read_beside: bool) -> None:
+        """Which loaders the step that ended was read from."""
+        read = tuple(feed for feed in feeds if feed.handed.since_step)
+        if not read:  # this job reads what it trains on without gradients
+            for feed in feeds:
+                if feed.loops > 0 and self._course(feed).is_beside:
+                    self._change(feed, without_gradients=True)
+        self._seen = self._seen.learn(read, any(self._course(feed).trains for feed in feeds), read_beside)
+        for feed in read:
+            if feed.loops > 0 or not feed.open_loops.tell_their_end:
+                self._handle(feed, LoopEvent.STEPPED_ON)
+                feed.open_account(feed.account._replace(goes_on=self._rank.orders.endless))
 
     def skipped_steps(self) -> None:
         """What trained since the last step belongs to none: another optimizer's steps are the job's from now on."""
-        self._read_beside = True
-        for feed in self._feeds():
+        self._seen = replace(self._seen, read_beside=True)
+        for feed in self._numbers:
             feed.skip_step()
         if self.clock is not None:
             self.clock.skip(self._rank.clock.settled())
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
-        if self.between:
-            self._wait(PATIENCE)
+        self.acted()
         if self.clock is not None and not self._rank.clock.runs_ahead:
             self.clock.step_begins(self._rank.clock.now())
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train; after it ``saved``, not much more is to come."""
         if self.between:
-            self._wait(PATIENCE_AFTER_SAVING if saved else PATIENCE)
+            self._gap.open(PATIENCE_AFTER_SAVING if saved else PATIENCE)
 
     def leave_alone(self) -> None:
         """Steps follow whose loops tell nothing: if those do not end in a while, training is over."""
-        self.between = True
-        self._wait(PATIENCE)
+        self._gap.open(PATIENCE)
 
     def stop_waiting(self) -> None:
         """Wait no more for the next epoch."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._gap.stop_waiting()
 
-    def _ended(self, feed: Feed) -> None:
-        if feed.training:
-            self._pause()
-            self.between = True
-            self._wait(PATIENCE)
-        else:
-            feed.release()
-            self._left_beside()
-
-    def _left_beside(self) -> None:
-        """A loop that did not train is over; within an epoch the training loop goes on."""
-        if not self.between:
-            self._resume()
-
-    def _goes_on(self, begins: bool) -> None:
+    def _go_on(self, begins: bool) -> None:
         """``begins``: with its first batch, for which the wait is no step's where somebody else accounts for it."""
         if self.between:
-            self.between = False
-            self.stop_waiting()
+            self._gap.close()
         if not begins or (self._rank.orders.trial is None and not self._rank.ledger.sees_epochs):
             self._resume()
 
@@ -351,25 +431,21 @@ class Loops(script.LoopListener):
         if self.clock is not None and self.clock.paused:
             self.clock.resume(self._rank.clock.settled())
 
-    def _wait(self, seconds: float) -> None:
-        self.stop_waiting()
-        self._timer = threading.Timer(seconds, lambda: self._over() if self.between else None)
-        self._timer.daemon = True
-        self._timer.start()
-
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""
-        may = bool(self._rank.feeds) and not (feed.training or feed.stands_for)
-        return may and feed.first_at_pass < script.passes()
+        course = self._course(feed)
+        may = bool(self._rank.feeds) and not (course.trains or course.stands_for)
+        return may and course.first_at_pass < script.passes()
 
     def _let_stand(self, feed: Feed) -> None:
         """From now on a loader that was made again for an epoch reads what blocks ask of the one that it replaces."""
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
         if free:
-            feed.stands_for = next((known for known in free if known.like == feed.like), free[0])
-            feed.stands_for.remade = True
-            feed.stands_for.begin_epoch()
-            feed.stands_for.turn = feed.turn
-            feed.stands_for.take_over(feed)
-            if not feed.stands_for.measured:
-                feed.stands_for.read_on(feed)
+            known = next((known for known in free if known.like == feed.like), free[0])
+            self._change(feed, stands_for=known)
+            known.take_over(feed)
+            if not known.measured:
+                known.read_on(feed)
+
+
+_UNKNOWN = LoaderCourse()

@@ -24,6 +24,7 @@ from stash.core.ledger_rows import (
     OTHER,
     START_UP,
 )
+from stash.measure.agent.runner.loop_table import LoopOnTrial
 from stash.measure.agent.script import ThreadEvent
 
 _MOST_OCCURRENCES = 50
@@ -72,16 +73,6 @@ class Occurrences:
         self.times -= 1
 
 
-@dataclass
-class _Loop:
-    """A loop over a loader that no backward pass has followed yet."""
-
-    loader: object
-    before: dict[str, float]
-    """What rows had when it began."""
-    batches: int = 0
-
-
 class RunLedger:
     """The account of one training thread, from ``began`` on; moments in seconds of one clock."""
 
@@ -91,7 +82,8 @@ class RunLedger:
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
         self.occurrences = {row: Occurrences() for row in (EPOCH_START, EVALUATION, CHECKPOINT, COLLECTOR)}
-        self._loop: _Loop | None = None
+        self._trial: LoopOnTrial | None = None
+        """The latest loop; its mark: what rows had when it began."""
         self._depth = 0
         """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
         self._first_asked: float | None = None
@@ -129,24 +121,24 @@ class RunLedger:
             self._first_asked = None
 
     def _follow_loops(self, event: ThreadEvent, loader: object) -> None:
-        loop = self._loop
+        trial = self._trial
         if event is ThreadEvent.ITERATOR_ASKED and self.row != START_UP:
-            self._loop = _Loop(loader, dict(self.seconds))
+            self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
         elif event is ThreadEvent.BACKWARD_BEGINS:
-            self._loop = None
-        elif loop is None or loader is not loop.loader:
+            self._trial = None
+        elif trial is None or loader is not trial.loader:
             return
         elif event is ThreadEvent.BATCH_GIVEN:
-            loop.batches += 1
+            self._trial = trial.take_batch()
         elif event is ThreadEvent.EVALUATION_ASKED or event is ThreadEvent.LOOP_ENDED:
-            self._loop = None
-            if loop.batches > 1 or event is ThreadEvent.EVALUATION_ASKED:
-                self._was_evaluation(loop)
+            self._trial = None
+            if trial.is_evaluation() or event is ThreadEvent.EVALUATION_ASKED:
+                self._was_evaluation(trial.mark)
 
-    def _was_evaluation(self, loop: _Loop) -> None:
+    def _was_evaluation(self, before: dict[str, float]) -> None:
         moved = 0.0
         for row in (EPOCH_START, INPUT, FORWARD):
-            took = self.seconds[row] - loop.before.get(row, 0.0)
+            took = self.seconds[row] - before.get(row, 0.0)
             self.seconds[row] -= took
             moved += took
         self.seconds[EVALUATION] += moved

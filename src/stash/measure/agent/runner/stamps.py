@@ -186,6 +186,10 @@ class Stamps(NoStamps):
         self._exchanged = self.in_windows = NOTHING
         """Of the threads that exchange, in all windows of exchange since ``begin``."""
 
+    def count_from(self, steps: int) -> None:
+        """So many steps have ended so far."""
+        self.steps = steps
+
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
         self._thread, self._passes = get_ident(), 0

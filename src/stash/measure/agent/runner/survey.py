@@ -303,8 +303,8 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     described = []
     for feed in feeds:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
-        facts["startup_seconds"] = feed.startup
-        facts["remade"] = feed.remade
+        facts["startup_seconds"] = feed.learned.startup
+        facts["remade"] = feed.learned.is_remade
         facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
         counts = [sum(1 for _ in batches.tensors(kept)) for kept in feed.ring.kept]
         facts["tensors_per_batch"] = fmean(counts) if counts else None

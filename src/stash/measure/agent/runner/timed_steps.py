@@ -60,7 +60,7 @@ def timed(
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
-    totals = [_totals(feeds, tally)]
+    totals = [_totals(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
@@ -74,12 +74,12 @@ def timed(
         if most_seconds is not None and done in _LOOKS_AGAIN:
             steps = min(steps, _that_fit(rank, most_seconds, done, sum(clock.steps)))
         now = record(settled=done == steps)
-        totals.append(_totals(feeds, tally))
+        totals.append(_totals(feeds, loops, tally))
         _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
         clock.step(now, loops.between, counted + (handed if lasts else 0.0) + rank.ledger.saved())
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
-    loops.clock = None
+    loops.end_block()
     gpu = counters.gpu_utilisation(rank.clock.gpu)
     found, stamped = usage.until_now(), stamps.of_block()
     found |= _stamped(stamps, stamped)
@@ -103,7 +103,7 @@ def timed(
         found |= {"wait_seconds": sum(waits), "step_waits": waits}
     else:
         found.pop("step_wait_delays", None)
-    if feeds and not any(feed.uncounted for feed in feeds):
+    if feeds and not any(feed.handed.uncounted for feed in feeds):
         found |= {"samples": sum(served) or None, "step_samples": served}
     return BlockDone(
         round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(lengths),
@@ -148,16 +148,12 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
         )
 
 
-def _totals(feeds: Sequence[Feed], tally: Tally | None) -> tuple[float, float, float, int]:
+def _totals(feeds: Sequence[Feed], loops: Loops, tally: Tally | None) -> tuple[float, float, float, int]:
     """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
     samples trained on."""
-    wait, handed = 0.0, trial_changes.own_seconds()
-    samples = 0
-    for feed in feeds:
-        wait += feed.wait
-        handed += feed.own
-        samples += feed.samples
-    return wait, own_seconds(tally), handed, samples
+    wait = sum(feed.handed.wait for feed in feeds)
+    samples = sum(feed.handed.samples for feed in feeds)
+    return wait, own_seconds(tally), loops.own_seconds + trial_changes.own_seconds(), samples
 
 
 def _stamped(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:

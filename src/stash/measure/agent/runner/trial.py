@@ -20,7 +20,6 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
-from stash.measure.agent import private
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
@@ -205,16 +204,7 @@ class Loaders:
         workers = int(rung.get("num_workers", loader.num_workers))
         new = {"prefetch_factor": loader.prefetch_factor or 2, **rung, "persistent_workers": workers > 0}
         vars(loader).update(new if workers else {**new, "prefetch_factor": None})
-        feed.mode, feed.renewing = "warm", True
         try:
-            if index in self._made:
-                feed.adopt(self._made[index])
-                feed.yielded = feed.tap.drawn  # it was drained
-            else:
-                iterator = self._made[index] = private.new_iterator(loader, feed.source)
-                feed.adopt(iterator)
+            self._made[index] = feed.serve_endlessly(self._made.get(index))
         finally:
-            feed.renewing = False
             vars(loader).update(before)
-        feed.tap.queue, feed.tap.endless = None, True
-        feed.refill_queue()

@@ -14,12 +14,14 @@ tells seconds where it times them.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import get_ident
@@ -29,16 +31,29 @@ from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OT
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.script import NoStamps
 from stash.measure.agent.wraps import replicas
+from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.linux.interfaces import own_address
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, leave_whole
+from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, WatchRequest, leave_whole
 from stash.measure.protocol.stamped import MAX_PIECES, StepStage
 
 _KEY = "stash/watchers"
 _LOOKS_SECONDS = 0.5
 _MEETING_SECONDS = 120.0
 EVERY = 32
+_FOLLOWED = 3
+"""Parameters whose gradients are the last of a backward pass, as it was seen to be."""
+_LEARNS_AT = (2, 20)
+"""Steps of which the order of gradients is learned: DDP makes its buckets again after the first."""
+_LEARNS_EVERY = 2000
+_LOOKS_AT = (5, 20)
+"""Steps in which models are looked for: by then a script that compiles its model has mostly done so."""
+_LOOKOUT_SECONDS = 5.0
+_FULL_COLLECTION = 2
+"""The generation of objects that takes long to look through."""
+_COLLECTOR = int(StepStage.COLLECTOR)
 _COLLECTIVE = int(StepStage.COLLECTIVE)
 _LINES_SECONDS = 5.0
 ROW_OF = {
@@ -51,30 +66,43 @@ _LOOKS_EVERY = 30
 """Samples between two looks at the recorder: copying its entries takes milliseconds."""
 
 
-class WatchersMeeting:
+class Duty:
+    """Something to be done after steps."""
+
+    def step(self, now: float) -> bool:
+        """A step ended ``now``; whether that was the last one."""
+        raise NotImplementedError
+
+    def rest(self) -> None:
+        """Nothing is stamped for a while, or any more."""
+
+    def go_on(self) -> None:
+        """It is again, from the step on that begins now."""
+
+
+class WatchersMeeting(Duty):
     """Local rank 0's part in it; asked after steps until it is over."""
 
     def __init__(self, folder: Path, node: int) -> None:
         self._folder, self._leads = RunFolder(folder), node == 0
         Neighbours(node, own_address()).write(self._folder)
-        self._next, self._until = 0.0, time.monotonic() + _MEETING_SECONDS
-        self.over = False
+        self._next, self._until = 0.0, time.perf_counter() + _MEETING_SECONDS
 
-    def step(self) -> None:
+    def step(self, now: float) -> bool:
         """Look whether the invitation has come; no question waits for another node."""
-        now = time.monotonic()
         if now < self._next:
-            return
-        self._next, self.over = now + _LOOKS_SECONDS, now > self._until
+            return False
+        self._next = now + _LOOKS_SECONDS
         store = private.default_store()
         if self._leads:
             invitation = Invitation.of(self._folder)
             if invitation is not None:
                 store.set(_KEY, json.dumps(asdict(invitation)))
-                self.over = True
+                return True
         elif store.check([_KEY]):
             Invitation(**json.loads(store.get(_KEY))).bring(self._folder)
-            self.over = True
+            return True
+        return now > self._until
 
 
 @dataclass
@@ -113,7 +141,191 @@ class StepTrace:
         return True
 
 
-class ScriptLines:
+class CopiesFollowed(Duty):
+    """Copies to the device are told of, of the stream that steps end in."""
+
+    def __init__(self, copies: BatchCopies) -> None:
+        self._copies = copies
+
+    def step(self, now: float) -> bool:
+        self._copies.step_ends()
+        return False
+
+
+class ModelSearch(Duty):
+    """Where no loader is seen, as ``sees_loader()`` says, learns in one step which models it calls."""
+
+    def __init__(self, stamps: Stamps, sees_loader: Callable[[], bool]) -> None:
+        self._stamps, self._sees_loader = stamps, sees_loader
+        self._steps = [stamps.steps + at for at in _LOOKS_AT]
+        """That are still to come."""
+        self._look: CalledModels | None = None
+
+    def step(self, now: float) -> bool:
+        if self._look is not None:
+            found, self._look = self._look.end(), None
+            return found or not self._steps
+        if self._stamps.steps >= self._steps[0]:
+            if self._sees_loader():
+                return True
+            self._steps = [at for at in self._steps if at > self._stamps.steps + 1]
+            self._look = CalledModels()
+        return False
+
+    def rest(self) -> None:
+        if self._look is not None:
+            self._look.end()
+            self._look = None
+
+
+class StepNumbering(Duty):
+    """Groups have counted as many collectives on all ranks by the end of a step, which tells its number."""
+
+    def __init__(self, stamps: Stamps) -> None:
+        self._stamps, self._before = stamps, _issued()
+
+    def step(self, now: float) -> bool:
+        issued = _issued()
+        self._stamps.count_from(round(issued / max(1, issued - self._before)))
+        return True
+
+
+class GradientsFollowed(Duty):
+    """Learns which gradients of ``parameters()`` are the last of a step, and has those followed."""
+
+    def __init__(self, stamps: Stamps, parameters: Callable[[], Iterable[Any]]) -> None:
+        self._stamps, self._parameters = stamps, parameters
+        self._order: GradientOrder | None = None
+        self._after = 0
+        """So many steps of its own it has learned last."""
+        self._steps = 0
+        self._last: list[Any] = []
+
+    def step(self, now: float) -> bool:
+        self._steps += 1
+        if self._order is not None:
+            self._last, self._order = self._order.end() or self._last, None
+            if self._last:
+                self._stamps.follow(self._last)
+            self._after = self._steps
+        elif self._steps >= next((at for at in _LEARNS_AT if at > self._after), self._after + _LEARNS_EVERY):
+            self._stamps.let_go()
+            self._order = GradientOrder(each for each in self._parameters() if each.requires_grad)
+        return False
+
+    def rest(self) -> None:
+        if self._order is not None:
+            self._order.end()
+            self._order = None
+
+    def go_on(self) -> None:
+        if self._last:
+            self._stamps.follow(self._last)
+
+
+class GradientOrder:
+    """Notes in which order gradients get ready in one step."""
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        self._ready: dict[int, Any] = {}
+        self._handles = [each.register_post_accumulate_grad_hook(self._note) for each in parameters]
+
+    def _note(self, parameter: Any) -> None:
+        self._ready.pop(id(parameter), None)
+        self._ready[id(parameter)] = parameter
+
+    def end(self) -> list[Any]:
+        """The last few."""
+        for handle in self._handles:
+            handle.remove()
+        return list(self._ready.values())[-_FOLLOWED:]
+
+
+class WatcherLookout(Duty):
+    """Looks now and then whether the watcher's ``folder`` is still there; calls ``leave`` once it is not."""
+
+    def __init__(self, folder: Path, leave: Callable[[], None]) -> None:
+        self._folder, self._leave = folder, leave
+        self._next = 0.0
+
+    def step(self, now: float) -> bool:
+        if now <= self._next:
+            return False
+        self._next = now + _LOOKOUT_SECONDS
+        if self._folder.is_dir():
+            return False
+        self._leave()
+        return True
+
+
+class Collections:
+    """Tells of every time that Python looks for all of its garbage, to what ``stamps_now()`` is."""
+
+    def __init__(self, stamps_now: Callable[[], NoStamps]) -> None:
+        self._stamps_now = stamps_now
+        self._interrupted = int(StepStage.BETWEEN)
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] < _FULL_COLLECTION:
+            return
+        if phase == "start":
+            self._interrupted = self._stamps_now().enter(_COLLECTOR)
+        else:
+            self._stamps_now().enter(self._interrupted)
+
+    def end(self) -> None:
+        if self._note in gc.callbacks:
+            gc.callbacks.remove(self._note)
+
+
+class Requests:
+    """What the watcher asks of this ``rank``: to be paused, or traced, or told of its lines."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self._folder = folder
+        self.number = 0
+        """Of the latest one that was answered."""
+        self._request = WatchRequest(0)
+        self._trace: StepTrace | None = None
+
+    @property
+    def rest(self) -> bool:
+        """Whether nothing is to be stamped."""
+        return self._request.paused or self._trace is not None
+
+    def answer(self, stamps: Stamps) -> bool:
+        """Read a new request; whether it asks for lines."""
+        self._read(stamps)
+        wanted = self._request.trace
+        if wanted is not None and (not wanted.ranks or self.rank in wanted.ranks):
+            self._trace = StepTrace(wanted, self.rank, stamps.steps + 1)
+            self._trace.start()
+        return self.rank in self._request.lines
+
+    def _read(self, stamps: Stamps) -> None:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            self._request = WatchRequest.read(self._folder)
+        self.number = int(stamps.ring.live[2])
+
+    def step_unstamped(self, stamps: Stamps) -> None:
+        """A step ended that is not stamped."""
+        stamps.count_from(stamps.steps + 1)
+        if self._trace is None:
+            if stamps.ring.live[2] != self.number:
+                self._read(stamps)
+            return
+        try:
+            over = self._trace.step()
+        except Exception as error:
+            over = True
+            print(f"stash: the trace of rank {self.rank} was not written ({error})", file=sys.stderr)
+        if over:
+            self._trace = None
+
+
+class ScriptLines(Duty):
     """For some seconds: at which lines of the script the training thread is, and for how long in a step."""
 
     def __init__(self, stamps: Stamps, folder: Path, rank: int) -> None:
@@ -122,7 +334,7 @@ class ScriptLines:
         self._places = Places(get_ident(), lambda: ROW_OF.get(int(stamps.ring.live[0]), OTHER))
         self._places.start()
 
-    def step(self) -> bool:
+    def step(self, now: float) -> bool:
         """A step ended; whether it was the last of them, and the lines are told."""
         steps = self._stamps.steps - self._first
         if self._stamps.now() < self._until or steps < 1:
@@ -132,7 +344,7 @@ class ScriptLines:
         return True
 
 
-class StepSample:
+class StepSample(Duty):
     """Follows ``stamps`` through single steps."""
 
     def __init__(self, stamps: Stamps) -> None:
@@ -143,6 +355,14 @@ class StepSample:
         self._issued = self._inside = self._seen = 0
         self._samples = 0
         self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
+
+    def step(self, now: float) -> bool:
+        since = self._stamps.steps % EVERY
+        if since <= 1:
+            self.end(now)
+        if since == 0:
+            self.begin()
+        return False
 
     def begin(self) -> None:
         """The step that begins now is followed."""

@@ -101,23 +101,23 @@ def variables(discarded: Path) -> Mapping[str, str]:
 
 def wrap_wandb(module: ModuleType) -> None:
     """W&B: ``wandb.init`` makes runs that do nothing."""
-    module.init = _forced(module.init, "W&B", mode="disabled")  # type: ignore[attr-defined]
+    script.wrap(module, "init", _forced, "W&B", mode="disabled")
 
 
 def wrap_neptune(module: ModuleType) -> None:
     """Neptune: runs keep to themselves what is logged."""
-    module.Run.__init__ = _forced(module.Run.__init__, "Neptune", mode="debug")
+    script.wrap(module.Run, "__init__", _forced, "Neptune", mode="debug")
 
 
 def wrap_comet(module: ModuleType) -> None:
     """Comet: the base of all its experiments."""
-    module.CometExperiment.__init__ = _forced(module.CometExperiment.__init__, "Comet", disabled=True)
+    script.wrap(module.CometExperiment, "__init__", _forced, "Comet", disabled=True)
 
 
 def wrap_mlflow(module: ModuleType) -> None:
     """MLflow: clients of any server talk to the folder that the variable names."""
     client = module.MlflowClient
-    client.__init__ = _forced(client.__init__, "MLflow", tracking_uri=None, registry_uri=None)
+    script.wrap(client, "__init__", _forced, "MLflow", tracking_uri=None, registry_uri=None)
 
 
 def wrap_mlflow_address(module: ModuleType) -> None:
@@ -125,7 +125,7 @@ def wrap_mlflow_address(module: ModuleType) -> None:
     orders = current()
     if orders is not None:
         uri = variables(orders.files.discarded)["MLFLOW_TRACKING_URI"]
-        module.set_tracking_uri = _forced(module.set_tracking_uri, "MLflow", uri=uri)  # type: ignore[attr-defined]
+        script.wrap(module, "set_tracking_uri", _forced, "MLflow", uri=uri)
 
 
 def wrap_tensorboard(module: ModuleType) -> None:
@@ -139,7 +139,7 @@ def wrap_tensorboard(module: ModuleType) -> None:
     # tensorboardX knows both names, and prefers this one.
     name = "logdir" if "logdir" in inspect.signature(writer.__init__).parameters else "log_dir"
     folder = str(orders.files.discarded / "tensorboard")
-    writer.__init__ = _forced(writer.__init__, "TensorBoard", **{name: folder})
+    script.wrap(writer, "__init__", _forced, "TensorBoard", **{name: folder})
 
 
 def _forced(function: Callable[..., Any], service: str, **values: Any) -> Callable[..., Any]:

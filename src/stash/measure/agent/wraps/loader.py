@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +35,6 @@ class Tap:
         self.queue: deque[Any] | None = None
         """A block's own index lists; ``None``: those of the sampler."""
         self.endless = False
-        """Start the sampler over at its end, as a loop that must not run out of batches needs."""
         self.drawn = 0
         self._epochs = 0
 
@@ -52,6 +50,18 @@ class Tap:
             raise StopIteration
         self.drawn += 1
         return index
+
+    def ask_only_for(self, lists: Iterable[Any]) -> None:
+        """A block's own lists from now on."""
+        self.queue = deque(lists)
+
+    def must_not_end(self) -> None:
+        """Start the sampler over at its end, as a loop that must not run out of batches needs."""
+        self.endless = True
+
+    def go_on_endlessly(self) -> None:
+        """The sampler's lists from now on, again and again."""
+        self.queue, self.endless = None, True
 
     def _next_fresh(self) -> Any:
         try:
@@ -86,24 +96,57 @@ def _length(index: Any) -> int:
     return len(index) if isinstance(index, (list, tuple)) else 1
 
 
+class IteratorInUse:
+    """An iterator of a loader, and how far it has come; one that ``is_drained`` has no batches on their way."""
+
+    def __init__(self, source: Any, loader: Any, is_drained: bool = False) -> None:
+        self.source, self.workers = source, int(loader.num_workers)
+        self.depth = self.workers * (loader.prefetch_factor or 2)
+        self.tap: Tap = private.indices(source)
+        self.yielded = self.tap.drawn if is_drained else 0
+        self.is_over = False
+
+    def next(self) -> Any:
+        """Its next batch; raises StopIteration at its end."""
+        try:
+            batch = next(self.source)
+        except StopIteration:
+            self.is_over = True
+            raise
+        self.yielded += 1
+        return batch
+
+
 class LoaderFeed(Feed):
     """The feed of a ``torch.utils.data.DataLoader``: drained queues, samples that a round's blocks share."""
 
     def __init__(self, loader: Any) -> None:
         super().__init__("iterable" if private.iterates(loader) else "map")
         self._loader = weakref.ref(loader)
-        self.source: Any = None
-        """The iterator in use."""
-        self.yielded = 0
-        self.drawing = False
-        """It is the feed itself that asks the iterator for a batch."""
-        self.renewing = False
-        """It is the feed itself that starts the iterator over."""
-        self._ended = False
+        self._used: IteratorInUse | None = None
+        self.is_acting = False
+        """It is the feed itself that asks the iterator for a batch, or starts it over."""
         self._of_round: list[Any] = []
         """Index lists that the sampler gave for this round's blocks."""
         self._held: Any = None
-        self.tap: Tap
+
+    @property
+    def source(self) -> Any:
+        """The iterator in use."""
+        return None if self._used is None else self._used.source
+
+    @property
+    def tap(self) -> Tap:
+        assert self._used is not None
+        return self._used.tap
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        return 0 if self._used is None else self._used.workers
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return 0 if self._used is None else self._used.depth
 
     @property
     def loader(self) -> Any:
@@ -113,7 +156,7 @@ class LoaderFeed(Feed):
     def length(self) -> int | None:
         loader = self.loader
         sized = None if loader is None else private.length(loader)
-        return self.seen_length if sized is None else sized
+        return self.learned.length if sized is None else sized
 
     def end_workers(self) -> None:
         for worker in private.worker_processes(self.source):
@@ -121,29 +164,46 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
-        self.around = (self.source, self.yielded) if self.under_way and self.source is not iterator else None
-        self.source, self.yielded, self._ended = iterator, 0, False
-        self.tap, loader = private.indices(iterator), self.loader
-        self.workers = int(loader.num_workers)
-        self.depth = self.workers * (loader.prefetch_factor or 2)
+        self._use(IteratorInUse(iterator, self.loader))
+
+    def _use(self, used: IteratorInUse) -> None:
+        around = self._used if self.under_way and self.source is not used.source else None
+        self.handed = self.handed._replace(around=around)
+        self._used = used
 
     def read_on(self, other: Feed) -> None:
-        if isinstance(other, LoaderFeed) and other.source is not None:
+        if isinstance(other, LoaderFeed) and other._used is not None:
             setattr(other.source, _FEED, weakref.ref(self))
-            self.adopt(other.source)
-            self.yielded = other.yielded
+            self._use(other._used)
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """A context in which it is the feed itself that asks."""
+        before, self.is_acting = self.is_acting, True
+        try:
+            yield
+        finally:
+            self.is_acting = before
+
+    def serve_endlessly(self, drained: Any = None) -> Any:
+        """Serve from this iterator whose queue is empty, or a new one, which is the value, as long as it is asked."""
+        self.mode = "warm"
+        with self.acting():
+            iterator = drained or private.new_iterator(self.loader, self.source)
+            self._use(IteratorInUse(iterator, self.loader, is_drained=drained is not None))
+        self.tap.go_on_endlessly()
+        self.refill_queue()
+        return iterator
 
     @property
     def under_way(self) -> bool:
         """Whether a loop still reads the iterator in use."""
-        return self.source is not None and not self._ended and self.loops > 0
+        return self._used is not None and not self._used.is_over and self.loops > 0
 
     def restore(self, before: Handed, read: int) -> None:
         super().restore(before, read)
         if not self.measured and before.around is not None:  # the loop around the one that is over goes on
-            iterator, yielded = before.around
-            self.adopt(iterator)
-            self.yielded = yielded
+            self._use(before.around)
         elif self.mode in ("warm", "cold"):
             self.ask_for(read)
 
@@ -157,42 +217,39 @@ class LoaderFeed(Feed):
         return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
 
     def release(self) -> None:
-        self.source = None  # its workers end with it, unless the loader keeps them
+        self._used = None  # its workers end with it, unless the loader keeps them
 
     def real(self) -> Any:
-        self.drawing = True
-        try:
-            batch = next(self.source)
-        except StopIteration:
-            self._ended = True
-            raise
-        finally:
-            self.drawing = False
-        self.yielded += 1
-        return batch
+        assert self._used is not None
+        with self.acting():
+            return self._used.next()
 
     def endless(self) -> Any:
-        if self.kind == "map":
-            tap = self.tap
-            tap.endless = True
-            if self.workers and tap.drawn == self.yielded:  # the queue ran dry before the loader was known to train
+        if self.kind == "map" and self._used is not None:
+            self.tap.must_not_end()
+            if self.workers and self._is_drained:  # the queue ran dry before the loader was known to train
                 self.refill_queue()
         return super().endless()
+
+    @property
+    def _is_drained(self) -> bool:
+        """Whether all that was asked for has come."""
+        return self._used is None or self._used.yielded >= self._used.tap.drawn
 
     def start_over(self) -> bool:
         self._renew()
         return True
 
     def drain(self) -> None:
-        if self.source is None or self._ended:
+        if self._used is None or self._used.is_over:
             return
-        self.tap.queue = deque()
+        self.tap.ask_only_for([])
         if self.kind == "iterable":  # take what workers were asked for; it may end before that is all there
             with suppress(StopIteration):
                 while self.workers and private.outstanding(self.source) > 0:
                     self.real()
             return
-        while self.tap.drawn > self.yielded:
+        while not self._is_drained:
             self.real()
             script.listener().beat()
 
@@ -204,12 +261,12 @@ class LoaderFeed(Feed):
             self._renew()  # the stream starts over: all blocks of a round read the same samples
             self.consume(skipped)
             return
-        if self._ended:  # at the end of an epoch, its workers are gone
+        if self._used is not None and self._used.is_over:  # at the end of an epoch, its workers are gone
             self._renew()
             self.drain()
         whole = skipped + count
         self._of_round += self.tap.take(whole - len(self._of_round))
-        self.tap.queue = deque(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
+        self.tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
         self._fill(count)
 
     def ask_for(self, count: int) -> None:
@@ -235,19 +292,18 @@ class LoaderFeed(Feed):
         """
         settings = vars(self.loader)
         before = settings.get("persistent_workers", False)
-        self.renewing = True
-        try:
-            if private.workers_persist(self.source):
-                private.start_over(self.source, self.loader)
-                self.adopt(self.source)
-                return
-            private.shut_down(self.source)
-            settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
-            time.sleep(_QUIET if self.workers else 0)
-            self.adopt(private.new_iterator(self.loader, self.source))
-        finally:
-            settings["persistent_workers"] = before
-            self.renewing = False
+        with self.acting():
+            try:
+                if private.workers_persist(self.source):
+                    private.start_over(self.source, self.loader)
+                    self.adopt(self.source)
+                    return
+                private.shut_down(self.source)
+                settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+                time.sleep(_QUIET if self.workers else 0)
+                self.adopt(private.new_iterator(self.loader, self.source))
+            finally:
+                settings["persistent_workers"] = before
 
 
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
@@ -288,10 +344,10 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
         if script.active():
             feed = feed_of(loader)
             setattr(self, _FEED, weakref.ref(feed))
-            beside = feed.under_way and not feed.without_gradients and not sys.modules["torch"].is_grad_enabled()
-            if feed.renewing or not (feed.measured or beside):  # one beside the training loop's is not followed
+            beside = feed.under_way and script.listener().loops.is_beside(feed)
+            if feed.is_acting or not (feed.measured or beside):  # one beside the training loop's is not followed
                 feed.adopt(self)
-            if not feed.in_handles:
+            if not feed.open_loops.tell_their_end:
                 feed.begin_epoch()
 
     return tapped
@@ -303,7 +359,7 @@ def _held(start_over: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(start_over)
     def held(self: Any, *args: Any, **kwargs: Any) -> None:
         feed = _feed_behind(self)
-        if feed is None or feed.renewing or not feed.measured:
+        if feed is None or feed.is_acting or not feed.measured:
             start_over(self, *args, **kwargs)
 
     return held
@@ -315,7 +371,7 @@ def _kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(make)
     def kept(self: Any) -> Any:
         feed = _feeds.get(self)
-        if feed is None or feed.renewing or not feed.measured or not script.active():
+        if feed is None or feed.is_acting or not feed.measured or not script.active():
             return make(self)
         return feed.source
 
@@ -328,7 +384,7 @@ def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if not script.active():
             return get_iterator(self)
         feed = feed_of(self)
-        feed.asked = None if feed.measured else feed.now()
+        feed.ask_iterator()
         script.listener().loops.iterator_asked(feed)
         iterator = get_iterator(self)
         if isinstance(iterator, Handle):  # a class that hands on what the class it derives from gave it
@@ -344,7 +400,7 @@ def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
     def served(self: Any) -> Any:
         feed = _feed_behind(self)
-        if feed is None or feed.drawing:
+        if feed is None or feed.is_acting:
             return hand_out(self)
         listener = script.bus.listener
         if not listener.listens or (feed.source is not self and not feed.measured):  # another loop over the loader

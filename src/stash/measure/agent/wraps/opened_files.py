@@ -24,7 +24,7 @@ from stash.measure.agent.data import reads
 
 def wrap_h5py(module: ModuleType) -> None:
     """``h5py.File``, which Keras saves weights with."""
-    module.File.__init__ = _telling(module.File.__init__, "name", mode="mode")
+    script.wrap(module.File, "__init__", _telling, "name", mode="mode")
 
 
 def wrap_cv2(module: ModuleType) -> None:
@@ -49,13 +49,13 @@ def wrap_torchvision_io(module: ModuleType) -> None:
 
     The latter maps the file, so that the kernel's counters show nothing of what it finds in memory.
     """
-    module.write_file = _telling(module.write_file, "filename")  # type: ignore[attr-defined]
-    module.read_file = _telling(module.read_file, "path", writes=False)  # type: ignore[attr-defined]
+    script.wrap(module, "write_file", _telling, "filename")
+    script.wrap(module, "read_file", _telling, "path", writes=False)
 
 
 def wrap_parquet(module: ModuleType) -> None:
     """``pyarrow.parquet.ParquetWriter``, which ``write_table`` calls too."""
-    module.ParquetWriter.__init__ = _telling(module.ParquetWriter.__init__, "where")
+    script.wrap(module.ParquetWriter, "__init__", _telling, "where")
 
 
 def _telling(
@@ -91,13 +91,13 @@ _placeholders: set[str] = set()
 
 def guard_torch_save(module: ModuleType) -> None:
     """Guard ``torch.save``."""
-    module.save = _guarded(module.save, "f", 1)  # type: ignore[attr-defined]
+    script.wrap(module, "save", _guarded, "f", 1)
 
 
 def guard_safetensors(module: ModuleType) -> None:
     """Guard ``safetensors.torch.save_file`` and ``save_model``."""
-    module.save_file = _guarded(module.save_file, "filename", 1)  # type: ignore[attr-defined]
-    module.save_model = _guarded(module.save_model, "filename", 1)  # type: ignore[attr-defined]
+    script.wrap(module, "save_file", _guarded, "filename", 1)
+    script.wrap(module, "save_model", _guarded, "filename", 1)
 
 
 def guard_distributed_checkpoint(module: ModuleType) -> None:

@@ -96,7 +96,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
             setattr(c10d, name, _staged(original))
     work = getattr(c10d, "Work", None)
     if work is not None:
-        work.wait = _staged(work.wait)
+        script.wrap(work, "wait", _staged)
 
 
 def _staged(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -193,7 +193,7 @@ def wrap_backward(module: ModuleType) -> None:
             script.backward_ended(listener)
 
     module.backward = counted  # type: ignore[attr-defined]
-    module.grad = _returning(module.grad)  # type: ignore[attr-defined]
+    script.wrap(module, "grad", _returning)
 
 
 def wrap_functorch(module: ModuleType) -> None:
@@ -268,7 +268,7 @@ def wrap_schedulers(module: ModuleType) -> None:
     for name in names:
         cls = getattr(module, name, None)
         if cls is not None and "step" in vars(cls):
-            cls.step = _tolerant(cls.step)
+            script.wrap(cls, "step", _tolerant)
 
 
 def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,46 @@
+"""What real threads did, replayed through the agent's tables: each decision is the one that was recorded."""
+
+from __future__ import annotations
+
+import pytest
+from thread_replays import Line, logs, replay_ledger, replay_loops, replay_stamps, replay_watched
+
+LOGS = logs()
+TAKEN_BACK_ONCE = {"profile eval_gradients"}
+"""A loop that was refused had what it read taken back again for each further batch; now once."""
+
+
+def is_same(then: Line, now: Line, name: str) -> bool:
+    if then == now:
+        return True
+    *before, effects = then
+    return name in TAKEN_BACK_ONCE and [*before, effects.replace("uw", "w", 1)] == now
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_loops_are_judged_as_they_were(name: str) -> None:
+    for number, (then, now) in enumerate(replay_loops(LOGS[name])):
+        assert is_same(then, now, name), f"call {number} of {name}: {then} became {now}"
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_steps_and_seconds_have_the_rows_that_they_had(name: str) -> None:
+    *lines, (kind, steps, seconds) = LOGS[name]
+    rows = replay_stamps(lines)
+    ledger = [[row["row"], row["seconds"], row["times"]] for row in replay_ledger(lines) if "times" in row]
+    assert kind == "rows"
+    assert (rows and [len(rows), list(map(sum, zip(*rows, strict=True)))]) == steps
+    assert ledger == seconds
+
+
+@pytest.mark.parametrize("name", [name for name in LOGS if name.startswith("watch")])
+def test_a_watched_run_stamps_what_it_stamped(name: str) -> None:
+    for number, (then, now) in enumerate(replay_watched(LOGS[name])):
+        assert then == now, f"call {number} of {name}"
+
+
+def test_the_logs_have_every_kind_of_loop() -> None:
+    calls = {line[1] for lines in LOGS.values() for line in lines if line[0] == "loops"}
+    assert calls >= {"opened", "closed", "should_stop", "next_batch", "stepped", "skipped_steps", "training"}
+    effects = {letter for lines in LOGS.values() for line in lines if line[0] == "loops" for letter in line[-1]}
+    assert effects >= set("Nrecupqkwx")
