@@ -63,7 +63,7 @@ BREAKS = (
     ),
     Break(
         "queues keep what was fetched before", "stash/measure/agent/wraps/loader.py",
-        "    def drain(self) -> None:\n        if self.source is None or self._ended:\n            return\n",
+        "    def drain(self) -> None:\n        if self._used is None or self._used.is_over:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
         "tests/unit/measure/agent/test_feeds.py::test_with_workers_a_block_starts_with_an_empty_queue",
     ),

@@ -82,7 +82,7 @@ QUESTIONS: list[Question] = [
      lambda a: a["forecast"]["step_seconds"]["low"] < 0.1565 < a["forecast"]["step_seconds"]["high"], True),
     ("And what is it here?", "explain", {"run": "slow-disk"}, lambda a: a["verdict"]["stall"], "fetch"),
     ("Which disk would do?", "explain", {"run": "slow-disk"},
-     lambda a: "32.8 MB/s" in a["verdict"]["next_steps"][1], True),
+     lambda a: "32.7 MB/s" in a["verdict"]["next_steps"][1], True),
     ("Is this machine what I pay for?", "explain", {"run": "probe"},
      lambda a: [each["name"] for each in a["findings"][:2]], ["cpu-limit", "gpu-count"]),
     ("What was to be rented, for how much?", "explain", {"run": "plan"},

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from stash.core.files import parse_json
+
 TO_ADD = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -66,7 +68,7 @@ class Tail:
 
     def rows(self) -> list[Any]:
         """The same as values; raises ValueError for what is no JSON."""
-        return [json.loads(line) for line in self.lines()]
+        return [parse_json(line) for line in self.lines()]
 
     def news(self) -> bytes:
         """The same as bytes; nothing while there is no such file."""

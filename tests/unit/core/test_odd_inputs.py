@@ -40,6 +40,8 @@ COMMANDS = (
 _READS = ("read_text", "read_bytes")
 OWN = {
     "core/files.py",
+    "core/end_tree.py",  # what the kernel tells of a process
+    "core/jsonl.py",  # opened by its writer or for following
     "ui/html.py",  # templates
     "ui/charts/chart_files.py",  # fonts
     "catalog/shipped.py",

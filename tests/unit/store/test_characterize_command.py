@@ -117,7 +117,7 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
         assert f'href="grid.study/cells/{cell.name}/profile.stash.json"' in html
     assert run(monkeypatch, "report", "grid.yaml", "--format", "svg", "-o", "paper") == 0
     written = {path.stem for path in (cloud / "paper").iterdir()}
-    assert {"interconnect", "prep", "cost-against-time", "batches"} <= written
+    assert {"interconnect", "prep", "cost-against-time"} <= written
 
 
 def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(

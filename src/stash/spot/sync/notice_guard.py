@@ -18,7 +18,7 @@ from stash.core.end_tree import end_at_once
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
 from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
-from stash.measure.linux.processes import descendants
+from stash.measure.linux.processes import descendants, status_of
 from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 
 _LOOK_SECONDS = 0.2
@@ -92,4 +92,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
-        end_at_once(lambda: [] if process.poll() is not None else [process.pid, *descendants(process.pid)])
+        known = {process.pid}
+
+        def find() -> list[int]:
+            known.update(descendants(process.pid))  # those that it started may outlive it
+            return [number for number in known if (status := status_of(number)) is not None and not status.ended]
+
+        end_at_once(find)
+        process.wait()

@@ -16,7 +16,7 @@ import stash.measure.agent
 from stash.measure.agent import private
 
 AGENT = Path(stash.measure.agent.__file__).parent
-NOT_OF_TORCH = {"_config", "_exit", "_getframe", "_fields"}
+NOT_OF_TORCH = {"_config", "_exit", "_getframe", "_fields", "_replace"}
 """Underscored names of the standard library."""
 
 
