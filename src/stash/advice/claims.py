@@ -71,6 +71,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
     rows = _largest_rows(breakdown, is_noisy or breakdown.is_other_job)
     if rows and all(row.between for row in rows):
         return Claims(kind="run", rows=rows, unknown=unknown)
+    if breakdown.as_typed is not None and breakdown.as_typed.is_mostly_denormal:
+        return Claims(kind="compute", unknown=unknown)
     if is_noisy:
         return Claims(kind="cannot tell", noisy=True, unknown=unknown)
     if breakdown.is_other_job:

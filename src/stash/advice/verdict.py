@@ -235,7 +235,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     if claims.kind == "run":
         stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
     elif claims.kind == "compute":
-        text = _compute_text(breakdown, claims, alone=not _other_rows(case, claims))
+        alone = not _other_rows(case, claims)
+        text = _denormal_text(breakdown) or _compute_text(breakdown, claims, alone)
     elif claims.kind == "cannot tell":
         text = _undecided_text(case, claims)
     else:
@@ -248,6 +249,18 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         budget_seconds=budget,
         text=" ".join((text, *_between_steps(case, claims))),
         next_steps=actions(case, claims, budget),
+    )
+
+
+def _denormal_text(breakdown: Breakdown) -> str:
+    """Of a job that mostly computes with denormal values, as it was typed; empty for any other."""
+    typed = breakdown.as_typed
+    if typed is None or not typed.is_mostly_denormal:
+        return ""
+    step, longer = format_seconds(typed.first.step.value), format_seconds(typed.longer_seconds)
+    return (
+        f"Compute takes most of a step of {step} as typed: {longer} of it are arithmetic on denormal values, which "
+        f"Stash flushes to 0 to measure the rest ({format_seconds(typed.measured_seconds)} a step)."
     )
 
 

@@ -78,6 +78,11 @@ class AsTyped(Record):
         return max(0.0, self.longer_seconds) if self.cause in ("", _PROCESSOR) else 0.0
 
     @property
+    def is_mostly_denormal(self) -> bool:
+        """Whether most of a step as typed is arithmetic on denormal values, of which measured ones have none."""
+        return self.cause == DENORMALS and self.longer_seconds > _MOSTLY * self.first.step.value
+
+    @property
     def differs(self) -> bool:
         """Whether a reader should know."""
         return abs(self.share) > WARNING

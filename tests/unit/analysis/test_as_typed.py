@@ -74,6 +74,17 @@ def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_sa
     assert any("denormal" in warning for warning in breakdown.stability.warnings)
 
 
+def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured() -> None:
+    made = profile(0.5)
+    workload = made.workload.model_copy(update={"vanished_values": 5000})
+    made = made.model_copy(update={"workload": workload})
+    advice = verdict(attribute(made), made)
+    assert advice.kind == "compute"
+    assert advice.text.startswith(
+        "Compute takes most of a step of 500 ms as typed: 400 ms of it are arithmetic on den"
+    )
+
+
 def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
     found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
     assert found.share == 0.0

@@ -17,7 +17,6 @@ from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import opened_files, stages
-from stash.measure.protocol.stamped import StepStage
 
 
 @pytest.fixture
@@ -104,11 +103,19 @@ def _noted(events: list[str]) -> Iterator[None]:
     events.append("ends")
 
 
-def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(monkeypatch: pytest.MonkeyPatch):
-    entered: list[int] = []
-    monkeypatch.setattr(script, "enter", lambda stage: entered.append(stage) or 0)
-    monkeypatch.setattr(torch, "save", stages.save_in_stage(torch.save))
+def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(
+    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    entered: list[str] = []
+    monkeypatch.setattr(script, "enter", lambda stage: entered.append("stage") or 0)
+    monkeypatch.setattr(
+        listener, "ledger", SimpleNamespace(saving=lambda: entered.append("row") or contextlib.nullcontext())
+    )
+    module = SimpleNamespace(save=torch.save)
+    opened_files.guard_torch_save(module)
+    stages.wrap_saves(module)
+    monkeypatch.setattr(torch, "save", module.save)
     pickle.dumps(torch.arange(3.0))
     assert entered == []
     torch.save({"weights": torch.arange(3.0)}, io.BytesIO())
-    assert entered == [StepStage.CHECKPOINT, 0]
+    assert entered == ["stage", "row", "stage"]

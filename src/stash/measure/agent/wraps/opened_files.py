@@ -139,9 +139,16 @@ def sweep() -> None:
             os.unlink(_placeholders.pop())
 
 
+def is_storage(value: Any) -> bool:
+    """Whether it is what a tensor is pickled by, on its way to another process: saving that is no checkpoint."""
+    return type(value).__name__ in ("UntypedStorage", "TypedStorage")
+
+
 def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
     @functools.wraps(save)
     def guarded(*args: Any, **kwargs: Any) -> Any:
+        if args and is_storage(args[0]):
+            return save(*args, **kwargs)
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
             with guard.saving(target), script.listener().ledger.saving():

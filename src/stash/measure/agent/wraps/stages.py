@@ -27,6 +27,7 @@ from weakref import WeakSet
 
 from stash.measure.agent import private, script
 from stash.measure.agent.wraps.groups import LOCAL
+from stash.measure.agent.wraps.opened_files import is_storage
 from stash.measure.protocol.stamped import StepStage
 
 _TRANSFER, _FORWARD, _CHECKPOINT = map(int, (StepStage.TRANSFER, StepStage.FORWARD, StepStage.CHECKPOINT))
@@ -60,10 +61,6 @@ def _timed(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return timed
 
 
-_STORAGES = ("UntypedStorage", "TypedStorage")
-"""What a tensor is pickled by, on its way to another process: ``torch.save`` of its storage, and no checkpoint."""
-
-
 def wrap_saves(module: ModuleType) -> None:
     """Tell of every save of a checkpoint, of a module that has any of PyTorch's or safetensors' functions for it."""
     for name in ("save", "save_state_dict", "async_save", "save_file", "save_model"):
@@ -77,7 +74,7 @@ def save_in_stage(save: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(save)
     def saving(*args: Any, **kwargs: Any) -> Any:
-        if type(next(iter(args), None)).__name__ in _STORAGES:
+        if args and is_storage(args[0]):
             return save(*args, **kwargs)
         before = script.enter(_CHECKPOINT)
         try:
