@@ -22,7 +22,7 @@ WARNING, CONTRADICTION = 0.03, 0.10
 PACE = 0.5
 """Likewise where the difference is processor time of the training thread: the same work takes a third longer while
 others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
-_LOADER = "waiting for the loader"
+_LOADER, _EXCHANGE = "waiting for the loader", "the exchange"
 _MOSTLY = 0.5
 """Of the step."""
 _PROCESSOR = "processor time of the training thread"
@@ -194,7 +194,7 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
         "processor time of other threads of the process": lambda block: (
             (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0)
         ),
-        "the exchange": lambda block: sum(block.step_exchanges),
+        _EXCHANGE: lambda block: sum(block.step_exchanges),
     }
 
     def a_step(blocks: Sequence[Block], part: Callable[[Block], float]) -> float:
@@ -202,11 +202,11 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
 
     if not first or not later:
         return ""
-    if share > 0 and profile.workload.vanished_values:
-        return DENORMALS
     apart = {
         text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share) for text, part in parts.items()
     }
     text = max(apart, key=lambda each: apart[each])
     whole = abs(a_step(first, lambda block: block.seconds) - a_step(later, lambda block: block.seconds))
-    return text if whole and apart[text] >= 0.5 * whole else ""
+    cause = text if whole and apart[text] >= 0.5 * whole else ""
+    computes = cause not in (_LOADER, _EXCHANGE)
+    return DENORMALS if share > 0 and computes and profile.workload.vanished_values else cause

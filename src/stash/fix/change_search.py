@@ -188,7 +188,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
     """Launch the first value of each knob that seldom costs anything, all at once.
 
     If that is no faster, nor once more, none of these knobs is tried alone: so a job with nothing to fix is soon
-    known for one. If it is, or fails, each is tried by itsearch.
+    known for one. If it is, or fails, each is tried by itself.
     """
     first: dict[str, Candidate] = {}
     for each in active:

@@ -72,6 +72,7 @@ class Progress:
         self._standing = Standing(0)
         self._table: RenderableType | None = None
         self._next_line = 0.0
+        self._knows_step = False
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -92,7 +93,8 @@ class Progress:
         forecast = _forecast(moment.round_seconds, self._wishes.budget)
         if forecast and self._live is None and (self._moment is None or self._moment.round_seconds is None):
             self._print(f"  {forecast}")
-        if moment.step_seconds is not None and (self._moment is None or self._moment.step_seconds is None):
+        if moment.step_seconds is not None and not self._knows_step:  # said again of no second launch
+            self._knows_step = True
             self._print_above(f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …")
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:

@@ -74,6 +74,12 @@ def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_sa
     assert any("denormal" in warning for warning in breakdown.stability.warnings)
 
 
+def test_denormal_values_do_not_explain_what_was_waited_for_a_loader() -> None:
+    made = profile(0.5, wait_seconds=10 * 0.4)
+    workload = made.workload.model_copy(update={"vanished_values": 5000})
+    assert attribute(made.model_copy(update={"workload": workload})).as_typed.cause == "waiting for the loader"
+
+
 def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured() -> None:
     made = profile(0.5)
     workload = made.workload.model_copy(update={"vanished_values": 5000})

@@ -134,7 +134,7 @@ def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: 
 def test_what_a_step_takes_is_said_once_before_the_first_ones_are_timed() -> None:
     log = Console(file=io.StringIO(), width=200)
     with Progress(EXPEDITION, log) as progress:
-        for moment in (Moment("warm-up", None, 0.2), *[Moment("first-steps", None, 0.5, step_seconds=0.1)] * 2):
+        for moment in [Moment("warm-up", None, 0.2), Moment("first-steps", None, 0.5, step_seconds=0.1)] * 2:
             progress.show(moment)
     assert log.file.getvalue().count("about 100 ms a step; timing the first ones as typed") == 1  # type: ignore[attr-defined]
 
