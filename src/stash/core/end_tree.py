@@ -15,6 +15,8 @@ from pathlib import Path
 
 _GRACE = 3.0
 """Seconds to react to a request, and for helpers to tidy up."""
+_STOPPING = 1.0
+"""Seconds for what was told to stop; a thread deep inside a driver stops once it leaves it."""
 _TICK = 0.02
 
 Find = Callable[[], list[int]]
@@ -22,10 +24,16 @@ Find = Callable[[], list[int]]
 
 
 def freeze(find: Find, spared: Collection[int] = ()) -> None:
-    """Stop all that are found, and what they start meanwhile: none of them does anything any more."""
+    """Stop all that are found, and what they start meanwhile: none of them does anything any more.
+
+    A signal to stop takes effect once each of their threads is next on a core, so that is waited for.
+    """
     frozen = set(spared)
     while new := [number for number in find() if number not in frozen]:
-        _send(new, signal.SIGSTOP)
+        stopping = _send(new, signal.SIGSTOP)
+        deadline = time.monotonic() + _STOPPING
+        while not all(map(_is_stopped, stopping)) and time.monotonic() < deadline:
+            time.sleep(_TICK / 20)
         frozen.update(new)
 
 
@@ -54,10 +62,23 @@ def end_at_once(find: Find) -> None:
     _wait_until_gone(find, _GRACE)
 
 
-def _send(numbers: list[int], what: signal.Signals) -> None:
+def _send(numbers: list[int], what: signal.Signals) -> list[int]:
+    """Those that the signal was sent to: not who is gone, or not ours."""
+    reached = []
     for number in numbers:
-        with suppress(OSError):  # gone, or not ours
+        with suppress(OSError):
             os.kill(number, what)
+            reached.append(number)
+    return reached
+
+
+def _is_stopped(number: int) -> bool:
+    """Whether no thread of a process runs, or will: all are stopped or have ended, or it is gone."""
+    try:
+        stats = [path.read_text(errors="replace") for path in Path(f"/proc/{number}/task").glob("*/stat")]
+    except OSError:  # one of its threads has ended meanwhile
+        return not Path(f"/proc/{number}").exists()
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
 
 
 def _wait_until_gone(find: Find, seconds: float) -> None:

@@ -93,8 +93,7 @@ def test_time_is_linear_in_the_text() -> None:
             masked_text(text)
         return time.process_time() - began
 
-    seconds(1000)
-    assert seconds(200_000) < 40 * seconds(20_000) + 0.05
+    assert min(seconds(200_000) for _ in range(3)) < 40 * min(seconds(20_000) for _ in range(3)) + 0.05
 
 
 def test_the_words_that_make_a_name_secret_are_documented():

@@ -223,12 +223,13 @@ def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path)
 
 
 def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "PATIENCE", 0.05)
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
+    monkeypatch.setattr(loops, "PATIENCE", 0.05)
+    one.runner.loops.acted()
     wait_until(lambda: not one.runner.listens)
     assert ended(one) == "script ended"
     assert one.left == ["left"]

@@ -27,11 +27,11 @@ def test_somebody_who_does_not_come_is_waited_for_only_once():
 def test_two_who_come_both_go_on():
     store = HashStore()
     teams = [Team(store, rank, 2, {}) for rank in range(2)]
-    threads = [threading.Thread(target=team.meet, args=("begin", 5.0), daemon=True) for team in teams]
+    threads = [threading.Thread(target=team.meet, args=("begin", 60.0), daemon=True) for team in teams]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert all(team.lost is None for team in teams)
 
