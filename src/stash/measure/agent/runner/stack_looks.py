@@ -85,13 +85,20 @@ class Places:
         self._backward_lines: dict[_Call, int] = {}
         """Of those from which gradients are computed, the last line that does."""
         self._is_looking = False
-        self.of_optimizer = 0.0
-        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
-        self.before_update = 0.0
-        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
+        self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
+
+    @property
+    def of_optimizer(self) -> float:
+        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
+        return self._renamed[OPTIMIZER]
+
+    @property
+    def before_update(self) -> float:
+        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
+        return self._renamed[LOOP]
 
     def start(self) -> None:
         """Begin to look; a second call goes on."""
@@ -106,7 +113,7 @@ class Places:
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
         self._looks = {look: seconds for look, seconds in self._looks.copy().items() if look.row in keep}
-        self.of_optimizer = self.before_update = 0.0
+        self._renamed.update(dict.fromkeys(self._renamed, 0.0))
 
     def _look_on(self) -> None:
         last = time.perf_counter()
@@ -144,7 +151,9 @@ class Places:
                 is_of_library = is_of_library or not own
                 models, is_model_called = len(own), True
             elif row in (LOOP, FORWARD) and not own and path.endswith(_OPTIMIZERS):
-                self.of_optimizer += seconds if row == LOOP else 0.0  # what follows a batch is computing already
+                self._renamed[OPTIMIZER] += (
+                    seconds if row == LOOP else 0.0
+                )  # what follows a batch is computing already
                 row = OPTIMIZER
             if not own and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)
@@ -153,7 +162,7 @@ class Places:
             return  # the last is the model's own exchange, as of shards
         if not updates:
             row = LOOP
-            self.before_update += seconds
+            self._renamed[LOOP] += seconds
         if is_model_called:
             for call, line in own[models:]:
                 self._model_lines[call] = min(line, self._model_lines.get(call, line))
