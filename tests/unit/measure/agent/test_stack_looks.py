@@ -97,6 +97,7 @@ def train(look):
         (FORWARD, 4): 1.0,
         (BACKWARD, 12): 2.0,
     }
+    assert {(row["row"], row["line"]) for row in places.rows() if row["prepares"]} == {(LOOP, 4), (LOOP, 10)}
 
 
 def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def train(look):
     exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
     names["train"](look)  # type: ignore[operator]
     assert places.from_the_model() == 3.0
-    assert {row["line"] for row in places.rows() if row["row"] == LOOP} == {4, 10}
+    assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {4: True, 10: False}
 
 
 def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_where_its_model_does(

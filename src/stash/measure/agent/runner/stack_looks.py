@@ -66,6 +66,8 @@ class _Look(NamedTuple):
     """The function of a library that the innermost line waits for; empty where there is none."""
     models: int
     """So many of ``own`` are a model's; those behind them called it. 0 where no model is under way."""
+    prepares: bool = False
+    """It works on a batch that the model has still to get."""
 
     @property
     def place(self) -> ScriptLine:
@@ -174,11 +176,12 @@ class Places:
 
     def before_the_model(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
-        return self._move(FORWARD, LOOP, self._is_before_the_model)
+        return self._move(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
 
     def from_the_model(self) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``."""
-        return self._move(LOOP, FORWARD, self._is_of_a_pass)
+        self._move(LOOP, self._is_before_the_model, prepares=True)
+        return self._move(LOOP, self._is_of_a_pass, row=FORWARD)
 
     def _is_before_the_model(self, look: _Look) -> bool:
         known = self._from_which_a_model_is_called(look)
@@ -195,11 +198,11 @@ class Places:
         """The innermost such function and the line it was at; ``None`` where there is none."""
         return next((known for known in look.own if known[0] in self._model_lines), None)
 
-    def _move(self, source: str, target: str, is_moved: Callable[[_Look], bool]) -> float:
+    def _move(self, source: str, is_moved: Callable[[_Look], bool], **changes: Any) -> float:
         moved = 0.0
         for look in [look for look in self._looks.copy() if look.row == source and is_moved(look)]:
             seconds = self._looks.pop(look)
-            renamed = look._replace(row=target)
+            renamed = look._replace(**changes)
             self._looks[renamed] = self._looks.get(renamed, 0.0) + seconds
             moved += seconds
         return moved
@@ -218,7 +221,8 @@ class Places:
                     inside[look.inside] += part
                 longest = max(looks, key=lambda look: looks[look])
                 place = {"row": row, **place_of(line), "inside": max(inside, key=lambda name: inside[name])}
-                by_row[row].append({**place, "seconds": seconds, "caller": self._caller(longest)})
+                place |= {"seconds": seconds, "caller": self._caller(longest), "prepares": longest.prepares}
+                by_row[row].append(place)
         return [
             place
             for _, places in sorted(by_row.items())
