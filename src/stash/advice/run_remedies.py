@@ -160,8 +160,8 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
         return Remedy(ahead, name="prefetch", of_run=True)
     if place.prepares:
         ahead = (
-            f"Move {where} into the data set or its `collate_fn`, where workers prepare batches ahead of the step, or "
-            "do it once for all epochs"
+            f"Move {where} into the data set or its `collate_fn`, where workers prepare batches ahead of the step, "
+            "or do it once for all epochs"
         )
         return Remedy(ahead, name="prepare-ahead", of_run=True)
     return Remedy(f"Do {where} every {SELDOM} steps, or in a thread of its own", saves, name="seldom", of_run=True)
