@@ -155,6 +155,15 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
         return Remedy(text, saves, name="metric", of_run=True)
     if _LOG.search(place.text):
         return Remedy(f"Do what {where} logs every {SELDOM} steps", saves, name="log", of_run=True)
+    if place.prepares and case.loader is None:
+        ahead = f"Prepare batches before {where} asks for them: a DataLoader with workers, or several threads"
+        return Remedy(ahead, name="prefetch", of_run=True)
+    if place.prepares:
+        ahead = (
+            f"Move {where} into the data set or its `collate_fn`, where workers prepare batches ahead of the step, "
+            "or do it once for all epochs"
+        )
+        return Remedy(ahead, name="prepare-ahead", of_run=True)
     return Remedy(f"Do {where} every {SELDOM} steps, or in a thread of its own", saves, name="seldom", of_run=True)
 
 

@@ -8,7 +8,7 @@ from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATIO
 from stash.core.units import counted, format_seconds
 
 SUBJECTS = {
-    LOOP: ("The script's own code between steps", "takes"),
+    LOOP: ("The script's own code", "takes"),
     COLLECTOR: ("Python's garbage collector", "takes"),
     INTERPRETER: ("Waiting for Python's interpreter, which another thread of the script has,", "takes"),
     EPOCH_START: ("Epoch starts", "take"),
@@ -23,6 +23,8 @@ def row_sentence(case: Case, run: RunAccount, row: RunRow) -> str:
     alone = "" if row.rank is None else f", on rank {row.rank}, for which all others wait"
     why = _reason(case, row)
     place = run.place(row.name)
+    if row.name == LOOP:
+        subject += " between batch and model" if place is not None and place.prepares else " between steps"
     text = f"{subject} {takes} {how_much(run, row)} ({row.share or 0.0:.0%} of an epoch){alone}"
     if row.grew is not None:
         text += f", {row.grew:.1f} times what it took in the first steps"

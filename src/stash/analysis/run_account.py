@@ -113,6 +113,8 @@ class SlowLine(Record):
     """What it waited for there."""
     caller: str = ""
     """Where the training loop called what leads there; empty where the line is its own."""
+    prepares: bool = False
+    """Whether it works on a batch between the loader and the model."""
     seconds: float
     """Of every step; 0 of what comes now and then."""
     each: float | None = None
@@ -457,6 +459,7 @@ def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
         text=place.text,
         inside=place.inside,
         caller=place.caller,
+        prepares=place.prepares,
         seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
         each=each,
     )

@@ -336,6 +336,19 @@ def test_what_a_line_says_is_done_less_often(text, name, words):
     assert "train.py:88" in found[name].text
 
 
+def test_code_between_batch_and_model_belongs_into_the_loader():
+    place = at("loop", 16, "ids = tokenize(texts)", seconds=0.16).model_copy(update={"prepares": True})
+    measured = ledger(a_step={"loop": 0.010}, places=(place,))
+    found = remedies("loop", measured)
+    assert list(found) == ["prepare-ahead"]
+    assert found["prepare-ahead"].saves is None
+    assert "train.py:16 `ids = tokenize(texts)` into the data set or its `collate_fn`" in found["prepare-ahead"].text
+    said = advice(ledger(a_step={"loop": 0.019}, places=(place,))).text
+    assert said.startswith("The script's own code between batch and model takes 19.0 ms of every")
+    without = remedies("loop", measured, work={"loaders": ()})
+    assert "a DataLoader with workers, or several threads" in without["prefetch"].text
+
+
 def test_a_loop_without_places_still_has_a_remedy():
     found = remedies("loop", ledger(a_step={"loop": 0.010}))
     assert found["seldom"].saves == pytest.approx(0.009)

@@ -44,6 +44,8 @@ class LedgerPlace(Record):
     """The function that it was waiting for, as far as Python knows; empty where that is the line itself."""
     caller: PlainName = ""
     """Where the training loop called what leads there, ``train.py:43``; empty where the line is the loop's own."""
+    prepares: bool = False
+    """Whether it works on a batch between the loader and the model."""
     seconds: Number
     """In the timed steps, and for an epoch's start in all."""
     each: Number | None = None

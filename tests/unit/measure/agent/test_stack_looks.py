@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from stash.core.ledger_rows import COLLECTIVE, EPOCH_START, FORWARD, LOOP, OPTIMIZER
+from stash.core.ledger_rows import BACKWARD, COLLECTIVE, EPOCH_START, FORWARD, LOOP, OPTIMIZER
 from stash.measure.agent.runner import stack_looks
 from stash.measure.agent.runner.stack_looks import Places
 
@@ -60,6 +60,69 @@ def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_
     assert places.before_the_model() == 2.0
     by_line = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert by_line == {(LOOP, 4): 2.0, (LOOP, 12): 0.5, (FORWARD, 7): 0.75, (FORWARD, 8): 1.0, (FORWARD, 13): 0.25}
+
+
+def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(tmp_path: Path) -> None:
+    """The same helper counts for the loop before the step's function is called, and for the model below that."""
+    script = """
+import torch
+def hash_blocks(look):
+    look("forward", 1.0)
+class Model(torch.nn.Module):
+    def forward(self, look):
+        hash_blocks(look)
+def update(look):
+    def loss():
+        look("forward", 4.0)
+        Model()(look)
+        look("backward", 2.0)
+    loss()
+def train(look):
+    hash_blocks(look)
+    update(look)
+    look("loop", 0.5)
+"""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    (tmp_path / "train.py").write_text(script)
+
+    def look(row: str, seconds: float) -> None:
+        places.add(row, sys._getframe(1), seconds)
+
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look)  # type: ignore[operator]
+    assert places.before_the_model() == 5.0
+    assert {(row["row"], row["line"]): row["seconds"] for row in places.rows()} == {
+        (LOOP, 4): 1.0,
+        (LOOP, 10): 4.0,
+        (LOOP, 17): 0.5,
+        (FORWARD, 4): 1.0,
+        (BACKWARD, 12): 2.0,
+    }
+    assert {(row["row"], row["line"]) for row in places.rows() if row["prepares"]} == {(LOOP, 4), (LOOP, 10)}
+
+
+def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
+    script = """
+import torch
+def train(look):
+    look("loop", 0.5)
+    call = torch.nn.Identity()
+    call.forward = lambda given: given("loop", 1.0)
+    call(look)
+    look("loop", 2.0)
+    look("backward", 4.0)
+    look("loop", 8.0)
+"""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    (tmp_path / "train.py").write_text(script)
+
+    def look(row: str, seconds: float) -> None:
+        places.add(row, sys._getframe(1), seconds)
+
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
+    names["train"](look)  # type: ignore[operator]
+    assert places.from_the_model() == 3.0
+    assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {4: True, 10: False}
 
 
 def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_where_its_model_does(

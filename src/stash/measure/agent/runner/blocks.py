@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
@@ -41,6 +41,16 @@ _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
 
 
+@dataclass(frozen=True)
+class _RoundUnderWay:
+    number: int | None
+    plan: Plan
+    took: float = 0.0
+    """Seconds of its blocks so far."""
+    read_alone: bool = False
+    """Loaders were timed by themselves."""
+
+
 class BlockRunner:
     """Runs the visits of rounds of ``rungs`` on this rank; ``step_seconds`` sizes the blocks, alike on every rank."""
 
@@ -57,20 +67,16 @@ class BlockRunner:
             reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
-        self._plan = self._learned = rank.agree(
+        self._plan = rank.agree(
             own, lambda paces: plan(visits, slowest(paces), rank.orders.budget, rank.orders.most_steps)
         )
-        """In this round, and what holds from the next one on."""
-        self._round: int | None = None
+        """What holds from the next round on."""
+        self._round = _RoundUnderWay(None, self._plan)
         self._supply = Supply(rank, on_device="resident" in rungs)
         self._judge = Judge(rank, self._plan)
         self._memory = MemoryWatch(rank)
         self._sweeping = False
         """All files known to hold many samples are dropped before a cold block."""
-        self.took = 0.0
-        """Seconds of the round's blocks so far, without second opinions and blocks that were run again."""
-        self._read_alone = False
-        """In this round loaders were timed by themselves."""
         self._after_warm: Visit | None = None
         """A cold one whose second opinion has to wait."""
         self._layers: tuple[int, ...] = ()
@@ -80,38 +86,45 @@ class BlockRunner:
         rank.publish(PhaseBegun("blocks"))
         rank.publish(RoundsPlanned(self._plan.expected_seconds))
 
+    @property
+    def took(self) -> float:
+        """Seconds of the round's blocks so far, without second opinions and blocks that were run again."""
+        return self._round.took
+
     def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self._rank
         rank.publish(PhaseBegun(visit.rung, number))
         came = rank.clock.now()
-        if number != self._round:
-            self._round, self._plan, self.took = number, self._learned, 0.0
-            if self._read_alone:
-                self._plan = self._plan.after_reading_alone(rank.orders.most_steps or MAX_STEPS)
-            self._read_alone = False
-        self._supply.gather(visit, number, self._plan)
+        if number != self._round.number:
+            begins = self._plan
+            if self._round.read_alone:
+                begins = begins.after_reading_alone(rank.orders.most_steps or MAX_STEPS)
+            self._round = _RoundUnderWay(number, begins)
+        sizes = self._round.plan
+        self._supply.gather(visit, number, sizes)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         began = rank.clock.now()
         report = (yield from self._run(visit, number)) if takes_part else None
-        step = (rank.clock.now() - began) / (visit.lead_in + self._plan.size(visit).together)
-        took = self.took + rank.clock.now() - came
+        step = (rank.clock.now() - began) / (visit.lead_in + sizes.size(visit).together)
+        took = self._round.took + rank.clock.now() - came
         outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step, took))
-        self._learned = outcome.plan or self._learned
+        self._plan = outcome.plan or self._plan
         if outcome.again:
-            self._plan, self._sweeping = self._learned, self._sweeping or outcome.sweep
+            self._round = replace(self._round, plan=self._plan)
+            self._sweeping = self._sweeping or outcome.sweep
             return (yield from self.visit(visit, number))
-        self.took = took
+        self._round = replace(self._round, took=took)
         if visit.measured:
             self._memory.written_down()
         if outcome.alone:
             self._alone(visit, number)
-            self._read_alone |= visit.reads_data
+            self._round = replace(self._round, read_alone=self._round.read_alone or visit.reads_data)
         return outcome
 
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self._rank
-        size = self._plan.size(visit)
+        size = self._round.plan.size(visit)
         if rank.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
@@ -167,7 +180,7 @@ class BlockRunner:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                alone.time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._plan)
+                alone.time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._round.plan)
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self._rank, visit)

@@ -107,7 +107,8 @@ class Judge:
         """Storage was seen to go on as it begins."""
         self._took: dict[int, float] = {}
         """Seconds that the blocks of each round took so far."""
-        self._credit_noted = self._reading_noted = False
+        self._noted: set[str] = set()
+        """Subjects that a note was written of."""
 
     def decide(
         self, visit: Visit, number: int, reports: list[BlockReport | None], step: float, round_took: float
@@ -177,9 +178,8 @@ class Judge:
         if visit.feed != "warm":
             return None
         why = why_not_warm(ranks, self._cold)
-        if why is not None and not self._reading_noted:
-            self._reading_noted = True
-            self._rank.note(f"prep contains reading from storage: in a warm block {why}")
+        if why is not None:
+            self._note_once("reading", f"prep contains reading from storage: in a warm block {why}")
         compared = bool(self._cold) or self._rank.orders.isolated  # else fetch is unknown anyway
         self._cold = []
         return why if compared else None
@@ -209,10 +209,14 @@ class Judge:
             return False
         better = block_plan.next_cold_size(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
         self._plan = replace(plan, cold=better)
-        if seen.on_credit and not self._credit_noted:
-            self._credit_noted = True
-            self._rank.note(block_plan.credit_note(seen, lengthened=better != plan.cold))
+        if seen.on_credit:
+            self._note_once("credit", block_plan.credit_note(seen, lengthened=better != plan.cold))
         return better != plan.cold
+
+    def _note_once(self, subject: str, text: str) -> None:
+        if subject not in self._noted:
+            self._noted.add(subject)
+            self._rank.note(text)
 
 
 def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:

@@ -72,6 +72,8 @@ class State(Enum):
     """How far the ladder is."""
 
     MEASURING = auto()
+    COUNTING = auto()
+    """Steps are counted, and nothing else is listened to."""
     ENDING = auto()
     """The training loop is over, and the other ranks are about to know."""
     FINISHED = auto()
@@ -85,7 +87,6 @@ class LadderRunner(script.Listener):
         self.rank = rank
         self.stamps: Stamps = rank.stamps
         self.loops: Loops = Loops(rank, over=self.loop_ended)
-        self.listens = True
         self.state = State.MEASURING
         self._shutdown = shutdown or Shutdown(rank.orders.files)
         self._exits = False
@@ -97,6 +98,18 @@ class LadderRunner(script.Listener):
         self._steps = 0
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
+
+    @property
+    def listens(self) -> bool:  # type: ignore[override]
+        return self.state is State.MEASURING or self.state is State.ENDING
+
+    @property
+    def counts(self) -> bool:  # type: ignore[override]
+        return self.state is State.COUNTING
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.state is State.MEASURING or self.state is State.COUNTING
 
     @property
     def ledger(self) -> script.NoLedger:  # type: ignore[override]
@@ -130,9 +143,9 @@ class LadderRunner(script.Listener):
         if rank.counted_optimizer is None:
             rank.counted_optimizer = own
             self._begin(optimizer)
-        if own is not rank.counted_optimizer and (self.state is not State.MEASURING or not self._takes_over()):
+        if own is not rank.counted_optimizer and not (self._goes_on and self._takes_over()):
             return
-        if self._routine is None or self.state is not State.MEASURING:
+        if self._routine is None or not self._goes_on:
             return
         if self.counts:
             if rank.bare_step_ended():
@@ -146,7 +159,7 @@ class LadderRunner(script.Listener):
         try:
             next(self._routine)
             if rank.bare_steps:
-                self.counts, self.listens = True, False
+                self.state = State.COUNTING
                 self.loops.leave_alone()
                 return
             self.loops.step_begins()
@@ -302,7 +315,7 @@ class LadderRunner(script.Listener):
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
         with self._once:
-            if self.state is not State.MEASURING or self.rank.counted_optimizer is None:
+            if not self._goes_on or self.rank.counted_optimizer is None:
                 return
             self.state = State.ENDING
         self._ending = threading.Thread(target=self._end_together, daemon=True)
@@ -325,7 +338,7 @@ class LadderRunner(script.Listener):
 
     def _measure_nothing(self) -> None:
         """From now on the script is on its own."""
-        self.state, self.listens = State.FINISHED, False
+        self.state = State.FINISHED
         self.rank.stop_ledger()
         self.rank.stamps.let_go()
         self.loops.stop_waiting()

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator
 from threading import get_ident
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -35,6 +35,17 @@ _SHARE = 0.3
 _fsync = os.fsync
 
 
+class _TimedSteps(NamedTuple):
+    """Where the steps begin that stand for all later ones."""
+
+    began: float
+    first: int
+    """Steps before them."""
+    before: dict[str, float]
+    """Seconds of rows by then."""
+    interpreter: InterpreterClock
+
+
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
 
@@ -47,10 +58,7 @@ class LedgerKeeper(NoLedger):
         self._ledger = RunLedger(stamps.now() - seconds_since_start())
         self._places = Places(get_ident(), lambda: self._ledger.row_of_look)
         self._most_evaluation = _SHARE * budget
-        self._timed: dict[str, float] = {}
-        self._timed_from: float | None = None
-        self._steps_before = 0
-        self._interpreter: InterpreterClock | None = None
+        self._timing: _TimedSteps | None = None
         self._interrupted = ""
         self._saved = 0.0
         self._saved_at = -1
@@ -122,10 +130,8 @@ class LedgerKeeper(NoLedger):
 
     def begin_timing(self) -> None:
         """The steps from now on stand for all later ones."""
-        self._timed_from = now = self._stamps.now()
-        self._timed = self._ledger.settle(now)
-        self._steps_before = self._ledger.steps
-        self._interpreter = InterpreterClock()
+        now = self._stamps.now()
+        self._timing = _TimedSteps(now, self._ledger.steps, self._ledger.settle(now), InterpreterClock())
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
 
@@ -136,9 +142,9 @@ class LedgerKeeper(NoLedger):
 
         ``is_alone``: the training thread waits neither for devices nor for other ranks.
         """
-        now = self._stamps.now()
+        now, timing = self._stamps.now(), self._timing
         self.stop()
-        rows = {row["row"]: row for row in self._ledger.rows(now, self._timed)}
+        rows = {row["row"]: row for row in self._ledger.rows(now, {} if timing is None else timing.before)}
         if device_between is None:
             _shift(rows, FORWARD, LOOP, self._places.before_the_model())
             _shift(rows, OPTIMIZER, LOOP, self._places.before_update)
@@ -155,8 +161,8 @@ class LedgerKeeper(NoLedger):
             rank=rank,
             seconds=now - self._ledger.began,
             steps=self._ledger.steps,
-            timed_steps=self._ledger.steps - self._steps_before,
-            timed_seconds=0.0 if self._timed_from is None else now - self._timed_from,
+            timed_steps=self._ledger.steps - (0 if timing is None else timing.first),
+            timed_seconds=0.0 if timing is None else now - timing.began,
             epoch_steps=epoch_steps,
             rows=list(rows.values()),
             places=places,
@@ -167,7 +173,7 @@ class LedgerKeeper(NoLedger):
         """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
         computing = {row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows}
         whole = sum(computing.values())
-        wait = None if self._interpreter is None else self._interpreter.waited(whole)
+        wait = None if self._timing is None else self._timing.interpreter.waited(whole)
         if wait is None:
             return []
         rows[INTERPRETER] = {"row": INTERPRETER, "seconds": 0.0, "timed_seconds": 0.0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -73,12 +73,18 @@ class Occurrences:
         self.times -= 1
 
 
+class _Moment(NamedTuple):
+    row: str
+    since: float
+    """What comes after it is not accounted for yet."""
+
+
 class RunLedger:
     """The account of one training thread, from ``began`` on; moments in seconds of one clock."""
 
     def __init__(self, began: float) -> None:
-        self.began = self._since = began
-        self.row = START_UP
+        self.began = began
+        self._at = _Moment(START_UP, began)
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
         self.occurrences = {row: Occurrences() for row in (EPOCH_START, EVALUATION, CHECKPOINT, COLLECTOR)}
@@ -88,6 +94,11 @@ class RunLedger:
         """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
         self._first_asked: float | None = None
         """When the first iterator was asked for, whose first batch has not come."""
+
+    @property
+    def row(self) -> str:
+        """That the thread is in."""
+        return self._at.row
 
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
@@ -147,7 +158,7 @@ class RunLedger:
         evaluations.begin(self.steps)
         evaluations.last_for(moved)
         if self.row in (EPOCH_START, INPUT, FORWARD):
-            self.row = EVALUATION
+            self._at = self._at._replace(row=EVALUATION)
 
     def interrupt(self, row: str, now: float) -> str:
         """What the thread does from ``now`` on belongs to ``row``; the value is the one to ``resume``."""
@@ -160,7 +171,7 @@ class RunLedger:
         """It goes on with what was interrupted, which is no new occurrence of that."""
         if self.row not in (row, START_UP):
             self._account(now)
-            self.row = row
+            self._at = _Moment(row, now)
 
     def settle(self, now: float) -> dict[str, float]:
         """Rows up to ``now``, as a copy."""
@@ -169,18 +180,19 @@ class RunLedger:
 
     def _move(self, row: str, now: float, relabel: bool = False) -> None:
         if relabel:
-            self.row = row
+            self._at = self._at._replace(row=row)
         self._account(now)
         if row != self.row:
-            self.row = row
+            self._at = _Moment(row, now)
             if row in self.occurrences:
                 self.occurrences[row].begin(self.steps)
 
     def _account(self, now: float) -> None:
-        took, self._since = now - self._since, now
-        self.seconds[self.row] += took
-        if self.row in self.occurrences:
-            self.occurrences[self.row].last_for(took)
+        row, since = self._at
+        self._at = _Moment(row, now)
+        self.seconds[row] += now - since
+        if row in self.occurrences:
+            self.occurrences[row].last_for(now - since)
 
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
         """Fields of the rows of ``records.rank_ledger``; ``timed``: what rows had when timing began."""

@@ -14,13 +14,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from stash.core.ledger_rows import COLLECTIVE, FORWARD, LOOP, OPTIMIZER
+from stash.core.ledger_rows import BACKWARD, COLLECTIVE, FORWARD, LOOP, OPTIMIZER
 from stash.measure.agent import private
 
 _PERIOD = 0.01
@@ -57,13 +56,23 @@ class _Call(NamedTuple):
     """The function's first line."""
 
 
-@dataclass
-class _Looks:
-    seconds: float = 0.0
-    inside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By the innermost function."""
-    calls: dict[_Call, int] = field(default_factory=dict)
-    """The functions under way at the last look, and at which line each was."""
+class _Look(NamedTuple):
+    """What one look saw of the training thread."""
+
+    row: str
+    own: tuple[tuple[_Call, int], ...]
+    """The script's functions under way and at which line each was, the innermost first; never empty."""
+    inside: str
+    """The function of a library that the innermost line waits for; empty where there is none."""
+    models: int
+    """So many of ``own`` are a model's; those behind them called it. 0 where no model is under way."""
+    prepares: bool = False
+    """It works on a batch that the model has still to get."""
+
+    @property
+    def place(self) -> ScriptLine:
+        call, line = self.own[0]
+        return ScriptLine(call.file, line)
 
 
 class Places:
@@ -71,17 +80,27 @@ class Places:
 
     def __init__(self, thread: int, row_now: Callable[[], str]) -> None:
         self._thread, self._row_now = thread, row_now
-        self._looks: dict[tuple[str, ScriptLine], _Looks] = {}
+        self._looks: dict[_Look, float] = {}
+        """Seconds that each stands for."""
         self._model_lines: dict[_Call, int] = {}
-        """Of functions that call a model, the first line that does; the outermost of models within each other."""
+        """Of functions from which a model is called, through others too, the first line that does."""
+        self._backward_lines: dict[_Call, int] = {}
+        """Of those from which gradients are computed, the last line that does."""
         self._is_looking = False
-        self.of_optimizer = 0.0
-        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
-        self.before_update = 0.0
-        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
+        self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
+
+    @property
+    def of_optimizer(self) -> float:
+        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
+        return self._renamed[OPTIMIZER]
+
+    @property
+    def before_update(self) -> float:
+        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
+        return self._renamed[LOOP]
 
     def start(self) -> None:
         """Begin to look; a second call goes on."""
@@ -95,8 +114,8 @@ class Places:
 
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
-        self._looks = {key: looks for key, looks in self._looks.copy().items() if key[0] in keep}
-        self.of_optimizer = self.before_update = 0.0
+        self._looks = {look: seconds for look, seconds in self._looks.copy().items() if look.row in keep}
+        self._renamed.update(dict.fromkeys(self._renamed, 0.0))
 
     def _look_on(self) -> None:
         last = time.perf_counter()
@@ -120,88 +139,103 @@ class Places:
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        inside, place, calls = "", None, dict[_Call, int]()
-        model: tuple[_Call, int] | None = None
-        is_below, updates = False, row != OPTIMIZER
+        inside = ""
+        own: list[tuple[_Call, int]] = []
+        models = 0
+        is_model_called = is_of_library = False
+        updates = row != OPTIMIZER
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             updates = updates or path.endswith(_UPDATES)
             if is_own(path):
-                place = place or ScriptLine(path, frame.f_lineno)
-                call = _Call(path, code.co_firstlineno)
-                calls[call] = frame.f_lineno
-                if is_below and row == COLLECTIVE and len(calls) == 1:
-                    return  # the model's own exchange, as of shards
-                if is_below:
-                    model, is_below = (call, frame.f_lineno), False
+                own.append((_Call(path, code.co_firstlineno), frame.f_lineno))
             elif path.endswith(_MODULES):
-                is_below = True
-            elif row in (LOOP, FORWARD) and place is None and path.endswith(_OPTIMIZERS):
-                self.of_optimizer += seconds if row == LOOP else 0.0  # what follows a batch is computing already
+                is_of_library = is_of_library or not own
+                models, is_model_called = len(own), True
+            elif row in (LOOP, FORWARD) and not own and path.endswith(_OPTIMIZERS):
+                self._renamed[OPTIMIZER] += (
+                    seconds if row == LOOP else 0.0
+                )  # what follows a batch is computing already
                 row = OPTIMIZER
-            if place is None and not _is_of_stash(path):
+            if not own and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
-        if place is None:
-            return
+        if not own or (is_of_library and row == COLLECTIVE):
+            return  # the last is the model's own exchange, as of shards
         if not updates:
             row = LOOP
-            self.before_update += seconds
-        looks = self._looks.setdefault((row, place), _Looks())
-        looks.seconds += seconds
-        looks.inside[inside] += seconds
-        looks.calls = calls
-        if model is not None:
-            call, line = model
-            self._model_lines[call] = min(line, self._model_lines.get(call, line))
+            self._renamed[LOOP] += seconds
+        if is_model_called:
+            for call, line in own[models:]:
+                self._model_lines[call] = min(line, self._model_lines.get(call, line))
+        if row == BACKWARD:
+            for call, line in own:
+                self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
+        look = _Look(row, tuple(own), inside, models)
+        self._looks[look] = self._looks.get(look, 0.0) + seconds
 
     def before_the_model(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
-        return self._move(FORWARD, LOOP, lambda line, first: line < first)
-
-    def _move(self, source: str, target: str, is_moved: Callable[[int, int], bool]) -> float:
-        """Move looks by the line that a function is at, and the first of its lines that calls a model."""
-        moved = 0.0
-        for row, line in [key for key in self._looks.copy() if key[0] == source]:
-            looks = self._looks[row, line]
-            known = (
-                (looks.calls[call], first) for call, first in self._model_lines.copy().items() if call in looks.calls
-            )
-            if any(is_moved(at, first) for at, first in known):
-                moved += looks.seconds
-                del self._looks[row, line]
-                kept = self._looks.setdefault((target, line), _Looks())
-                kept.seconds += looks.seconds
-                for inside, each in looks.inside.items():
-                    kept.inside[inside] += each
-        return moved
+        return self._move(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
 
     def from_the_model(self) -> float:
-        """Seconds of the rows ``loop`` from where the script calls its model; now of ``forward``."""
-        return self._move(LOOP, FORWARD, lambda line, first: line >= first)
+        """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``."""
+        self._move(LOOP, self._is_before_the_model, prepares=True)
+        return self._move(LOOP, self._is_of_a_pass, row=FORWARD)
+
+    def _is_before_the_model(self, look: _Look) -> bool:
+        known = self._from_which_a_model_is_called(look)
+        return known is not None and not look.models and known[1] < self._model_lines[known[0]]
+
+    def _is_of_a_pass(self, look: _Look) -> bool:
+        known = self._from_which_a_model_is_called(look)
+        if known is None:
+            return False
+        call, line = known
+        return self._model_lines[call] <= line <= self._backward_lines.get(call, line)
+
+    def _from_which_a_model_is_called(self, look: _Look) -> tuple[_Call, int] | None:
+        """The innermost such function and the line it was at; ``None`` where there is none."""
+        return next((known for known in look.own if known[0] in self._model_lines), None)
+
+    def _move(self, source: str, is_moved: Callable[[_Look], bool], **changes: Any) -> float:
+        moved = 0.0
+        for look in [look for look in self._looks.copy() if look.row == source and is_moved(look)]:
+            seconds = self._looks.pop(look)
+            renamed = look._replace(**changes)
+            self._looks[renamed] = self._looks.get(renamed, 0.0) + seconds
+            moved += seconds
+        return moved
 
     def rows(self) -> list[dict[str, Any]]:
         """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
-        found: list[dict[str, Any]] = []
-        by_row: dict[str, list[tuple[ScriptLine, _Looks]]] = defaultdict(list)
-        for (row, line), looks in self._looks.copy().items():
-            if looks.seconds >= _FEWEST_SECONDS:
-                by_row[row].append((line, looks))
-        for row, places in sorted(by_row.items()):
-            for line, looks in sorted(places, key=lambda place: -place[1].seconds)[:_MOST_PLACES]:
-                inside = max(looks.inside.copy(), key=lambda name: looks.inside[name])
-                caller = self._caller(line, looks)
-                found.append(
-                    {"row": row, **place_of(line), "inside": inside, "seconds": looks.seconds, "caller": caller}
-                )
-        return found
+        by_place: dict[tuple[str, ScriptLine], dict[_Look, float]] = defaultdict(dict)
+        for look, seconds in self._looks.copy().items():
+            by_place[look.row, look.place][look] = seconds
+        by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for (row, line), looks in by_place.items():
+            seconds = sum(looks.values())
+            if seconds >= _FEWEST_SECONDS:
+                inside = defaultdict[str, float](float)
+                for look, part in looks.items():
+                    inside[look.inside] += part
+                longest = max(looks, key=lambda look: looks[look])
+                place = {"row": row, **place_of(line), "inside": max(inside, key=lambda name: inside[name])}
+                place |= {"seconds": seconds, "caller": self._caller(longest), "prepares": longest.prepares}
+                by_row[row].append(place)
+        return [
+            place
+            for _, places in sorted(by_row.items())
+            for place in sorted(places, key=lambda place: -place["seconds"])[:_MOST_PLACES]
+        ]
 
-    def _caller(self, line: ScriptLine, looks: _Looks) -> str:
+    def _caller(self, look: _Look) -> str:
         """Where the function that calls the model called what leads to the line; empty where it is its own line."""
-        for call, at in looks.calls.items():
-            if call in self._model_lines:
-                return "" if ScriptLine(call.file, at) == line else f"{path_from_here(call.file)}:{at}"
-        return ""
+        known = self._from_which_a_model_is_called(look)
+        if known is None:
+            return ""
+        caller = ScriptLine(known[0].file, known[1])
+        return "" if caller == look.place else f"{path_from_here(caller.file)}:{caller.line}"
 
 
 def place_of(line: ScriptLine) -> dict[str, Any]:

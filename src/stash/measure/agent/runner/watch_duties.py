@@ -344,15 +344,39 @@ class ScriptLines(Duty):
         return True
 
 
+class _FollowedStep:
+    """The pieces of one step between two of its boundaries, and the collectives that calls in it issued."""
+
+    def __init__(self, stamps: Stamps) -> None:
+        self._stamps = stamps
+        self.number, self.issued = stamps.steps + 1, _issued()
+        self.seen = 0
+        self._pieces: list[float] = []
+        self._doing, self._since = int(StepStage.BETWEEN), stamps.now()
+        self._inside = 0
+
+    def move(self, stage: int, now: float) -> None:
+        """Stands for the stamps' own ``_move``."""
+        before, self._doing = self._doing, stage
+        self._pieces += (before, now - self._since)
+        self._since = now
+        if stage == _COLLECTIVE and before != _COLLECTIVE:
+            self._inside = _issued()
+        elif before == _COLLECTIVE and stage != _COLLECTIVE:
+            self.seen += _issued() - self._inside
+        Stamps._move(self._stamps, stage, now)
+
+    def pieces_until(self, now: float) -> list[float]:
+        """Stages and seconds in turn; the step ended ``now``."""
+        return [*self._pieces, int(StepStage.OPTIMIZER), now - self._since]
+
+
 class StepSample(Duty):
     """Follows ``stamps`` through single steps."""
 
     def __init__(self, stamps: Stamps) -> None:
         self._stamps = stamps
-        self._pieces: list[float] = []
-        self._since = 0.0
-        self._number, self._doing = -1, int(StepStage.BETWEEN)
-        self._issued = self._inside = self._seen = 0
+        self._step: _FollowedStep | None = None
         self._samples = 0
         self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
 
@@ -369,35 +393,20 @@ class StepSample(Duty):
         dist = sys.modules.get("torch.distributed")
         if dist is None or not dist.is_initialized():
             return
-        self._pieces, self._since, self._number = [], self._stamps.now(), self._stamps.steps + 1
-        self._issued, self._seen, self._doing = _issued(), 0, int(StepStage.BETWEEN)
-        self._stamps._move = self._move  # type: ignore[method-assign]
-
-    def _move(self, stage: int, now: float) -> None:
-        before, self._doing = self._doing, stage
-        self._pieces += (before, now - self._since)
-        self._since = now
-        if stage == _COLLECTIVE and before != _COLLECTIVE:
-            self._inside = _issued()
-        elif before == _COLLECTIVE and stage != _COLLECTIVE:
-            self._seen += _issued() - self._inside
-        Stamps._move(self._stamps, stage, now)
+        self._step = _FollowedStep(self._stamps)
+        self._stamps._move = self._step.move  # type: ignore[method-assign]
 
     def end(self, now: float) -> None:
         """The followed step ended ``now``, and is told of; nothing if none is followed."""
-        if "_move" not in vars(self._stamps):
+        step, self._step = self._step, None
+        if step is None:
             return
         del self._stamps._move
-        ring, last = self._stamps.ring, int(StepStage.OPTIMIZER)
-        self._pieces += (last, now - self._since)
-        if (
-            _COLLECTIVE in self._pieces[::2]
-            and len(self._pieces) <= 2 * MAX_PIECES
-            and self._number == self._stamps.steps
-        ):
-            ring.write_pieces(self._number, self._pieces)
-        issued = _issued() - self._issued
-        unseen = issued - self._seen - sum(map(_of_replica, replicas.modules()))
+        ring, pieces = self._stamps.ring, step.pieces_until(now)
+        if _COLLECTIVE in pieces[::2] and len(pieces) <= 2 * MAX_PIECES and step.number == self._stamps.steps:
+            ring.write_pieces(step.number, pieces)
+        issued = _issued() - step.issued
+        unseen = issued - step.seen - sum(map(_of_replica, replicas.modules()))
         if unseen > 0:
             ring.name_unseen(f"{unseen} {issued}{self._recorder() if self.recorded else ''}")
         self._samples += 1

@@ -254,7 +254,7 @@ class LoaderFeed(Feed):
             script.listener().beat()
 
     def begin_round(self) -> None:
-        self._of_round = []
+        self._of_round.clear()
 
     def prime(self, count: int, skipped: int = 0) -> None:
         if self.kind == "iterable":
@@ -265,7 +265,7 @@ class LoaderFeed(Feed):
             self._renew()
             self.drain()
         whole = skipped + count
-        self._of_round += self.tap.take(whole - len(self._of_round))
+        self._of_round.extend(self.tap.take(whole - len(self._of_round)))
         self.tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
         self._fill(count)
 

@@ -50,6 +50,31 @@ class _Watched:
         return not bool((now == self._content).all())
 
 
+class _Cycle:
+    """Backward passes from one use of the gradients to the next; ``length`` once a few were alike."""
+
+    def __init__(self) -> None:
+        self.length: int | None = None
+        self._passes = 0
+        self._seen: list[int] = []
+
+    def add_pass(self) -> bool:
+        """Whether it is the last of a cycle."""
+        self._passes += 1
+        if self._passes != self.length:
+            return False
+        self._passes = 0
+        return True
+
+    def close(self) -> None:
+        """Gradients were used, which ended a cycle."""
+        self._seen.append(self._passes)
+        self._passes = 0
+        latest = self._seen[-_LIKE_CYCLES:]
+        if len(latest) == _LIKE_CYCLES and len(set(latest)) == 1:
+            self.length = latest[0]
+
+
 class OwnUpdate:
     """Stands in for the optimizer of a script that has none; ``param_groups`` are the leaves of its loss.
 
@@ -65,9 +90,7 @@ class OwnUpdate:
         """A torch.optim optimizer, or the script itself, marks where steps end."""
         self.others_steps = 0
         """Steps that torch.optim's optimizers have taken."""
-        self._passes = 0
-        self._cycles: list[int] = []
-        self._cycle: int | None = None
+        self._cycle = _Cycle()
         self._watched: _Watched | None = None
         self._running = False
         self._returned = 0
@@ -95,7 +118,7 @@ class OwnUpdate:
         self._running = True
         try:
             self._learn_parameters(tensors)
-            if self._cycle is None:
+            if self._cycle.length is None:
                 self._judge()
             run(tensors, *args, **kwargs)
         finally:
@@ -129,22 +152,16 @@ class OwnUpdate:
 
     def _judge(self) -> None:
         """Before a pass: what the passes before it were used for."""
-        if self._watched is None or not self._watched.used():
-            return
-        self._cycles.append(self._passes)
-        self._passes = 0
-        latest = self._cycles[-_LIKE_CYCLES:]
-        if len(latest) == _LIKE_CYCLES and len(set(latest)) == 1:
-            self._cycle = latest[0]
-            script.note(_how_counted(self._cycle))
+        if self._watched is not None and self._watched.used():
+            self._cycle.close()
+            if self._cycle.length is not None:
+                script.note(_how_counted(self._cycle.length))
 
     def _passed(self) -> None:
-        self._passes += 1
-        if self._cycle is None:
-            if self._watched is not None:
-                self._watched.remember()
-        elif self._passes == self._cycle:
-            self._passes = 0
+        ends = self._cycle.add_pass()
+        if self._cycle.length is None and self._watched is not None:
+            self._watched.remember()
+        elif ends:
             script.listener().stepped(self)
 
 

@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -39,7 +39,7 @@ Pass = tuple[int, str, int]
 """Stage, what (``F``, ``B``, ``I``, ``W``), microbatch."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class GroupCalls:
     """Of one group by one kind of collective, in a block."""
 
@@ -52,8 +52,18 @@ class GroupCalls:
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
+    def with_call(self, size: int, seconds: float, under_way: float, unsure: float) -> GroupCalls:
+        """… and one call more; of a wait for what was called elsewhere ``size`` is negative."""
+        return GroupCalls(
+            calls=self.calls + (size >= 0),
+            bytes=self.bytes + max(size, 0),
+            seconds=self.seconds + seconds,
+            under_way=self.under_way + under_way,
+            unsure=self.unsure + unsure,
+        )
 
-@dataclass
+
+@dataclass(frozen=True)
 class BlockWaits:
     """What a block's steps waited for, and their passes."""
 
@@ -73,47 +83,135 @@ class Flight:
         self.over: Any = None
 
 
+Called = tuple[Any, Any, Any, int, Any]
+"""(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what ``steps_of``
+reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
+
+
+class CountedBlock:
+    """What is called while a block's steps are counted, and what is known of the calls that are done."""
+
+    def __init__(self, marks: Any) -> None:
+        self.marks = marks
+        self.waits = BlockWaits()
+        self.lost = False
+        """There were more calls than a block keeps."""
+        self._log: deque[Called] = deque()
+        self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
+        """Begin and end of the last waits, in seconds; they never overlap."""
+        self._others_seconds = 0.0
+        """Waited for other stages so far."""
+        self._readings: list[tuple[Pass | str, float]] = []
+        self._dispatched: tuple[list[int], list[int]] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._log) > _MAX_MARKS
+
+    def lose(self) -> None:
+        """A call is not kept."""
+        self.lost = True
+
+    def add(self, what: Any, began: Any, ended: Any = None, size: int = 0, other: Any = None) -> None:
+        """As ``Called`` has it."""
+        self._log.append((what, began, ended, size, other))
+
+    def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
+        """As in ``Ledger``."""
+        if self._dispatched == (taken, given):
+            self._dispatched = None
+            return
+        self._dispatched = given, taken
+        self.waits.rows[group] = self.waits.rows.get(group, 0) + sum(taken)
+
+    def close(self) -> BlockWaits:
+        """The device's queue is empty: all that is known."""
+        self.settle()
+        self.waits = replace(self.waits, passes=steps_of(self._readings))
+        return self.waits
+
+    def settle(self) -> None:
+        """Add up what is done."""
+        seconds, done = self.marks.seconds, self.marks.done
+        while self._log:
+            what, began, ended, size, other = self._log[0]
+            last = began if ended is None else ended if other is None or isinstance(other, Flight) else other
+            if not done(last):
+                return
+            self._log.popleft()
+            if ended is None:
+                self._readings.append((what, seconds(began) - self._others_seconds))
+                continue
+            start, end = seconds(began), seconds(ended)
+            under_way = unsure = 0.0
+            if isinstance(other, Flight):
+                under_way, unsure = self._in_flight(other, start, end)
+            elif size >= 0:  # else a wait for what was called elsewhere
+                under_way = seconds(last) - start
+            before = self.waits.uses.get(what, GroupCalls())
+            self.waits.uses[what] = before.with_call(size, end - start, under_way, unsure)
+            if what[0] != PHASE and end > start:
+                self._recent.append((start, end))
+            if what[1] in HANDED_ON:
+                self._others_seconds += end - start
+
+    def _in_flight(self, flight: Flight, began: float, ended: float) -> tuple[float, float]:
+        """Seconds that a call was under way, and perhaps was: it was waited for from ``began`` to ``ended``."""
+        sent = self.marks.seconds(flight.began)
+        if flight.over is not None or ended - began > _WAITED:
+            over = ended if flight.over is None else min(ended, self.marks.seconds(flight.over))
+            return over - sent - self._waited_between(sent, over), 0.0
+        return ended - began, began - sent - self._waited_between(sent, began)
+
+    def _waited_between(self, begin: float, end: float) -> float:
+        """Seconds in which something was waited for."""
+        waits = itertools.takewhile(lambda wait: wait[1] > begin, reversed(self._recent))
+        return sum(max(0.0, min(end, ended) - max(begin, began)) for began, ended in waits)
+
+
 class Ledger:
     """Counts from ``begin`` to ``end``; calls outside of that are passed on untouched."""
 
     def __init__(self) -> None:
         self.counts = False
-        self.lost = False
-        """There were more calls than a block keeps."""
-        self._marks: Any = HostMarks()
+        self._block = CountedBlock(HostMarks())
+        """The last one."""
         self._inside = False
-        self._log: deque[tuple[Any, Any, Any, int, Any]] = deque()
-        """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what
-        ``steps_of`` reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
-        self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
-        """Begin and end of the last waits, in seconds; they never overlap."""
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
-        self.seen = BlockWaits()
-        """In the last block."""
         self.names: dict[str, str] = {}
         """What process groups are called, by PyTorch's names for them."""
         self.steps = 0
         self.totals: dict[Key, GroupCalls] = {}
         """In all blocks in which everything was exchanged, of so many steps."""
-        self._others_seconds = 0.0
-        """Waited for other stages so far."""
-        self._readings: list[tuple[Pass | str, float]] = []
         self._phase: tuple[str, Any] | None = None
         """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
-        self._dispatched: tuple[list[int], list[int]] | None = None
+
+    @property
+    def seen(self) -> BlockWaits:
+        """In the last block."""
+        return self._block.waits
+
+    @property
+    def lost(self) -> bool:
+        """There were more calls than a block keeps."""
+        return self._block.lost
+
+    @property
+    def _marks(self) -> Any:
+        return self._block.marks
+
+    @property
+    def _keeps(self) -> bool:
+        return self.counts and not self._block.is_full
 
     def begin(self, device: Any = None) -> None:
         """A block's measured steps begin, of a CUDA ``device`` or of the host."""
-        self._marks = HostMarks() if device is None else DeviceMarks(device)
-        self.seen, self._others_seconds, self._readings = BlockWaits(), 0.0, []
-        self._log.clear()
-        self._recent.clear()
-        self.counts, self.lost = True, False
-        self._dispatched = None
+        self._block = CountedBlock(HostMarks() if device is None else DeviceMarks(device))
+        self.counts = True
         if self._phase is not None:
             self._phase = self._phase[0], self._marks.now()
-        self._log.append(("cut", self._marks.now(), None, 0, None))
+        self._block.add("cut", self._marks.now())
 
     def end(self, steps: int) -> None:
         """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
@@ -121,12 +219,11 @@ class Ledger:
         self.phase_ends()
         self.counts = False
         self._phase = None if open_phase is None else (open_phase[0], None)
-        self._settle()
-        self.seen.passes = steps_of(self._readings)
+        waits = self._block.close()
         self.steps += steps
-        for key, use in self.seen.uses.items() if steps else ():
-            total = self.totals.setdefault(key, GroupCalls())
-            total.calls, total.bytes = total.calls + use.calls, total.bytes + use.bytes
+        for key, use in waits.uses.items() if steps else ():
+            before = self.totals.get(key, GroupCalls())
+            self.totals[key] = replace(before, calls=before.calls + use.calls, bytes=before.bytes + use.bytes)
 
     def waited(self) -> dict[str, float]:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
@@ -154,13 +251,8 @@ class Ledger:
 
     def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
         """Rows by rank go out, and come in; what goes back where the last ones came from is an answer to them."""
-        if not self.counts or self._inside:
-            return
-        if self._dispatched == (taken, given):
-            self._dispatched = None
-            return
-        self._dispatched = given, taken
-        self.seen.rows[group] = self.seen.rows.get(group, 0) + sum(taken)
+        if self.counts and not self._inside:
+            self._block.dispatches(group, given, taken)
 
     def phase_begins(self, name: str) -> bool:
         """The script begins what it calls ``name``; whether it counts: within another it belongs to that."""
@@ -175,13 +267,15 @@ class Ledger:
             return
         name, began = self._phase
         self._phase = None
-        if self.counts and began is not None and len(self._log) <= _MAX_MARKS:
-            self._log.append(((PHASE, name), began, self._marks.now(), -1, None))
+        if self._keeps and began is not None:
+            self._block.add((PHASE, name), began, self._marks.now(), -1)
 
     def outer(self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
         """Run a collective, or a wait for that in ``flight``."""
-        if not self.counts or self._inside or len(self._log) > _MAX_MARKS:
-            self.lost = self.lost or (self.counts and not self._inside)
+        if not self.counts or self._inside:
+            return call()
+        if self._block.is_full:
+            self._block.lose()
             return call()
         if self._marks.captures:
             return call()
@@ -191,7 +285,7 @@ class Ledger:
             return call()
         finally:
             ended = self._marks.now()
-            self._log.append((key, began, ended if here else began, size, flight if here else ended))
+            self._block.add(key, began, ended if here else began, size, flight if here else ended)
             self._inside = False
 
     @property
@@ -201,9 +295,9 @@ class Ledger:
 
     def handed(self, key: Key, size: int) -> None:
         """A call that makes nobody wait by itself."""
-        if self.counts and not self._inside and len(self._log) <= _MAX_MARKS:
+        if self._keeps and not self._inside:
             now = self._marks.now()
-            self._log.append((key, now, now, size, None))
+            self._block.add(key, now, now, size)
 
     def goes_on(self, handle: Any, key: Key, work: Any = None) -> None:
         """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for.
@@ -226,58 +320,17 @@ class Ledger:
 
     def pass_begins(self, which: Pass) -> None:
         """A stage of a pipeline begins with a microbatch."""
-        if self.counts and len(self._log) <= _MAX_MARKS:
-            self._log.append((which, self._marks.now(), None, 0, None))
+        if self._keeps:
+            self._block.add(which, self._marks.now())
 
     def pass_ends(self) -> None:
-        if self.counts and len(self._log) <= _MAX_MARKS:
-            self._log.append(("end", self._marks.now(), None, 0, None))
+        if self._keeps:
+            self._block.add("end", self._marks.now())
 
     def step_ended(self) -> None:
         """Add up what is done, between steps."""
-        self._log.append(("cut", self._marks.now(), None, 0, None))
-        self._settle()
-
-    def _settle(self) -> None:
-        seconds, done = self._marks.seconds, self._marks.done
-        while self._log:
-            what, began, ended, size, other = self._log[0]
-            last = began if ended is None else ended if other is None or isinstance(other, Flight) else other
-            if not done(last):
-                return
-            self._log.popleft()
-            if ended is None:
-                self._readings.append((what, seconds(began) - self._others_seconds))
-                continue
-            start, end = seconds(began), seconds(ended)
-            use = self.seen.uses.setdefault(what, GroupCalls())
-            use.calls += size >= 0
-            use.bytes += max(size, 0)
-            use.seconds += end - start
-            if isinstance(other, Flight):
-                self._landed(use, other, start, end)
-            elif size >= 0:  # else a wait for what was called elsewhere
-                use.under_way += seconds(last) - start
-            if what[0] != PHASE and end > start:
-                self._recent.append((start, end))
-            if what[1] in HANDED_ON:
-                self._others_seconds += end - start
-
-    def _landed(self, use: GroupCalls, flight: Flight, began: float, ended: float) -> None:
-        """What is in ``flight``, counted when it was sent off, was waited for from ``began`` to ``ended``."""
-        seconds = self._marks.seconds
-        sent = seconds(flight.began)
-        if flight.over is not None or ended - began > _WAITED:
-            over = ended if flight.over is None else min(ended, seconds(flight.over))
-            use.under_way += over - sent - self._waited_between(sent, over)
-        else:
-            use.under_way += ended - began
-            use.unsure += began - sent - self._waited_between(sent, began)
-
-    def _waited_between(self, begin: float, end: float) -> float:
-        """Seconds in which something was waited for."""
-        waits = itertools.takewhile(lambda wait: wait[1] > begin, reversed(self._recent))
-        return sum(max(0.0, min(end, ended) - max(begin, began)) for began, ended in waits)
+        self._block.add("cut", self._marks.now())
+        self._block.settle()
 
     def under_way(self) -> dict[str, float]:
         """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
