@@ -204,12 +204,12 @@ def advise(options: MoveOptions) -> None:
     if target is not None and found.task is not None:
         write_output(target, found.task)
     printed(advice_document(found) if options.json else advice_page(found))
-    if found.task is None or options.json:
+    if found.task is None:
         return
-    if target is None:
-        print(f"\n{found.task}", end="")
-    else:
+    if target is not None:
         print_written(target, options.json)
+    elif not options.json:
+        print(f"\n{found.task}", end="")
 
 
 app = App(no_args_is_help=True)

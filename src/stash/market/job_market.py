@@ -16,6 +16,7 @@ import numpy as np
 
 from stash.catalog.reference import Tariff
 from stash.core.errors import UserError
+from stash.core.formatting import listed
 from stash.market.fees import move_dollars
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace
@@ -85,15 +86,14 @@ class JobMarket:
 def job_market(
     job: MarketJob, trace: MarketTrace, fees: Mapping[str, Tariff], excluded: Mapping[str, str] | None = None
 ) -> JobMarket:
-    """The part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
-    known = [number for number, each in enumerate(trace.offers) if job.rate(each) is not None]
-    unknown = {f"{each.cloud}/{each.instance}" for each in trace.offers if job.rate(each) is None}
-    missing = dict.fromkeys(unknown, "the job has no rate for it")
-    if not known:
-        raise UserError(
-            f"{job.name} has no rate for any of the market's instances ({', '.join(sorted(missing)[:4])}); add them "
-            "to the job's rates"
-        )
+    """The watched part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
+    rated = [job.rate(each) is not None for each in trace.offers]
+    known = np.flatnonzero(rated & np.logical_or.reduceat(trace.watched, trace.first[:-1]))
+    why = "the job has no rate for it"
+    missing = {f"{each.cloud}/{each.instance}": why for each in trace.offers if job.rate(each) is None}
+    if not len(known):
+        names = listed(sorted(missing)) or "a record with prices"
+        raise UserError(f"{job.name} has no rate for any instance that was watched; add {names}")
     return JobMarket(job, trace.of(known), fees, {**missing, **(excluded or {})})
 
 

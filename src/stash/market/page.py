@@ -151,12 +151,11 @@ def _warnings(found: Backtest) -> Iterator[str]:
     lasts = np.where(trace.watched, trace.ends - trace.at, 0.0)
     watched = float(lasts[~np.isnan(trace.available)].sum() / lasts.sum())
     if watched < 0.999:
-        never = "never" if watched == 0 else f"for {watched:.1%} of the time"
-        yield f"Whether machines could be had was watched {never}; at all other times they are taken to be there"
+        yield f"Whether machines could be had was watched for {watched:.1%} of the time; else they are taken as there"
     assumed = [name for name in _ASSUMED if name not in market.job.model_fields_set]
     if assumed:
         yield f"Assumed: {', '.join(f'{name} of {_ASSUMED[name]}' for name in assumed)}; a job.yaml can state them"
-    uncharged = not_counted(market.fees, {each.cloud for each in market.offers}) if market.job.data else []
+    uncharged = not_counted(market.fees, {each.cloud for each in market.offers})
     if uncharged:
         yield f"Not counted, since no source says it: {listed(uncharged)}"
     if len(found.starts) < 10:

@@ -149,8 +149,8 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
         decision = policy.decide(situation)
         memory, held = decision.memory, situation.held
         if decision.hold not in (None, held) and not situation.there[decision.hold]:
-            name, when = market.offers[decision.hold].name, stamp(run.now)
-            raise UserError(f"policy {policy.name} rents {name} at {when}, which could not be rented then")
+            name = f"{market.offers[decision.hold].name} at {stamp(run.now)}"
+            raise UserError(f"policy {policy.name} rents {name}, which could not be rented then")
         before = len(run.bills)
         run = _hold(run, decision.hold)
         if not run.is_done and not (len(run.bills) > before and run.bills[-1].end == "revoked"):

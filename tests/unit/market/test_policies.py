@@ -77,6 +77,12 @@ def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
     assert len(found.starts) == 4
 
 
+def test_what_was_never_watched_is_no_offer() -> None:
+    other = offer("g5@us-east-1a")
+    with pytest.raises(UserError, match="no rate for any instance that was watched; add aws/g5"):
+        small(trace({A: [(0, None, None)], other: [(0, 1.0, 1)]}, 1e5), job(1))
+
+
 @pytest.mark.parametrize(
     ("seconds", "policies", "deadline", "says"),
     [
