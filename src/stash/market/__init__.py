@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from stash.core.on_first_use import on_first_use
 
-__all__ = ["Decision", "MarketJob", "Policy", "Situation", "policy", "read_job", "read_market", "replay"]
+__all__ = ["JobState", "MarketJob", "Policy", "PolicyDecision", "policy", "read_job", "read_market", "replay"]
 
 if TYPE_CHECKING:
     from stash.market.backtest import replay
-    from stash.market.job_market import Decision, Policy, Situation
+    from stash.market.job_market import JobState, Policy, PolicyDecision
     from stash.market.jobs import MarketJob, read_job
     from stash.market.market_table import read_market
     from stash.market.policies import policy
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "Decision": "stash.market.job_market",
+        "PolicyDecision": "stash.market.job_market",
         "MarketJob": "stash.market.jobs",
         "Policy": "stash.market.job_market",
-        "Situation": "stash.market.job_market",
+        "JobState": "stash.market.job_market",
         "policy": "stash.market.policies",
         "read_job": "stash.market.jobs",
         "read_market": "stash.market.market_table",

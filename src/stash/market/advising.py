@@ -13,7 +13,7 @@ from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
-from stash.market.job_market import JobMarket, Policy, Situation
+from stash.market.job_market import JobMarket, JobState, Policy
 from stash.market.market_trace import HOUR, MarketTrace
 from stash.plan.launch import task_body, task_name
 
@@ -23,7 +23,7 @@ class MarketAdvice:
     """The answer, with what it rests on."""
 
     policy: str
-    situation: Situation
+    state: JobState
     word: str
     """``stay``, ``move`` or ``wait``."""
     sentence: str
@@ -73,25 +73,25 @@ def advise(
     here = None if held is None else market.offers[held][:2]
     # Where the job runs there is a copy of its data.
     copies = () if here is None or not market.job.data else (market.home or here, here)
-    situation = Situation(market, now, now, limit, held=held, ready=now, copies=copies)
-    hold = policy.decide(situation).hold
+    state = JobState(market, now, now, limit, held=held, ready=now, copies=copies)
+    hold = policy.decide(state).hold
     word = "wait" if hold is None else "stay" if hold == held else "move"
-    target = hold if word == "move" else situation.best()
+    target = hold if word == "move" else state.best()
     saves = costs = None
     if held is not None and target is not None and target != held:
-        costs = situation.move_cost(target)
-        saves = float(situation.costs[held] - situation.costs[target]) * market.job.samples - costs
-    to, sentence = hold if word == "move" else None, _sentence(situation, word, target, saves, costs)
-    return MarketAdvice(policy.name, situation, word, sentence, to, saves, costs, tuple(warnings))
+        costs = state.move_cost(target)
+        saves = float(state.costs[held] - state.costs[target]) * market.job.samples - costs
+    to, sentence = hold if word == "move" else None, _sentence(state, word, target, saves, costs)
+    return MarketAdvice(policy.name, state, word, sentence, to, saves, costs, tuple(warnings))
 
 
-def _sentence(situation: Situation, word: str, to: int | None, saves: float | None, costs: float | None) -> str:
-    market, held = situation.market, situation.held
+def _sentence(state: JobState, word: str, to: int | None, saves: float | None, costs: float | None) -> str:
+    market, held = state.market, state.held
     if word == "wait":
         return "Hold nothing now, says this policy; save and give back what is held."
     if held is None:
         assert to is not None
-        seconds, price = market.job.samples / float(market.rates[to]), float(situation.prices[to])
+        seconds, price = market.job.samples / float(market.rates[to]), float(state.prices[to])
         return (
             f"Rent {market.offers[to].name} at ${price:.4g}/h: the whole job takes {span(seconds)} and costs about "
             f"{dollars(seconds * price / HOUR)} there at today's price."
@@ -112,7 +112,7 @@ def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, t
     command is to be written in.
     """
     assert advice.to is not None
-    job, offer = advice.situation.market.job, advice.situation.market.offers[advice.to]
+    job, offer = advice.state.market.job, advice.state.market.offers[advice.to]
     if offer.cloud not in CLOUDS:
         raise UserError(f"{offer.name} ({offer.cloud}) is nothing that SkyPilot rents; start the job there yourself")
     instance = catalog.instance(f"{offer.cloud}/{offer.instance}")

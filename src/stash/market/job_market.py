@@ -1,6 +1,6 @@
 """One job on one market, and the one record of where it stands that a policy decides on.
 
-A policy is a pure function ``decide(situation) -> Decision``. It is asked when the job begins, when its machine is
+A policy is a pure function ``decide(state) -> PolicyDecision``. It is asked when the job begins, when its machine is
 taken away, when it asked to be, and, unless it said otherwise, whenever an offer changes.
 """
 
@@ -22,7 +22,7 @@ from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace
 from stash.predict.draws import Array, Bools, Integers
 
-Region = tuple[str, str]
+CloudRegion = tuple[str, str]
 """Cloud and region; without a region all of the cloud."""
 
 
@@ -68,7 +68,7 @@ class JobMarket:
         return self.job.boot + self.job.fetch_seconds(resumes)
 
     @cached_property
-    def home(self) -> Region | None:
+    def home(self) -> CloudRegion | None:
         """In which the data lie; ``None``: where the first machine is."""
         named = self.job.data_in
         if named is None:
@@ -77,7 +77,7 @@ class JobMarket:
         known = {(each.cloud, each.region) for each in self.offers if not slash and each.region == named}
         return min(known) if known else (cloud, region)
 
-    def data_dollars(self, home: Region, offer: int) -> float:
+    def data_dollars(self, home: CloudRegion, offer: int) -> float:
         """Of bringing the data from a region to that of an offer."""
         gone, there = (MarketOffer(*region, "", "", "") for region in (home, self.offers[offer][:2]))
         return move_dollars(self.fees, gone, there, self.job.data)
@@ -97,7 +97,7 @@ def job_market(
     return JobMarket(job, trace.of(known), fees, {**missing, **(excluded or {})})
 
 
-class Decision(NamedTuple):
+class PolicyDecision(NamedTuple):
     """What is to be held from now on; what is held otherwise is saved and released."""
 
     hold: int | None
@@ -107,11 +107,11 @@ class Decision(NamedTuple):
     changes: bool = True
     """Whether to be asked when an offer changes."""
     memory: Any = None
-    """What the next situation brings."""
+    """What the next state brings."""
 
 
 @dataclass(frozen=True, eq=False)
-class Situation:
+class JobState:
     """Where the job stands, and every offer as it is known now; arrays are ``[offer]``."""
 
     market: JobMarket
@@ -127,7 +127,7 @@ class Situation:
     """The offer."""
     ready: float = 0.0
     """When the boot and the fetch of what is held end, or ended."""
-    copies: tuple[Region, ...] = ()
+    copies: tuple[CloudRegion, ...] = ()
     """That have the data; the first one had them before."""
     memory: Any = None
 
@@ -184,4 +184,4 @@ class Policy:
     """A named rule."""
 
     name: str
-    decide: Callable[[Situation], Decision]
+    decide: Callable[[JobState], PolicyDecision]

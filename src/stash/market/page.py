@@ -220,23 +220,23 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
 
 def advice_page(advice: MarketAdvice) -> Page:
     """Stay or move, why, what it saves, what starts it."""
-    situation = advice.situation
-    market, prices, costs = situation.market, situation.prices, situation.costs
+    state = advice.state
+    market, prices, costs = state.market, state.prices, state.costs
     rows = tuple(
         (
-            market.offers[each].name + (" (held)" if each == situation.held else ""),
+            market.offers[each].name + (" (held)" if each == state.held else ""),
             f"{prices[each]:.4g}",
             f"{market.rates[each]:,.1f}",
             f"{costs[each] * 1e6:.4g}",
         )
         for each in np.argsort(costs, kind="stable")[:_MAX_ADVISED]
-        if situation.there[each]
+        if state.there[each]
     )
     head = ("$/h", "samples/s", "$ a million samples")
     grid = Grid("Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer")
     return Page(
         title=f"{market.job.name}: {advice.word}",
-        source=f"{advice.policy} on prices of {stamp(situation.now)}",
+        source=f"{advice.policy} on prices of {stamp(state.now)}",
         verdict=(advice.sentence,),
         grids=(grid,),
         warnings=advice.warnings,
@@ -250,8 +250,8 @@ def advice_document(advice: MarketAdvice) -> dict[str, Any]:
         "schema": SCHEMA,
         "answer": advice.word,
         "policy": advice.policy,
-        "at": stamp(advice.situation.now),
-        "to": None if advice.to is None else advice.situation.market.offers[advice.to].name,
+        "at": stamp(advice.state.now),
+        "to": None if advice.to is None else advice.state.market.offers[advice.to].name,
         "saves_dollars": advice.saves,
         "move_costs_dollars": advice.costs,
         "why": advice.sentence,

@@ -17,7 +17,7 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.units import nearest
-from stash.market.job_market import Decision, JobMarket, Policy, Situation
+from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
 from stash.market.market_trace import DAY, HOUR
 from stash.predict.draws import Integers
 
@@ -27,53 +27,53 @@ _TICK = 600.0
 _SAME = 1e-9
 
 
-def once(situation: Situation, allowed: Integers | None = None) -> Decision:
+def once(state: JobState, allowed: Integers | None = None) -> PolicyDecision:
     """argmin r over a set, once; again when the machine is taken away (DISPA'20)."""
-    hold = situation.held if situation.held is not None else situation.best(allowed)
-    return Decision(hold, changes=hold is None)
+    hold = state.held if state.held is not None else state.best(allowed)
+    return PolicyDecision(hold, changes=hold is None)
 
 
-def daily(situation: Situation, every: float) -> Decision:
+def daily(state: JobState, every: float) -> PolicyDecision:
     """argmin r over everything, again ``every`` so many seconds; 0: at every change (DISPA'20)."""
-    due, held = situation.memory, situation.held
-    if held is not None and due is not None and situation.now < due:
-        return Decision(held, due, False, due)
-    best = situation.best()
+    due, held = state.memory, state.held
+    if held is not None and due is not None and state.now < due:
+        return PolicyDecision(held, due, False, due)
+    best = state.best()
     if best is None:
-        return Decision(None)
-    if held is not None and situation.there[held] and situation.costs[held] <= situation.costs[best]:
+        return PolicyDecision(None)
+    if held is not None and state.there[held] and state.costs[held] <= state.costs[best]:
         best = held
-    due = situation.now + every
-    return Decision(best, due if every else math.inf, not every, due)
+    due = state.now + every
+    return PolicyDecision(best, due if every else math.inf, not every, due)
 
 
-def look_ahead(situation: Situation, horizon: float) -> Decision:
+def look_ahead(state: JobState, horizon: float) -> PolicyDecision:
     """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M, as if prices stood still."""
-    best, held = situation.best(), situation.held
+    best, held = state.best(), state.held
     if held is None or best is None or best == held:
-        return Decision(best if held is None else held)
-    samples = min(situation.left, horizon * float(situation.market.rates[best]))
-    gain = float(situation.costs[held] - situation.costs[best]) * samples
-    return Decision(best if gain > situation.move_cost(best) else held)
+        return PolicyDecision(best if held is None else held)
+    samples = min(state.left, horizon * float(state.market.rates[best]))
+    gain = float(state.costs[held] - state.costs[best]) * samples
+    return PolicyDecision(best if gain > state.move_cost(best) else held)
 
 
-def spot_wait(situation: Situation) -> Decision:
+def spot_wait(state: JobState) -> PolicyDecision:
     """Spot machines while they last, and waiting without (NSDI'24)."""
-    _, spots = _fixed_and_spots(situation)
-    held = situation.held
-    keeps = held is not None and situation.market.offers[held].kind == "spot"
-    return Decision(held if keeps else situation.best(spots), situation.now + _TICK, False)
+    _, spots = _fixed_and_spots(state)
+    held = state.held
+    keeps = held is not None and state.market.offers[held].kind == "spot"
+    return PolicyDecision(held if keeps else state.best(spots), state.now + _TICK, False)
 
 
-def uniform_progress(situation: Situation) -> Decision:
+def uniform_progress(state: JobState) -> PolicyDecision:
     """As much done as time has passed: on demand once behind, spot when ahead (NSDI'24).
 
     Work is counted in seconds on the on-demand offer, checkpoints included. Memory: whether on-demand machines are
     held to the end. The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without
     spot machines R − gap counts. Raises UserError without an on-demand offer.
     """
-    market, now, deadline, held = situation.market, situation.now, situation.deadline, situation.held
-    fixed, spots = _fixed_and_spots(situation)
+    market, now, deadline, held = state.market, state.now, state.deadline, state.held
+    fixed, spots = _fixed_and_spots(state)
     if fixed is None:
         raise UserError(
             "--policy uniform-progress: it needs an on-demand offer, which this market has none of then; add one "
@@ -81,35 +81,33 @@ def uniform_progress(situation: Situation) -> Decision:
         )
     assert deadline is not None
     rate = float(market.rates[fixed]) / (1 + market.job.save_seconds / market.job.interval)
-    work, kept = market.job.samples / rate, (market.job.samples - situation.saved) / rate
-    left, rest, move = situation.left / rate, deadline - now, market.start_seconds(True) + market.job.save_seconds
+    work, kept = market.job.samples / rate, (market.job.samples - state.saved) / rate
+    left, rest, move = state.left / rate, deadline - now, market.start_seconds(True) + market.job.save_seconds
     on_spot = held is not None and market.offers[held].kind == "spot"
-    best = held if on_spot else situation.best(spots)
+    best = held if on_spot else state.best(spots)
     gap = min(_TICK, max(rest, 1.0))
     # Whether on-demand machines would be in time if spot ones were held in this tick and revoked at its end.
-    wait, fresh = (max(situation.ready - now, 0.0), kept - left) if on_spot else (move, 0.0)
+    wait, fresh = (max(state.ready - now, 0.0), kept - left) if on_spot else (move, 0.0)
     worked = max(min(gap, rest) - wait, 0.0)
     interval = min(market.job.interval + market.job.save_seconds, 2 * work + 1)
     lost = kept - math.floor((fresh + worked) / interval + _SAME) * interval
     safe = (
-        worked >= kept - fresh - _SAME
-        or lost <= 0
-        or rest - gap >= lost + move - _SAME * (deadline - situation.started)
+        worked >= kept - fresh - _SAME or lost <= 0 or rest - gap >= lost + move - _SAME * (deadline - state.started)
     )
     last = (rest if best is not None else rest - gap) < left + 2 * move
-    final = bool(situation.memory) or (last and held is None)
+    final = bool(state.memory) or (last and held is None)
     final = final or (best is not None and not safe and (held is None or on_spot))
-    pace, elapsed, done = work / (deadline - situation.started), now - situation.started, work - left
+    pace, elapsed, done = work / (deadline - state.started), now - state.started, work - left
     ahead = best is not None and safe and done >= (elapsed + 2 * move) * pace
     behind = held is None and best is None and done < elapsed * pace
     stays = held is not None and not on_spot and not ahead
-    return Decision(fixed if final or behind or stays else best, now + _TICK, False, final)
+    return PolicyDecision(fixed if final or behind or stays else best, now + _TICK, False, final)
 
 
-def _fixed_and_spots(situation: Situation) -> tuple[int | None, Integers]:
+def _fixed_and_spots(state: JobState) -> tuple[int | None, Integers]:
     """The best on-demand offer, and the spot offers that are no slower."""
-    rates, is_spot = situation.market.rates, np.array([each.kind == "spot" for each in situation.market.offers])
-    fixed = situation.best(np.flatnonzero(~is_spot))
+    rates, is_spot = state.market.rates, np.array([each.kind == "spot" for each in state.market.offers])
+    fixed = state.best(np.flatnonzero(~is_spot))
     return fixed, np.flatnonzero(is_spot & (rates >= (0.0 if fixed is None else rates[fixed] * 0.999)))
 
 

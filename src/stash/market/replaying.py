@@ -13,7 +13,7 @@ from typing import Any
 
 from stash.core.errors import StashError, UserError
 from stash.market.fees import move_dollars
-from stash.market.job_market import JobMarket, Policy, Region, Situation
+from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy
 from stash.market.leases import End, Lease, LeaseBill, LeaseProgress, bill_of, lease_of
 from stash.market.market_trace import stamp
 
@@ -53,7 +53,7 @@ class _Run:
 
     market: JobMarket
     now: float
-    copies: tuple[Region, ...]
+    copies: tuple[CloudRegion, ...]
     lease: Lease | None = None
     saved: float = 0.0
     """Samples."""
@@ -66,13 +66,13 @@ class _Run:
     def is_done(self) -> bool:
         return bool(self.uncovered) or (bool(self.bills) and self.bills[-1].end == "finished")
 
-    def situation(self, start: float, deadline: float | None, memory: Any) -> Situation:
+    def state(self, start: float, deadline: float | None, memory: Any) -> JobState:
         progress, rate, held, ready = LeaseProgress(), 0.0, None, self.now
         if self.lease is not None:
             progress, rate = self.lease.progress(self.now), self.lease.rate
             held, ready = self.lease.offer, self.lease.ready
         done, saved = (self.saved + seconds * rate for seconds in (progress.worked, progress.saved))
-        return Situation(self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory)
+        return JobState(self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory)
 
 
 def _end_lease(run: _Run, when: float, end: End, saving_from: float | None = None) -> _Run:
@@ -145,16 +145,16 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
     limit, memory = None if deadline is None else start + deadline, None
     run = _Run(market, start, () if market.home is None else (market.home,))
     while len(run.bills) < _MAX_LEASES:
-        situation = run.situation(start, limit, memory)
-        decision = policy.decide(situation)
-        memory, held = decision.memory, situation.held
-        if decision.hold not in (None, held) and not situation.there[decision.hold]:
+        state = run.state(start, limit, memory)
+        decision = policy.decide(state)
+        memory, held = decision.memory, state.held
+        if decision.hold not in (None, held) and not state.there[decision.hold]:
             name = f"{market.offers[decision.hold].name} at {stamp(run.now)}"
             raise UserError(f"policy {policy.name} rents {name}, which could not be rented then")
         before = len(run.bills)
         run = _hold(run, decision.hold)
         if not run.is_done and not (len(run.bills) > before and run.bills[-1].end == "revoked"):
-            change = run.situation(start, limit, None).next_change if decision.changes else math.inf
+            change = run.state(start, limit, None).next_change if decision.changes else math.inf
             run = _advance(run, min(max(decision.until, run.now + 1.0), change))
         if run.is_done:
             return _played(run, policy.name, start, limit)

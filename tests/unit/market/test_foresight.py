@@ -69,7 +69,7 @@ def test_the_cheapest_hours_by_hand() -> None:
     pieces = {A: [(hour * HOUR, price, 1) for hour, price in enumerate((3.0, 1.0, 2.0, 1.0, 5.0))]}
     market = small(trace(pieces, 5 * HOUR), job(3 * HOUR))
     assert foresee(market, START, START + 5 * HOUR) == pytest.approx(4.0, rel=1e-3)
-    assert foresee(market, START, START + 2.9 * HOUR) is None  # nobody can be in time
+    assert foresee(market, START, START + 2.9 * HOUR) is None  # no course is in time
 
 
 def test_no_course_of_a_small_market_is_cheaper_than_the_bound_and_the_best_is_near_it() -> None:

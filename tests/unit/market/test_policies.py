@@ -10,7 +10,7 @@ from stash.catalog.reference import tariffs
 from stash.core.errors import UserError
 from stash.market.advising import advise, held_offer
 from stash.market.backtest import replay
-from stash.market.job_market import Decision, Policy, Situation
+from stash.market.job_market import JobState, Policy, PolicyDecision
 from stash.market.jobs import MarketJob
 from stash.market.policies import policy
 from stash.market.replaying import play
@@ -22,31 +22,31 @@ FIXED = offer("p3@us-east-1z", "on-demand")
 FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR)
 
 
-def always(decision: Decision) -> Policy:
-    return Policy("mine", lambda situation: decision)
+def always(decision: PolicyDecision) -> Policy:
+    return Policy("mine", lambda state: decision)
 
 
 def test_ties_go_by_cloud_then_zone() -> None:
     even = trace({B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]}, 1e5)
     market = small(even, job(100))
-    assert market.offers[Situation(market, START + 1, START).best()] == A
+    assert market.offers[JobState(market, START + 1, START).best()] == A
 
 
 def test_a_policy_that_rents_what_is_gone_is_named() -> None:
     gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
     with pytest.raises(UserError, match=r"policy mine rents p3@us-east-1a .* could not be rented then"):
-        play(small(gone, job(100)), always(Decision(0)), START)
+        play(small(gone, job(100)), always(PolicyDecision(0)), START)
 
 
 def test_a_policy_that_moves_in_circles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stash.market.replaying._MAX_LEASES", 50)
-    other = Policy("mine", lambda situation: Decision(int(situation.held == 0), until=0.0))
+    other = Policy("mine", lambda state: PolicyDecision(int(state.held == 0), until=0.0))
     with pytest.raises(UserError, match="policy mine moves in circles: 50 leases"):
         play(small(FLAT, job(1e5, boot=100.0)), other, START)
 
 
 def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
-    found = replay(FLAT, job(5000), ["stay:p3", always(Decision(1))], [START], fees=FREE)
+    found = replay(FLAT, job(5000), ["stay:p3", always(PolicyDecision(1))], [START], fees=FREE)
     assert found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
     assert found.bounds[0] == pytest.approx((1000 * 18 + 4000 * 36) / 3600, rel=1e-3)
     assert found.regrets("mine").tolist() == [pytest.approx(306 / 162 - 1, rel=1e-2)]
@@ -137,15 +137,21 @@ def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region(
 @pytest.mark.parametrize(
     ("decision", "held", "says"),
     [
-        (Decision(1), 0, "Move to p3@us-east-1b: that saves $49.40 over what is left, the move's $0.60 paid."),
-        (Decision(0), 1, "Move to p3@us-east-1a: that costs $51.05 more over what is left, the move's $1.05 paid."),
-        (Decision(1), 1, "Stay on p3@us-east-1b: nothing that can be rented now costs less for a sample."),
-        (Decision(0), 0, "Stay on p3@us-east-1a: moving to p3@us-east-1b saves $49.40 over what is left, the"),
-        (Decision(1), None, "Rent p3@us-east-1b at $18/h: the whole job takes 2.78 h and costs about $50"),
-        (Decision(None), 0, "Hold nothing now, says this policy"),
+        (PolicyDecision(1), 0, "Move to p3@us-east-1b: that saves $49.40 over what is left, the move's $0.60 paid."),
+        (
+            PolicyDecision(0),
+            1,
+            "Move to p3@us-east-1a: that costs $51.05 more over what is left, the move's $1.05",
+        ),
+        (PolicyDecision(1), 1, "Stay on p3@us-east-1b: nothing that can be rented now costs less for a sample."),
+        (PolicyDecision(0), 0, "Stay on p3@us-east-1a: moving to p3@us-east-1b saves $49.40 over what is left, the"),
+        (PolicyDecision(1), None, "Rent p3@us-east-1b at $18/h: the whole job takes 2.78 h and costs about $50"),
+        (PolicyDecision(None), 0, "Hold nothing now, says this policy"),
     ],
 )
-def test_advice_s_sentence_says_what_the_policy_decides(decision: Decision, held: int | None, says: str) -> None:
+def test_advice_s_sentence_says_what_the_policy_decides(
+    decision: PolicyDecision, held: int | None, says: str
+) -> None:
     # 10,000 samples at a cent or half a cent; M = 10 s where it was, and 100 s where it goes.
     market = small(FLAT, job(10_000, boot=100.0, save=10.0))
     found = advise(market, always(decision), held, START + 500.0)
