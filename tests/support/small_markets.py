@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from stash.market.decisions import JobMarket, job_market
-from stash.market.fees import Fees
+from stash.catalog.reference import Tariff
+from stash.market.job_market import JobMarket, job_market
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import MarketOffer, MarketTrace, trace_of
 
-FREE = Fees({})
-"""Billed to the moment, and data move for nothing."""
+FREE: Mapping[str, Tariff] = {}
+"""Data move for nothing."""
 START = 1_600_000_000
 """Seconds since 1970: where small markets begin."""
 
@@ -27,16 +26,12 @@ def trace(
     pieces: Mapping[MarketOffer, Sequence[tuple[float, float | None, int | None]]], end: float, max_gap: float = 1e6
 ) -> MarketTrace:
     """Of each offer (seconds after ``START``, dollars an hour, how many are available), until ``end``."""
-    offers = list(pieces)
     rows = [
-        (number, START + at, price, count)
-        for number, each in enumerate(offers)
-        for at, price, count in (*pieces[each], (end, None, None))
+        (number, START + at, *(math.nan if each is None else each for each in seen))
+        for number, each in enumerate(pieces)
+        for at, *seen in (*pieces[each], (end, None, None))
     ]
-    columns = list(zip(*rows, strict=True))
-    values = [np.array([np.nan if each is None else each for each in column], dtype=float) for column in columns[2:]]
-    numbers = [np.array(column, dtype=np.int64) for column in columns[:2]]
-    return trace_of(offers, numbers[0], numbers[1], values[0], values[1], max_gap)
+    return trace_of(list(pieces), rows, max_gap)
 
 
 def job(seconds: float, rates: Mapping[str, float] | None = None, **settings: float | str | None) -> MarketJob:
@@ -46,6 +41,6 @@ def job(seconds: float, rates: Mapping[str, float] | None = None, **settings: fl
     return MarketJob.model_validate({"samples": seconds, "rates": known, **given})
 
 
-def small(found: MarketTrace, work: MarketJob, fees: Fees = FREE) -> JobMarket:
+def small(found: MarketTrace, work: MarketJob, fees: Mapping[str, Tariff] = FREE) -> JobMarket:
     """The job on the market."""
     return job_market(work, found, fees)

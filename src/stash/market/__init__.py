@@ -6,34 +6,23 @@ from typing import TYPE_CHECKING
 
 from stash.core.on_first_use import on_first_use
 
-__all__ = [
-    "MarketJob",
-    "MoveTo",
-    "Policy",
-    "Stay",
-    "Wait",
-    "policy",
-    "read_job",
-    "read_market",
-    "replay",
-]
+__all__ = ["JobState", "MarketJob", "Policy", "PolicyDecision", "policy", "read_job", "read_market", "replay"]
 
 if TYPE_CHECKING:
     from stash.market.backtest import replay
-    from stash.market.decisions import MoveTo, Policy, Stay, Wait
+    from stash.market.job_market import JobState, Policy, PolicyDecision
     from stash.market.jobs import MarketJob, read_job
-    from stash.market.market_rules import policy
     from stash.market.market_table import read_market
+    from stash.market.policies import policy
 
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
+        "PolicyDecision": "stash.market.job_market",
         "MarketJob": "stash.market.jobs",
-        "MoveTo": "stash.market.decisions",
-        "Policy": "stash.market.decisions",
-        "Stay": "stash.market.decisions",
-        "Wait": "stash.market.decisions",
-        "policy": "stash.market.market_rules",
+        "Policy": "stash.market.job_market",
+        "JobState": "stash.market.job_market",
+        "policy": "stash.market.policies",
         "read_job": "stash.market.jobs",
         "read_market": "stash.market.market_table",
         "replay": "stash.market.backtest",

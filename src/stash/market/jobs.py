@@ -1,22 +1,22 @@
 """What is replayed: how much work, how fast it goes on each instance, and what starting, saving and moving take.
 
 From a profile each instance's rate is the forecast of the whole step with all its stalls on all of its GPUs, never k
-times that of one. A job.yaml states the same by hand. Every input says whether it was measured, forecast or assumed.
+times that of one. A job.yaml states the same by hand.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.ladder import STALLS
-from stash.core.records.base import PlainName, Record, Sentence
+from stash.core.records.base import PlainName, Record
 from stash.core.units import parse_bytes, parse_count, parse_rate, parse_seconds
 from stash.core.user_files import load, quantity
 from stash.market.market_trace import MarketOffer
@@ -24,8 +24,6 @@ from stash.predict.changes import AS_IT_IS
 from stash.predict.forecasting import lost, stall_draws
 from stash.predict.passes import Base
 
-Known = Literal["measured", "forecast", "assumed"]
-DESCRIBED = "docs/market.md shows such a file"
 BOOT, FETCH, EVERY = 180.0, 250e6, 1800.0
 """Assumed unless stated: seconds until a machine is up, bytes a second, seconds between checkpoints."""
 _CHECKPOINT = 3.0
@@ -44,17 +42,12 @@ class InstanceRate(Record):
     samples_per_second: Annotated[float, Field(gt=_SHORTEST, le=1e12, allow_inf_nan=False)]
     gpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Of a machine."""
-    used: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Of them; ``None``: all."""
     stalls: dict[PlainName, Annotated[float, Field(ge=-10, le=10)]] = Field(default_factory=dict)
     """Of a step, the share of each stall besides compute; empty: not known."""
-    known: Known = "assumed"
-    why: Sentence = "as job.yaml says"
 
-    @property
-    def busy(self) -> float:
-        """Share of the GPUs that is used."""
-        return (self.gpus if self.used is None else min(self.used, self.gpus)) / self.gpus
+
+def _bare_rate(given: object) -> object:
+    return {"samples_per_second": given} if type(given) in (int, float) else given
 
 
 class MarketJob(Record):
@@ -62,7 +55,7 @@ class MarketJob(Record):
 
     name: PlainName = "job"
     samples: _Count
-    rates: dict[PlainName, InstanceRate] = Field(min_length=1)
+    rates: dict[PlainName, Annotated[InstanceRate, BeforeValidator(_bare_rate)]] = Field(min_length=1)
     """By instance type, or ``cloud/type``."""
     machines: Annotated[int, Field(ge=1, le=1024)] = 1
     """Rented together, all of one offer."""
@@ -76,20 +69,6 @@ class MarketJob(Record):
     """``None``: the checkpoint at the rate of ``fetch``."""
     checkpoint_every: _Seconds | None = EVERY
     """Of work; 0 or ``None``: none is written but before a move."""
-    known: dict[PlainName, Known] = Field(default_factory=dict)
-    """Of the other inputs; those that are not named are assumed."""
-
-    @field_validator("rates", mode="before")
-    @classmethod
-    def _bare_rates(cls, rates: object) -> object:
-        if not isinstance(rates, Mapping):
-            return rates
-        return {
-            name: {"samples_per_second": rate}
-            if isinstance(rate, (int, float)) and not isinstance(rate, bool)
-            else rate
-            for name, rate in rates.items()
-        }
 
     @property
     def save_seconds(self) -> float:
@@ -108,27 +87,11 @@ class MarketJob(Record):
         """Data, and the checkpoint of a job that goes on."""
         return (self.data + (self.checkpoint if resumes else 0.0)) / self.fetch
 
-    def inputs(self) -> list[tuple[str, str, str]]:
-        """Name, value and how it is known, of everything besides the rates."""
-        every = "none" if not self.checkpoint_every else f"{self.checkpoint_every:g} s"
-        shown = {
-            "boot": f"{self.boot:g} s",
-            "fetch": f"{self.fetch / 1e6:g} MB/s",
-            "save": f"{self.save_seconds:.3g} s",
-            "checkpoint": f"{self.checkpoint / 1e6:.4g} MB",
-            "checkpoint_every": every,
-            "data": f"{self.data / 1e9:.4g} GB",
-        }
-        return [(name, text, self.known.get(name, "assumed")) for name, text in shown.items()]
-
 
 def read_job(path: str | Path) -> MarketJob:
     """A job.yaml; raises UserError that names every mistake with its line."""
-    found = load(Path(path), MarketJob, "the job", DESCRIBED).content
-    given = found.model_fields_set
-    if "name" not in given:
-        found = found.model_copy(update={"name": Path(path).stem})
-    return found
+    found = load(Path(path), MarketJob, "the job", "docs/market.md shows such a file").content
+    return found if "name" in found.model_fields_set else found.model_copy(update={"name": Path(path).stem})
 
 
 def job_of_profile(
@@ -140,37 +103,26 @@ def job_of_profile(
     """
     rates: dict[str, InstanceRate] = {}
     missing: dict[str, str] = {}
-    for cloud, instance in sorted({(each.cloud, each.instance) for each in offers}):
-        key = f"{cloud}/{instance}"
+    for key in sorted({f"{each.cloud}/{each.instance}" for each in offers}):
         try:
             rates[key] = _forecast(base, key, catalog)
         except StashError as error:
             missing[key] = one_line(error)
-    if not rates:
-        first = next(iter(missing.items()), ("the market", "it has no offers"))
-        raise UserError(
-            f"{base.profile.workload.name} cannot be forecast on any instance of this market ({first[0]}: "
-            f"{first[1]}); or state rates in a job.yaml"
-        )
     work = base.profile.workload
-    size = work.parameter_bytes
-    known: dict[str, Known] = {}
+    if not rates:
+        name, why = next(iter(missing.items()))
+        raise UserError(
+            f"{work.name} cannot be forecast on any instance of this market ({name}: {why}); or state rates in a "
+            "job.yaml"
+        )
+    given: dict[str, object] = {"name": work.name, "samples": samples, "rates": rates}
     if work.dataset_bytes is not None:
-        known["data"] = "measured"
-    job = MarketJob(
-        name=work.name,
-        samples=samples,
-        rates=rates,
-        checkpoint=0.0 if size is None else size * _CHECKPOINT,
-        data=work.dataset_bytes or 0.0,
-        known=known,
-    )
-    return job, missing
+        given["data"] = work.dataset_bytes
+    return MarketJob.model_validate({**given, "checkpoint": (work.parameter_bytes or 0.0) * _CHECKPOINT}), missing
 
 
 def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
     """All GPUs of one machine; raises StashError."""
-    instance = catalog.instance(key)
     drawn = stall_draws(base, AS_IT_IS.changed(nodes=1, instance=key))
     missing = lost(base, drawn)
     if missing:
@@ -178,12 +130,9 @@ def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
     if drawn.samples is None:
         raise UserError("the samples of a step were not counted")
     step = float(drawn.step.mean())
-    shares = {part.name: float(part.seconds.mean()) / step for part in drawn.parts if part.name != "compute"}
-    measured = all(part.origin == "measured" for part in drawn.parts)
+    shares = {part.name: float(part.seconds.mean()) / step for part in drawn.parts}
     return InstanceRate(
         samples_per_second=drawn.samples / step,
-        gpus=instance.devices,
-        stalls={name: share for name, share in shares.items() if name in STALLS},
-        known="measured" if measured else "forecast",
-        why="as profiled" if measured else "forecast from the profile, with all stalls",
+        gpus=catalog.instance(key).devices,
+        stalls={name: share for name, share in shares.items() if name in STALLS and name != "compute"},
     )

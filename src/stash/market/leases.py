@@ -3,8 +3,7 @@
 A lease boots, fetches, and then works in stretches of W seconds, each closed by a checkpoint of s seconds but the
 last of the training. After e seconds of that, n = ⌊e / (W + s)⌋ checkpoints are finished and r = e − n·(W + s)
 seconds of the next stretch are gone, so n·W seconds of work are safe and min(r, W) are not. The whole machine is
-paid, second by second at the price in force; what is paid beyond the time it was held (a minimum, an increment) is
-*rounding*.
+paid, second by second at the price in force.
 """
 
 from __future__ import annotations
@@ -12,39 +11,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from stash.core.ladder import STALLS
-from stash.market.decisions import JobMarket
-from stash.market.market_trace import HOUR
+from stash.market.job_market import JobMarket
 
-PARTS = (
-    *STALLS,
-    "boot",
-    "download",
-    "checkpoints",
-    "lost work",
-    "idle GPUs",
-    "rounding",
-    "egress",
-)
+PARTS = (*STALLS, "boot", "download", "checkpoints", "lost work", "egress")
 """What dollars are for: useful compute and the other stalls of a step first. *download* is the lease's fetch."""
 End = Literal["finished", "moved", "revoked", "released"]
 _SAME = 1e-9
 
 
-@dataclass(frozen=True)
-class LeaseProgress:
+class LeaseProgress(NamedTuple):
     """How far a lease is; seconds of work on its own offer."""
 
-    worked: float
-    saved: float
+    worked: float = 0.0
+    saved: float = 0.0
     """Of it, in a finished checkpoint."""
-    saving: float
+    saving: float = 0.0
     """Seconds since the checkpoint that is being written began; 0: none is."""
-    checkpoints: int
+    checkpoints: int = 0
     """Finished."""
 
 
@@ -57,14 +45,12 @@ class Lease:
     boot_ends: float
     ready: float
     """When work begins."""
-    done: float
-    """Samples that were safe when it began."""
     rate: float
     """Samples a second."""
     needed: float
     """Seconds of work on it that finish the training."""
     stretch: float
-    """W."""
+    """W; all that is needed, where no checkpoint is written."""
     save: float
     """s."""
     gone: float
@@ -73,34 +59,26 @@ class Lease:
     @property
     def finish(self) -> float:
         """When the training is done, if nothing happens."""
-        checkpoints = 0 if math.isinf(self.stretch) else max(math.ceil(self.needed / self.stretch - _SAME) - 1, 0)
-        return self.ready + self.needed + checkpoints * self.save
+        return self.ready + self.needed + max(math.ceil(self.needed / self.stretch - _SAME) - 1, 0) * self.save
 
     def progress(self, now: float) -> LeaseProgress:
-        elapsed = min(now, self.finish) - self.ready
+        elapsed, cycle = min(now, self.finish) - self.ready, self.stretch + self.save
         if elapsed <= 0:
-            return LeaseProgress(0.0, 0.0, 0.0, 0)
-        if math.isinf(self.stretch):
-            return LeaseProgress(elapsed, 0.0, 0.0, 0)
-        cycle = self.stretch + self.save
+            return LeaseProgress()
         whole = math.floor(elapsed / cycle + _SAME)
-        rest = max(elapsed - whole * cycle, 0.0)
-        last = whole * self.stretch + _SAME * self.needed >= self.needed  # the training's end needs no checkpoint
-        if last:
+        if (whole + _SAME) * self.stretch >= self.needed:  # the training's end needs no checkpoint
             return LeaseProgress(self.needed, self.needed, 0.0, max(whole - 1, 0))
-        worked = whole * self.stretch + min(rest, self.stretch)
-        return LeaseProgress(worked, whole * self.stretch, max(rest - self.stretch, 0.0), whole)
+        rest, saved = max(elapsed - whole * cycle, 0.0), whole * self.stretch
+        return LeaseProgress(saved + min(rest, self.stretch), saved, max(rest - self.stretch, 0.0), whole)
 
 
-def lease_of(market: JobMarket, offer: int, now: float, done: float, resumes: bool) -> Lease:
-    """A lease granted ``now``."""
-    job, trace = market.job, market.trace
-    boot = now + job.boot
-    ready = boot + job.fetch_seconds(resumes)
-    rate = float(market.rates[offer])
-    gone = float(market.until[trace.piece(offer, now)])
-    stretch, needed = job.interval, (job.samples - done) / rate
-    return Lease(offer, now, boot, ready, done, rate, needed, stretch, job.save_seconds, gone)
+def lease_of(market: JobMarket, offer: int, now: float, saved: float) -> Lease:
+    """A lease granted ``now``, when so many samples were safe."""
+    job, rate = market.job, float(market.rates[offer])
+    needed = (job.samples - saved) / rate
+    ready = now + market.start_seconds(saved > 0)
+    stretch = min(job.interval, needed)
+    return Lease(offer, now, now + job.boot, ready, rate, needed, stretch, job.save_seconds, market.gone(offer, now))
 
 
 @dataclass(frozen=True)
@@ -111,62 +89,36 @@ class LeaseBill:
     granted: float
     ended: float
     end: End
-    seconds_paid: float
     dollars: float
     parts: Mapping[str, float]
-    saved_seconds: float
-    """Of work that were safe at its end."""
+    samples: float
+    """Safe at its end, of those trained on it."""
 
 
 def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from: float | None = None) -> LeaseBill:
     """What it came to. ``saving_from``: when the checkpoint before a move began, if one was written."""
-    trace, job = market.trace, market.job
-    rule = market.rules[lease.offer]
-    held = ended - lease.granted
-    paid = rule.billed(held, end == "revoked")
-    working_until = ended if saving_from is None else saving_from
-    progress = lease.progress(working_until)
-    whole = end == "finished" or (end != "revoked" and saving_from is not None)
-    saved = progress.worked if whole else progress.saved
-    if paid == 0.0:
-        return LeaseBill(lease.offer, lease.granted, ended, end, 0.0, 0.0, {}, saved)
-    # Where boot, fetch, work with its checkpoints, and the checkpoint before a move begin and end.
-    edges = [lease.granted, lease.boot_ends, lease.ready, working_until, ended]
-    marks = [min(max(each, lease.granted), ended) for each in np.minimum.accumulate(edges[::-1])[::-1]]
-    cost = np.diff(trace.paid(lease.offer, np.array(marks))) * job.machines
-    boot, fetch, work_and_saves, tail = (float(each) for each in cost)
-    saves = _saves(market, lease, progress, working_until)
+
+    def cost(*edges: float | np.ndarray) -> np.ndarray:
+        return market.trace.paid(lease.offer, np.stack(edges, axis=-1)) * market.job.machines
+
+    until = ended if saving_from is None else saving_from
+    progress = lease.progress(until)
+    marks = [min(each, until) for each in (lease.granted, lease.boot_ends, lease.ready, until)]
+    boot, fetch, work, tail = cost(*marks, ended).tolist()
+    # The checkpoints in the middle of the work, the unfinished one included.
+    begins = np.arange(progress.checkpoints + (progress.saving > 0)) * (lease.stretch + lease.save)
+    begins = lease.ready + lease.stretch + begins
+    saves = float(cost(begins, np.minimum(begins + lease.save, until)).sum())
     lost = 0.0
     if end == "revoked" and progress.worked > progress.saved:
-        begin = lease.ready + (
-            0.0 if math.isinf(lease.stretch) else progress.checkpoints * (lease.stretch + lease.save)
-        )
-        lost_until = begin + progress.worked - progress.saved
-        lost = trace.dollars(lease.offer, begin, lost_until) * job.machines
-    useful = work_and_saves - saves - lost
-    price = float(trace.price[trace.piece(lease.offer, max(ended - 1, lease.granted))]) * job.machines
-    parts = _useful(market, lease.offer, useful)
-    parts |= {"boot": boot, "download": fetch, "checkpoints": saves + tail, "lost work": lost}
-    parts["rounding"] = (paid - held) * price / HOUR
-    parts = {name: dollars for name, dollars in parts.items() if dollars}
-    dollars = trace.dollars(lease.offer, lease.granted, ended) * job.machines + (paid - held) * price / HOUR
-    return LeaseBill(lease.offer, lease.granted, ended, end, paid, dollars, parts, saved)
-
-
-def _saves(market: JobMarket, lease: Lease, progress: LeaseProgress, until: float) -> float:
-    """Dollars of the checkpoints in the middle of the work, the unfinished one included."""
-    if math.isinf(lease.stretch) or lease.save == 0.0:
-        return 0.0
-    count = progress.checkpoints + (1 if progress.saving > 0 else 0)
-    begins = lease.ready + np.arange(count) * (lease.stretch + lease.save) + lease.stretch
-    edges = np.stack([begins, np.minimum(begins + lease.save, until)]).astype(np.float64)
-    return float(np.diff(market.trace.paid(lease.offer, edges), axis=0).sum()) * market.job.machines
-
-
-def _useful(market: JobMarket, offer: int, dollars: float) -> dict[str, float]:
-    """Useful work, by stall, and the GPUs that stood beside it."""
-    rate = market.job.rate(market.offers[offer])
-    assert rate is not None
-    used = dollars * rate.busy
-    stalls = {name: used * share for name, share in rate.stalls.items()}
-    return {"compute": used - sum(stalls.values()), **stalls, "idle GPUs": dollars - used}
+        begin = lease.ready + progress.checkpoints * (lease.stretch + lease.save)
+        lost = float(cost(begin, begin + progress.worked - progress.saved)[0])
+    useful = work - saves - lost
+    parts = {name: useful * share for name, share in market.speeds[lease.offer].stalls.items()}
+    parts = {"compute": useful - sum(parts.values()), **parts, "boot": boot, "download": fetch}
+    parts |= {"checkpoints": saves + tail, "lost work": lost}
+    is_safe = end == "finished" or (end != "revoked" and saving_from is not None)
+    samples = (progress.worked if is_safe else progress.saved) * lease.rate
+    dollars = float(cost(lease.granted, ended)[0])
+    shown = {name: value for name, value in parts.items() if value}
+    return LeaseBill(lease.offer, lease.granted, ended, end, dollars, shown, samples)

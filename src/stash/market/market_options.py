@@ -8,20 +8,10 @@ from typing import Literal
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.market.jobs import Known, MarketJob
-from stash.market.market_rules import DEFAULT
-from stash.ui.options import Options, argument, json_flag, option, quiet_flag
+from stash.market.policies import DEFAULT
+from stash.ui.options import Options, argument, json_flag, option
 
-_JOB, _MAY, _GOAL, _SHOWN = "The job", "What may be rented", "What is wanted", "What is shown"
-ImportKind = Literal["aws", "skypilot"]
-_KINDS = ("aws", "skypilot")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(each.strip() for each in text.split(",") if each.strip())
-    if not names:
-        raise UnitError("name some, like stay,daily,look-ahead")
-    return names
+_JOB, _MAY, _GOAL = "The job", "What may be rented", "What is wanted"
 
 
 def _priced(text: str) -> tuple[str, float]:
@@ -35,22 +25,18 @@ def _priced(text: str) -> tuple[str, float]:
 class MarketImportOptions(Options):
     """One call of ``stash market import``."""
 
-    kind: ImportKind = argument("KIND", "aws or skypilot.", parsers.one_of(_KINDS))
-    paths: tuple[Path, ...] = argument("PATH...", "Files or folders.", Path, many=True, default=None)
-    output: Path | None = option("FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path,
-        "--output", "-o")  # fmt: skip
+    kind: Literal["skypilot"] = argument("KIND", "skypilot.", parsers.one_of(("skypilot",)))
+    paths: tuple[Path, ...] = argument("PATH...", "Files or folders.", Path, many=True)
+    output: Path | None = option(
+        "FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path, "--output", "-o"
+    )
     spot_price: tuple[tuple[str, float], ...] = option(
         "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _priced, many=True
     )
     on_demand_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _priced,
-        many=True,
-    )  # fmt: skip
+        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _priced, many=True
+    )
     json: bool = json_flag()
-
-    def check(self) -> None:
-        if not self.paths:
-            raise UserError(f"what is to be imported? Name files or folders: stash market import {self.kind} PATH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +61,8 @@ class ReplayOptions(Options):
     job: Path = option("FILE", "The job: a profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB)
     epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_JOB)
     samples: float | None = option(
-        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count,
-        panel=_JOB,
-    )  # fmt: skip
+        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count, panel=_JOB
+    )
     dataset: str | None = option(
         "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_JOB
     )
@@ -91,9 +76,6 @@ class ReplayOptions(Options):
     cloud: tuple[str, ...] | None = option(
         "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
     )
-    region: tuple[str, ...] | None = option(
-        "NAMES", "Rent only in these regions, like us-east-1.", parsers.names, panel=_MAY
-    )
     instances: Path | None = option(
         "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
     )
@@ -101,16 +83,10 @@ class ReplayOptions(Options):
         "TIME", "Finish this long after each start, like 8d.", parsers.duration, panel=_GOAL
     )
 
-    def stated(self, job: MarketJob) -> MarketJob:
-        """The job with what was typed."""
-        given = {
-            "data": self.data_size,
-            "data_in": self.data_in,
-            "checkpoint_every": self.checkpoint_every,
-        }
-        update: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-        known: dict[str, Known] = {**job.known, **dict.fromkeys(update, "assumed")}
-        return job.model_copy(update={**update, "known": known})
+    def check(self) -> None:
+        given = self.given("epochs", "samples", "dataset")
+        if given and self.job.suffix in (".yaml", ".yml"):
+            raise UserError(f"{self.job} states its own samples; leave out {given[0]}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,15 +97,10 @@ class BacktestOptions(ReplayOptions):
     policy: tuple[str, ...] = option(
         "NAME,…",
         "Compare policies: stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
-        _names, default=",".join(DEFAULT), panel=_GOAL,
+        parsers.names, default=",".join(DEFAULT), panel=_GOAL,
     )  # fmt: skip
     starts: str = option("HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL)
-    json: bool = json_flag(panel=_SHOWN)
-    quiet: bool = quiet_flag(panel=_SHOWN)
-    output: Path | None = option(
-        "FILE", "Write a page (.html) or a picture (.svg, .png, .pdf).", Path, "--output",
-        "-o", panel=_SHOWN,
-    )  # fmt: skip
+    json: bool = json_flag()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +112,7 @@ class MoveOptions(ReplayOptions):
     )
     on: str | None = option("PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none).")
     policy: str = option("NAME,…", "Use this policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
-    output: Path | None = option("FILE", "Write a move's SkyPilot task to this file (default: show it).", Path,
-        "--output", "-o")  # fmt: skip
+    output: Path | None = option(
+        "FILE", "Write a move's SkyPilot task to this file (default: show it).", Path, "--output", "-o"
+    )
     json: bool = json_flag()

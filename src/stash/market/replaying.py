@@ -1,27 +1,25 @@
 """One policy, one start: the job played over the market, lease by lease, until it is done.
 
-Whatever a policy answers is checked against what can be: an offer that is not there is an error of the policy, and so
-is moving in circles. Where a lease would run into time that nobody watched, the start is not covered.
+Where a lease would run into time that nobody watched, the start is not covered.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stash.core.errors import StashError, UserError, one_line
-from stash.market.decisions import JobMarket, JobState, MoveTo, OfferBoard, Policy, PolicyAnswer, Stay, Wait
-from stash.market.leases import End, Lease, LeaseBill, bill_of, lease_of
-from stash.market.market_trace import MarketOffer, stamp
+from stash.core.errors import StashError, UserError
+from stash.market.fees import move_dollars
+from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy
+from stash.market.leases import End, Lease, LeaseBill, LeaseProgress, bill_of, lease_of
+from stash.market.market_trace import stamp
 
-_MAX_MOVES, _MAX_ASKED = 20_000, 1_000_000
+_MAX_LEASES = 10_000
 _SAME = 1e-3
 """Seconds by which nobody is late."""
-_IN_VAIN = 200
-"""Leases one after the other without a sample saved: a policy that moves in circles."""
 
 
 class UncoveredError(StashError):
@@ -37,256 +35,106 @@ class ReplayedRun:
     policy: str
     start: float
     dollars: float
-    finish: float | None
-    """A moment; ``None``: late, and not done by the end of what was watched."""
+    seconds: float | None
+    """``None``: late, and not done by the end of what was watched."""
     late: bool
     leases: tuple[LeaseBill, ...]
     parts: Mapping[str, float]
     """The dollars, each in one part."""
 
-    @property
-    def moves(self) -> int:
-        """Leases given up for another."""
-        return sum(lease.end == "moved" for lease in self.leases)
-
-    @property
-    def revocations(self) -> int:
-        return sum(lease.end == "revoked" for lease in self.leases)
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.finish is None else self.finish - self.start
+    def count(self, end: End) -> int:
+        """How many leases ended so: ``moved`` ones were given up for another."""
+        return sum(lease.end == end for lease in self.leases)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
-    """A replay that goes on."""
+    """A replay as far as it is."""
 
     market: JobMarket
-    policy: Policy
-    start: float
-    deadline: float | None
-    now: float = 0.0
+    now: float
+    copies: tuple[CloudRegion, ...]
+    lease: Lease | None = None
     saved: float = 0.0
     """Samples."""
-    lease: Lease | None = None
-    last: MarketOffer | None = None
-    """Where the checkpoint lies."""
-    revoked: bool = False
-    memory: Any = None
-    bills: list[LeaseBill] = field(default_factory=list)
-    extra: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    copies: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Regions that have the data; the first one had them before."""
-    asked: int = 0
-    in_vain: int = 0
+    bills: tuple[LeaseBill, ...] = ()
+    egress: float = 0.0
+    uncovered: str = ""
+    """What was not watched, where it cannot go on."""
 
-    def play(self) -> ReplayedRun:
-        self.now, self.memory = self.start, self.policy.memory
-        try:
-            while True:
-                until, changes = self._ask()
-                if self._advance(until, changes):
-                    return self._played(self.now)
-        except UncoveredError:
-            if self.deadline is None or self.now < self.deadline:
-                raise
-            return self._played(None)
+    @property
+    def is_done(self) -> bool:
+        return bool(self.uncovered) or (bool(self.bills) and self.bills[-1].end == "finished")
 
-    def _ask(self) -> tuple[float, bool]:
-        """Let the policy decide, do it, and say until when nothing is to be asked."""
-        while True:
-            self.asked += 1
-            if self.asked > _MAX_ASKED:
-                raise UserError(
-                    f"policy {self.policy.name} was asked {_MAX_ASKED:,} times and is not done; see until="
-                )
-            home = next(iter(self.copies), None)
-            board = OfferBoard(self.market, self.now, self.copies, home)
-            state = self._state()
-            answer, self.memory = self._decided(state, board)
-            self.revoked, before = False, self.lease
-            self._do(answer, board)
-            if answer.until > self.now:
-                return answer.until, answer.changes
-            if self.lease is before:  # nothing has happened, so nothing else is to be asked yet
-                return self.now + 1.0, answer.changes
-
-    def _decided(self, state: JobState, board: OfferBoard) -> tuple[PolicyAnswer, Any]:
-        try:
-            found, memory = self.policy.decide(self.now, state, board, self.memory)
-        except UserError as error:
-            raise UserError(f"policy {self.policy.name} at {stamp(self.now)}: {error}", code=error.code) from error
-        except (StashError, KeyboardInterrupt):
-            raise
-        except Exception as error:  # anybody's code
-            why = f"{type(error).__name__}: {one_line(error)}"
-            raise UserError(f"policy {self.policy.name} failed at {stamp(self.now)}: {why}") from error
-        if not isinstance(found, (Stay, MoveTo, Wait)):
-            raise UserError(
-                f"policy {self.policy.name} answered {type(found).__name__} at {stamp(self.now)}; answer Stay, "
-                "MoveTo or Wait, and the memory"
-            )
-        return found, memory
-
-    def _state(self) -> JobState:
-        lease = self.lease
-        done = saved = self.saved
-        if lease is not None:
-            progress = lease.progress(self.now)
-            done, saved = self.saved + progress.worked * lease.rate, self.saved + progress.saved * lease.rate
-        return JobState(
-            self.start,
-            self.deadline,
-            self.market.job.samples,
-            done,
-            saved,
-            None if lease is None else lease.offer,
-            self.now if lease is None else lease.ready,
-        )
-
-    def _check(self, offer: int) -> None:
-        if not 0 <= offer < len(self.market.offers):
-            raise UserError(
-                f"policy {self.policy.name} named offer {offer} at {stamp(self.now)}; the board has 0 to "
-                f"{len(self.market.offers) - 1}"
-            )
-
-    def _do(self, answer: PolicyAnswer, board: OfferBoard) -> None:
-        if isinstance(answer, Stay):
-            return
-        held = None if self.lease is None else self.lease.offer
-        if isinstance(answer, Wait):
-            if self.lease is not None:
-                self._give_up("released")
-            return
-        self._check(answer.to)
-        if answer.to == held:
-            return
-        if not board.there[answer.to]:
-            raise UserError(
-                f"policy {self.policy.name} moves to {self.market.offers[answer.to].name} at {stamp(self.now)}, "
-                "which could not be rented then (board.there says so)"
-            )
-        if self.lease is not None and not self._give_up("moved"):
-            return  # revoked while it saved: the policy is asked again
-        if not board.there[answer.to] or not self.market.there[self.market.trace.piece(answer.to, self.now)]:
-            return  # gone while the old machine saved
-        self._grant(answer.to)
-
-    def _give_up(self, end: End) -> bool:
-        """Save what is unsaved and release; whether that went well."""
-        assert self.lease is not None
-        progress = self.lease.progress(self.now)
-        if progress.worked <= progress.saved:
-            self._ended(self.now, end, None)
-            return True
-        rest = self.lease.save - progress.saving if progress.saving > 0 else self.lease.save
-        began, done = self.now, self.now + rest
-        if self.lease.gone < done:
-            self._leave_at_gone(began)
-            return False
-        self.now = done
-        self._ended(done, end, began)
-        return True
-
-    def _leave_at_gone(self, saving_from: float | None = None) -> None:
-        """The lease ends because its offer is gone; raises UncoveredError if only nobody watched it any longer."""
-        assert self.lease is not None
-        lease, trace = self.lease, self.market.trace
-        self.now = lease.gone
-        if math.isnan(trace.price[trace.piece(lease.offer, lease.gone)]):
-            name = self.market.offers[lease.offer].name
-            raise UncoveredError(f"{name} is not watched from {stamp(lease.gone)} on")
-        self.revoked = True
-        self._ended(lease.gone, "revoked", saving_from)
-
-    def _ended(self, when: float, end: End, saving_from: float | None) -> None:
-        assert self.lease is not None
-        bill = bill_of(self.market, self.lease, when, end, saving_from)
-        self.bills.append(bill)
-        self.saved += bill.saved_seconds * self.lease.rate
-        self.last = self.market.offers[self.lease.offer]
-        self.in_vain = 0 if bill.saved_seconds > 0 else self.in_vain + 1
-        self.lease = None
-        if self.in_vain > _IN_VAIN or len(self.bills) > _MAX_MOVES:
-            raise UserError(
-                f"policy {self.policy.name} moves in circles: {len(self.bills):,} leases from {stamp(self.start)} "
-                f"on, the last {self.in_vain:,} without a sample saved"
-            )
-
-    def _grant(self, offer: int) -> None:
-        job, place = self.market.job, self.market.offers[offer]
-        resumes = self.saved > 0
-        if resumes and self.last is not None:
-            self.extra["egress"] += self.market.fees.move_dollars(self.last, place, job.checkpoint)
-        self._bring_data(place)
-        self.lease = lease_of(self.market, offer, self.now, self.saved, resumes)
-
-    def _bring_data(self, place: MarketOffer) -> None:
-        """The data, from where they lie to a region that has none of them yet."""
-        job, here = self.market.job, (place.cloud, place.region)
-        if not job.data or here in self.copies:
-            return
-        home = next(iter(self.copies), None) or data_home(self.market)
-        if home is not None:
-            self.copies.setdefault(home)
-        if here in self.copies:
-            return
-        if home is not None:
-            self.extra["egress"] += self.market.data_dollars(home, place)
-        self.copies[here] = None
-
-    def _advance(self, until: float, changes: bool) -> bool:
-        """Go on to the next question; whether the training is done."""
-        if self.revoked:
-            return False
-        wake = until
-        if changes:
-            wake = min(wake, OfferBoard(self.market, self.now).next_change)
-        if self.lease is None:
-            end = float(self.market.trace.end)
-            if not wake < math.inf or wake > end or self.now >= end:
-                self.now = max(self.now, end)
-                raise UncoveredError(f"nothing was watched after {stamp(self.market.trace.end)}")
-            self.now = wake
-            return False
-        first = min(self.lease.finish, self.lease.gone, wake)
-        if first == self.lease.finish:
-            self.now = first
-            self._ended(first, "finished", None)
-            return True
-        if first == self.lease.gone:
-            self._leave_at_gone()
-            return False
-        self.now = first
-        return False
-
-    def _played(self, finish: float | None) -> ReplayedRun:
-        if self.lease is not None and finish is None:
-            self._ended(self.now, "released", None)
-        parts: dict[str, float] = defaultdict(float)
-        for bill in self.bills:
-            for name, dollars in bill.parts.items():
-                parts[name] += dollars
-        for name, dollars in self.extra.items():
-            if dollars:
-                parts[name] += dollars
-        whole = sum(bill.dollars for bill in self.bills) + sum(self.extra.values())
-        late = self.deadline is not None and (finish is None or finish > self.deadline + _SAME)
-        return ReplayedRun(self.policy.name, self.start, whole, finish, late, tuple(self.bills), dict(parts))
+    def state(self, start: float, deadline: float | None, memory: Any) -> JobState:
+        progress, rate, held, ready = LeaseProgress(), 0.0, None, self.now
+        if self.lease is not None:
+            progress, rate = self.lease.progress(self.now), self.lease.rate
+            held, ready = self.lease.offer, self.lease.ready
+        done, saved = (self.saved + seconds * rate for seconds in (progress.worked, progress.saved))
+        return JobState(self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory)
 
 
-def data_home(market: JobMarket) -> tuple[str, str] | None:
-    """Cloud and region in which the data lie; ``None``: where the first machine is. A cloud alone has no region."""
-    named = market.job.data_in
-    if named is None:
-        return None
-    cloud, slash, region = named.partition("/")
-    if slash:
-        return cloud, region
-    regions = {(each.cloud, each.region) for each in market.offers if each.region == named}
-    return min(regions) if regions else (named, "")
+def _end_lease(run: _Run, when: float, end: End, saving_from: float | None = None) -> _Run:
+    assert run.lease is not None
+    bill = bill_of(run.market, run.lease, when, end, saving_from)
+    return replace(run, now=when, lease=None, saved=run.saved + bill.samples, bills=(*run.bills, bill))
+
+
+def _lose_lease(run: _Run, saving_from: float | None = None) -> _Run:
+    """The lease ends because its offer is gone, or it is not covered as nobody watched it any longer."""
+    assert run.lease is not None
+    trace, offer, gone = run.market.trace, run.lease.offer, run.lease.gone
+    if math.isnan(trace.price[trace.find(offer, gone)]):
+        name = run.market.offers[offer].name
+        return replace(run, now=gone, uncovered=f"{name} was not watched all the time")
+    return _end_lease(run, gone, "revoked", saving_from)
+
+
+def _release(run: _Run, end: End) -> _Run:
+    """Save what is unsaved and release; a revocation may come first."""
+    assert run.lease is not None
+    progress = run.lease.progress(run.now)
+    if progress.worked <= progress.saved:
+        return _end_lease(run, run.now, end)
+    done = run.now + run.lease.save - progress.saving
+    return _lose_lease(run, run.now) if run.lease.gone < done else _end_lease(run, done, end, run.now)
+
+
+def _rent(run: _Run, offer: int) -> _Run:
+    """Bring checkpoint and data, the data to a region that has none of them yet, and begin a lease."""
+    market, job = run.market, run.market.job
+    egress, copies, place = run.egress, run.copies, market.offers[offer]
+    if run.saved > 0:
+        egress += move_dollars(market.fees, market.offers[run.bills[-1].offer], place, job.checkpoint)
+    if job.data and place[:2] not in copies:
+        egress += market.data_dollars(copies[0], offer) if copies else 0.0
+        copies = (*copies, place[:2])
+    return replace(run, lease=lease_of(market, offer, run.now, run.saved), egress=egress, copies=copies)
+
+
+def _hold(run: _Run, offer: int | None) -> _Run:
+    """Release what is held, and rent ``offer``, unless it is the same or gone while the old machine saved."""
+    if (None if run.lease is None else run.lease.offer) == offer:
+        return run
+    if run.lease is not None:
+        run = _release(run, "released" if offer is None else "moved")
+        if run.is_done or run.bills[-1].end == "revoked":
+            return run
+    market = run.market
+    return _rent(run, offer) if offer is not None and market.there[market.trace.find(offer, run.now)] else run
+
+
+def _advance(run: _Run, wake: float) -> _Run:
+    """Go on to the next question, or to the end of the lease."""
+    if run.lease is None:
+        end = float(run.market.trace.end)
+        if wake > end or run.now >= end:
+            return replace(run, now=max(run.now, end), uncovered="the record ends before the job does")
+        return replace(run, now=wake)
+    if run.lease.finish <= min(run.lease.gone, wake):
+        return _end_lease(run, run.lease.finish, "finished")
+    return _lose_lease(run) if run.lease.gone <= wake else replace(run, now=wake)
 
 
 def play(market: JobMarket, policy: Policy, start: float, deadline: float | None = None) -> ReplayedRun:
@@ -294,7 +142,37 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
 
     Raises UncoveredError where what it needs was not watched, and UserError where the policy is at fault.
     """
-    return _Run(market, policy, start, None if deadline is None else start + deadline).play()
+    limit, memory = None if deadline is None else start + deadline, None
+    run = _Run(market, start, () if market.home is None else (market.home,))
+    while len(run.bills) < _MAX_LEASES:
+        state = run.state(start, limit, memory)
+        decision = policy.decide(state)
+        memory, held = decision.memory, state.held
+        if decision.hold not in (None, held) and not state.there[decision.hold]:
+            name = f"{market.offers[decision.hold].name} at {stamp(run.now)}"
+            raise UserError(f"policy {policy.name} rents {name}, which could not be rented then")
+        before = len(run.bills)
+        run = _hold(run, decision.hold)
+        if not run.is_done and not (len(run.bills) > before and run.bills[-1].end == "revoked"):
+            change = run.state(start, limit, None).next_change if decision.changes else math.inf
+            run = _advance(run, min(max(decision.until, run.now + 1.0), change))
+        if run.is_done:
+            return _played(run, policy.name, start, limit)
+    raise UserError(f"policy {policy.name} moves in circles: {_MAX_LEASES:,} leases, and the job is not done")
+
+
+def _played(run: _Run, name: str, start: float, limit: float | None) -> ReplayedRun:
+    if run.uncovered and (limit is None or run.now < limit):
+        raise UncoveredError(run.uncovered)
+    if run.lease is not None:
+        run = _end_lease(run, run.now, "released")
+    parts: Counter[str] = Counter({"egress": run.egress} if run.egress else {})
+    for bill in run.bills:
+        parts.update(bill.parts)
+    dollars = run.egress + sum(bill.dollars for bill in run.bills)
+    seconds = None if run.uncovered else run.now - start
+    late = limit is not None and (seconds is None or run.now > limit + _SAME)
+    return ReplayedRun(name, start, dollars, seconds, late, run.bills, dict(parts))
 
 
 def check_parts(played: ReplayedRun) -> None:

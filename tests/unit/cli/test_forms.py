@@ -133,7 +133,7 @@ def test_quiet_is_one_option_of_every_command_with_progress() -> None:
     having = {words: command for words, command in every_command(get_command(app)) if "-q" in names_of(command)}
     assert {" ".join(words) for words in having} == {
         "profile", "fix", "probe", "watch", "query", "store verify", "catalog refresh", "characterize",
-        "lab dataset make", "market backtest", "spot learn",
+        "lab dataset make", "spot learn",
     }  # fmt: skip
     assert len({each.help for command in having.values() for each in command.params if each.name == "quiet"}) == 1
 

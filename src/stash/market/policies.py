@@ -1,0 +1,169 @@
+"""When to rent where: once, every day, when moving has paid for itself, or so that the job is in time.
+
+r = p / (3600 · q) is what a sample costs on an offer, p dollars an hour of all machines and q samples a second. Each
+policy is a pure function with its formula and its source beside it: DISPA'20 is "Analysis and Exploitation of Dynamic
+Pricing in the Public Cloud for ML Training", NSDI'24 "Can't Be Late", whose two are decided once a tick; a revocation
+is noticed at once.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
+from stash.core.formatting import listed
+from stash.core.units import nearest
+from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
+from stash.market.market_trace import DAY, HOUR
+from stash.predict.draws import Integers
+
+NAMES = ("stay", "gpu-type", "packed", "multi-cloud", "daily", "look-ahead", "spot-wait", "uniform-progress")
+DEFAULT = NAMES[:6]
+_TICK = 600.0
+_SAME = 1e-9
+
+
+def once(state: JobState, allowed: Integers | None = None) -> PolicyDecision:
+    """argmin r over a set, once; again when the machine is taken away (DISPA'20)."""
+    hold = state.held if state.held is not None else state.best(allowed)
+    return PolicyDecision(hold, changes=hold is None)
+
+
+def daily(state: JobState, every: float) -> PolicyDecision:
+    """argmin r over everything, again ``every`` so many seconds; 0: at every change (DISPA'20)."""
+    due, held = state.memory, state.held
+    if held is not None and due is not None and state.now < due:
+        return PolicyDecision(held, due, False, due)
+    best = state.best()
+    if best is None:
+        return PolicyDecision(None)
+    if held is not None and state.there[held] and state.costs[held] <= state.costs[best]:
+        best = held
+    due = state.now + every
+    return PolicyDecision(best, due if every else math.inf, not every, due)
+
+
+def look_ahead(state: JobState, horizon: float) -> PolicyDecision:
+    """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M, as if prices stood still."""
+    best, held = state.best(), state.held
+    if held is None or best is None or best == held:
+        return PolicyDecision(best if held is None else held)
+    samples = min(state.left, horizon * float(state.market.rates[best]))
+    gain = float(state.costs[held] - state.costs[best]) * samples
+    return PolicyDecision(best if gain > state.move_cost(best) else held)
+
+
+def spot_wait(state: JobState) -> PolicyDecision:
+    """Spot machines while they last, and waiting without (NSDI'24)."""
+    _, spots = _fixed_and_spots(state)
+    held = state.held
+    keeps = held is not None and state.market.offers[held].kind == "spot"
+    return PolicyDecision(held if keeps else state.best(spots), state.now + _TICK, False)
+
+
+def uniform_progress(state: JobState) -> PolicyDecision:
+    """As much done as time has passed: on demand once behind, spot when ahead (NSDI'24).
+
+    Work is counted in seconds on the on-demand offer, checkpoints included. Memory: whether on-demand machines are
+    held to the end. The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without
+    spot machines R − gap counts. Raises UserError without an on-demand offer.
+    """
+    market, now, deadline, held = state.market, state.now, state.deadline, state.held
+    fixed, spots = _fixed_and_spots(state)
+    if fixed is None:
+        raise UserError(
+            "--policy uniform-progress: it needs an on-demand offer, which this market has none of then; add one "
+            "(docs/market.md)"
+        )
+    assert deadline is not None
+    rate = float(market.rates[fixed]) / (1 + market.job.save_seconds / market.job.interval)
+    work, kept = market.job.samples / rate, (market.job.samples - state.saved) / rate
+    left, rest, move = state.left / rate, deadline - now, market.start_seconds(True) + market.job.save_seconds
+    on_spot = held is not None and market.offers[held].kind == "spot"
+    best = held if on_spot else state.best(spots)
+    gap = min(_TICK, max(rest, 1.0))
+    # Whether on-demand machines would be in time if spot ones were held in this tick and revoked at its end.
+    wait, fresh = (max(state.ready - now, 0.0), kept - left) if on_spot else (move, 0.0)
+    worked = max(min(gap, rest) - wait, 0.0)
+    interval = min(market.job.interval + market.job.save_seconds, 2 * work + 1)
+    lost = kept - math.floor((fresh + worked) / interval + _SAME) * interval
+    safe = (
+        worked >= kept - fresh - _SAME or lost <= 0 or rest - gap >= lost + move - _SAME * (deadline - state.started)
+    )
+    last = (rest if best is not None else rest - gap) < left + 2 * move
+    final = bool(state.memory) or (last and held is None)
+    final = final or (best is not None and not safe and (held is None or on_spot))
+    pace, elapsed, done = work / (deadline - state.started), now - state.started, work - left
+    ahead = best is not None and safe and done >= (elapsed + 2 * move) * pace
+    behind = held is None and best is None and done < elapsed * pace
+    stays = held is not None and not on_spot and not ahead
+    return PolicyDecision(fixed if final or behind or stays else best, now + _TICK, False, final)
+
+
+def _fixed_and_spots(state: JobState) -> tuple[int | None, Integers]:
+    """The best on-demand offer, and the spot offers that are no slower."""
+    rates, is_spot = state.market.rates, np.array([each.kind == "spot" for each in state.market.offers])
+    fixed = state.best(np.flatnonzero(~is_spot))
+    return fixed, np.flatnonzero(is_spot & (rates >= (0.0 if fixed is None else rates[fixed] * 0.999)))
+
+
+def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
+    """The policy called so, ``stay:p3.2xlarge`` or ``look-ahead:6h``, on this market; raises UserError.
+
+    ``home`` is the instance that ``stay`` holds and whose cloud ``gpu-type`` and ``packed`` keep to, unless it is
+    named.
+    """
+    base, _, option = name.strip().partition(":")
+    plain = {"multi-cloud": once, "spot-wait": spot_wait, "uniform-progress": uniform_progress}
+    if base in plain:
+        return Policy(base, plain[base])
+    if base in ("stay", "gpu-type", "packed"):
+        return _policy_at_home(base, option or home or _usual_home(market), market)
+    if base == "daily":
+        text = option.removeprefix("every=")
+        every = DAY if not option else 0.0 if text == "change" else _seconds(name, text)
+        return Policy(name.strip(), partial(daily, every=every))
+    if base == "look-ahead":
+        horizon = _seconds(name, option or "24h")
+        return Policy(f"look-ahead:{horizon / HOUR:g}h", partial(look_ahead, horizon=horizon))
+    alike = nearest(base, NAMES, 2)
+    hint = f"did you mean {listed(alike)}?" if alike else f"there are {listed(NAMES, len(NAMES))}"
+    raise UserError(f"--policy {name}: there is no such policy; {hint}")
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return parsers.duration(text)
+    except UnitError as error:
+        raise UserError(f"--policy {name}: {error}") from error
+
+
+def _policy_at_home(base: str, instance: str, market: JobMarket) -> Policy:
+    """The cheapest for a sample, once: of an instance, its cloud's instances with one GPU, or all of its cloud."""
+    cloud = next((each.cloud for each in market.offers if each.instance == instance), None)
+    most = 1 if base == "gpu-type" else math.inf
+    if cloud is None:
+        names = sorted({each.instance for each in market.offers})
+        raise UserError(
+            f"--policy {base}:{instance}: no offer on which the job's speed is known; there are "
+            f"{listed(nearest(instance, names) or names[:4])}"
+        )
+    numbers = np.flatnonzero(
+        [
+            offer.instance == instance if base == "stay" else offer.cloud == cloud and speed.gpus <= most
+            for offer, speed in zip(market.offers, market.speeds, strict=True)
+        ]
+    )
+    if not len(numbers):
+        raise UserError(f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out")
+    return Policy(f"stay:{instance}" if base == "stay" else base, partial(once, allowed=numbers))
+
+
+def _usual_home(market: JobMarket) -> str:
+    """Where none is named: the first instance of the job's rates that the market has."""
+    names = [name.rpartition("/")[2] for name in market.job.rates]
+    return min((each.instance for each in market.offers), key=names.index)

@@ -1,0 +1,169 @@
+"""What policies decide, what a backtest makes of them, and what advice says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stash.catalog.reference import tariffs
+from stash.core.errors import UserError
+from stash.market.advising import advise, held_offer
+from stash.market.backtest import replay
+from stash.market.job_market import JobState, Policy, PolicyDecision
+from stash.market.jobs import MarketJob
+from stash.market.policies import policy
+from stash.market.replaying import play
+from tests.support.small_markets import FREE, START, job, offer, small, trace
+
+HOUR = 3600.0
+A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+FIXED = offer("p3@us-east-1z", "on-demand")
+FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR)
+
+
+def always(decision: PolicyDecision) -> Policy:
+    return Policy("mine", lambda state: decision)
+
+
+def test_ties_go_by_cloud_then_zone() -> None:
+    even = trace({B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]}, 1e5)
+    market = small(even, job(100))
+    assert market.offers[JobState(market, START + 1, START).best()] == A
+
+
+def test_a_policy_that_rents_what_is_gone_is_named() -> None:
+    gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
+    with pytest.raises(UserError, match=r"policy mine rents p3@us-east-1a .* could not be rented then"):
+        play(small(gone, job(100)), always(PolicyDecision(0)), START)
+
+
+def test_a_policy_that_moves_in_circles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stash.market.replaying._MAX_LEASES", 50)
+    other = Policy("mine", lambda state: PolicyDecision(int(state.held == 0), until=0.0))
+    with pytest.raises(UserError, match="policy mine moves in circles: 50 leases"):
+        play(small(FLAT, job(1e5, boot=100.0)), other, START)
+
+
+def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
+    found = replay(FLAT, job(5000), ["stay:p3", always(PolicyDecision(1))], [START], fees=FREE)
+    assert found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
+    assert found.bounds[0] == pytest.approx((1000 * 18 + 4000 * 36) / 3600, rel=1e-3)
+    assert found.regrets("mine").tolist() == [pytest.approx(306 / 162 - 1, rel=1e-2)]
+
+
+def test_the_offers_that_a_policy_chooses_among() -> None:
+    other, four = offer("v@eu-1a", cloud="gcp"), offer("p4@us-east-1a")
+    market = trace({A: [(0, 40.0, 1)], B: [(0, 36.0, 1)], four: [(0, 90.0, 1)], other: [(0, 9.0, 1)]}, 1e6)
+    four_gpus = {"samples_per_second": 4, "gpus": 4}
+    work = MarketJob.model_validate({"samples": 100, "rates": {"p3": 1, "v": 1, "p4": four_gpus}})
+    found = replay(market, work, ["stay", "gpu-type", "packed", "multi-cloud"], [START], fees=FREE)
+    rented = {name: found.market.offers[runs[0].leases[0].offer] for name, runs in found.runs.items()}
+    assert rented == {"stay:p3": B, "gpu-type": B, "packed": four, "multi-cloud": other}
+
+
+@pytest.mark.parametrize(("horizon", "moves"), [(119, 0), (121, 1)])
+def test_look_ahead_moves_if_its_horizon_saves_more(horizon: float, moves: int) -> None:
+    pieces = {A: [(0, 36.0, 1)], B: [(0, 72.0, 1), (1000, 18.0, 1)]}
+    market = small(trace(pieces, 1e6), job(10_000, boot=100.0, save=10.0, checkpoint_every=None))
+    assert play(market, policy(f"look-ahead:{horizon}s", market), START).count("moved") == moves
+
+
+def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
+    late = offer("NC6@us_easta", cloud="azure")
+    market = trace({A: [(0, 36.0, 1)], late: [(50 * HOUR, 1.0, 1)]}, 200 * HOUR)
+    found = replay(market, job(HOUR, {"p3": 1.0, "NC6": 1.0}), ["stay:p3"], "24h", 60 * HOUR, fees=FREE)
+    assert found.left_out == {"azure was not watched then": 2, "the deadline is after the last price": 2}
+    assert len(found.starts) == 4
+
+
+def test_what_was_never_watched_is_no_offer() -> None:
+    other = offer("g5@us-east-1a")
+    with pytest.raises(UserError, match="no rate for any instance that was watched; add aws/g5"):
+        small(trace({A: [(0, None, None)], other: [(0, 1.0, 1)]}, 1e5), job(1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "policies", "deadline", "says"),
+    [
+        (
+            500 * HOUR,
+            ["stay:p3"],
+            None,
+            r"nothing can be replayed in .* the job takes 20.8 days on the fastest offer",
+        ),
+        (10 * HOUR, ["stay:p3"], 9 * HOUR, "no course is done in 9 h; allow more"),
+        (100, ["stay:p9"], None, "no offer on which the job's speed is known; there are p3"),
+        (100, ["daily:every=soon"], None, "--policy daily:every=soon"),
+        (100, ["daily", "daily"], None, "policy daily is given twice"),
+        (100, ["uniform-progress"], None, "policy uniform-progress works towards a deadline; give one, like"),
+        (100, ["uniform-progress"], HOUR, "it needs an on-demand offer, which this market has none of then"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(seconds: float, policies: Any, deadline: Any, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        replay(FLAT, job(seconds), policies, "24h", deadline, fees=FREE)
+
+
+def spot_market(*there: int) -> Any:
+    """An hour each with or without spot machines at a third of the on-demand price."""
+    pieces = [(hour * HOUR, 30.0, count) for hour, count in enumerate(there)]
+    return trace({A: pieces, FIXED: [(0, 90.0, 9)]}, 100 * HOUR)
+
+
+def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
+    market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
+    found = play(market, policy("uniform-progress", market), START, 10 * HOUR)
+    assert found.leases[0].granted - START == pytest.approx(600)  # nothing is done, and a tick has passed
+    assert not found.late
+
+
+def test_spot_wait_never_rents_on_demand_and_is_late() -> None:
+    market = small(spot_market(1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1), job(4 * HOUR, boot=600.0, checkpoint_every=600.0))
+    found = play(market, policy("spot-wait", market), START, 6 * HOUR)
+    assert found.late
+    assert {market.offers[lease.offer] for lease in found.leases} == {A}
+
+
+def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region() -> None:
+    region = A._replace(zone="")
+    ended = trace({A: [(0, 1.0, 1), (100, None, None)], region: [(200, 2.0, None)]}, 1e5)
+    found = [ended.offers[held_offer(ended, "p3@us-east-1a", START + at)] for at in (50, 300)]
+    assert found == [A, region]
+    with pytest.raises(UserError, match="--on p3@mars: no such offer has a price now"):
+        held_offer(ended, "p3@mars", START + 300)
+
+
+@pytest.mark.parametrize(
+    ("decision", "held", "says"),
+    [
+        (PolicyDecision(1), 0, "Move to p3@us-east-1b: that saves $49.40 over what is left, the move's $0.60 paid."),
+        (
+            PolicyDecision(0),
+            1,
+            "Move to p3@us-east-1a: that costs $51.05 more over what is left, the move's $1.05",
+        ),
+        (PolicyDecision(1), 1, "Stay on p3@us-east-1b: nothing that can be rented now costs less for a sample."),
+        (PolicyDecision(0), 0, "Stay on p3@us-east-1a: moving to p3@us-east-1b saves $49.40 over what is left, the"),
+        (PolicyDecision(1), None, "Rent p3@us-east-1b at $18/h: the whole job takes 2.78 h and costs about $50"),
+        (PolicyDecision(None), 0, "Hold nothing now, says this policy"),
+    ],
+)
+def test_advice_s_sentence_says_what_the_policy_decides(
+    decision: PolicyDecision, held: int | None, says: str
+) -> None:
+    # 10,000 samples at a cent or half a cent; M = 10 s where it was, and 100 s where it goes.
+    market = small(FLAT, job(10_000, boot=100.0, save=10.0))
+    found = advise(market, always(decision), held, START + 500.0)
+    assert found.word == ("wait" if decision.hold is None else "stay" if decision.hold == held else "move")
+    assert found.sentence.startswith(says)
+
+
+def test_advice_counts_the_data_s_way_out_of_where_they_lie() -> None:
+    market = small(
+        trace({A: [(0, 36.0, 1)], offer("p3@eu-west-1a"): [(0, 18.0, 1)]}, 1e5),
+        job(10_000, data=10e9, fetch=1e12),
+        tariffs(),
+    )
+    found = advise(market, policy("daily", market), 1, START + 500.0)
+    assert found.costs == pytest.approx(10 * 0.02, abs=0.001)  # $/GB between regions of AWS
