@@ -24,10 +24,10 @@ from stash.spot.records.fleets import (
     FleetPlan,
     FleetPool,
     FleetRun,
+    InterruptionBand,
     ParameterServers,
     WorkerType,
 )
-from stash.spot.records.risks import InterruptionBand
 from stash.spot.records.runs import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve, SpotLog
 
 DESCRIBED = "it is described in docs/how-to/spot.md"

@@ -7,8 +7,7 @@ from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.units import format_bytes
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
-from stash.spot.records.risks import FleetRisk
+from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetRisk, ParameterServers
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -19,7 +18,7 @@ _MILL = 0.001
 """Dollars: the last digit that is shown, and so the least uncertainty."""
 _UNKNOWN_RISK = (
     ("", "with them unknown: how often they come is not known"),
-    ("revoked", "unknown; give --interruptions 10%/month or --trace FILE"),
+    ("revoked", "unknown; give --interruptions 10%/month"),
 )
 
 
