@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stash.spot.model.convergence import loss_after
+from stash.spot.model.convergence import slope
 from stash.spot.model.learning import fit_curve
 from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
@@ -24,7 +24,8 @@ def course(
     """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
     many = updates.astype(float)
     if isinstance(drawn, LossCurve):
-        losses = loss_after(drawn, many, np.array(batch), np.array(imbalance), np.array(float(size)))
+        steep = slope(drawn, np.array(batch), np.array(imbalance), np.array(float(size)))
+        losses = steep / (many + drawn.gamma1) ** drawn.exponent + drawn.gamma5
     else:
         losses = drawn(many, batch, imbalance, float(size))
     random = np.random.default_rng(size).normal(1, noise, len(losses)) if noise else 1.0

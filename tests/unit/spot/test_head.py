@@ -52,7 +52,7 @@ class _Fleet:
         self.asked: list[str] = []
         self.overdue: tuple[str, ...] = ()
         self.hanging: list[str] = []
-        self.verdicts: list[NotFinite] = []
+        self.failure: NotFinite | None = None
 
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
@@ -63,10 +63,11 @@ class _Fleet:
                 self._coming.append(("worker1", False, 3))
             return self.overdue, 0.0
         elif what == "news":
-            return [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [], False
-        elif what == "not_finite":
-            verdicts, self.verdicts = self.verdicts, []
-            return verdicts
+            return (
+                [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [],
+                False,
+                self.failure,
+            )
         books = LeaseBooks(issued=8, done=8, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
         return {"seconds": 0.0, "books": books, "resume": 0, "reconcile": 0}.get(what)
 
@@ -142,22 +143,12 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkey
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
 
 
-def test_a_dismissed_worker_is_replaced_although_it_has_ended(tmp_path: Path) -> None:
-    class Dismissing(_Fleet):
-        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
-            if self.asked.count("news") > 1 and "start worker2" not in self.asked:
-                append_row(self._wishes, do="stop")
-                self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
-                return [("worker1", False, 3)]
-            return super().changes(seconds)
-
-    fleet: Any = Dismissing(tmp_path, disk=0)
-    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
-    assert "start worker2" in fleet.asked
-    events = Tail(tmp_path / EVENTS).rows()
-    assert [each["who"] for each in events if each["what"] in {"dismissed", "wanted", "left"}] == [
-        "worker1", "worker2", "worker1",
-    ]  # fmt: skip
+def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep_the_model(tmp_path: Path) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=0)
+    fleet.failure = NotFinite("worker1", DataLease(0, 8), float("nan"))
+    with pytest.raises(JobError, match=r"of worker1 on the samples 0 to 8 are not finite \(loss nan\).*kept"):
+        TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+    assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
 def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) -> None:

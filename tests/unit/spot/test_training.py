@@ -173,7 +173,7 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     assert trained.keys() == truth.keys()
     for name, value in truth.items():
         torch.testing.assert_close(trained[name], value, msg=name)
-    rows, _ = run.coordinator.news()
+    rows, *_ = run.coordinator.news()
     assert [row.staleness for row in rows] == [0] * 20
 
 
@@ -182,7 +182,7 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
     run.train("a", "b", "c")
     run.close()
     books = run.coordinator.books()
-    rows, refused = run.coordinator.news()
+    rows, refused, _ = run.coordinator.news()
     assert books.wrong is None
     assert not refused
     assert (books.done, books.out) == (books.issued, 0)
@@ -301,44 +301,15 @@ def _failed(lease: DataLease | None) -> UpdateReport:
     return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
 
 
-def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
-    coordinator, answers = _desk("broken", "whole"), list[DataLease | None]()
-    bad = coordinator.next_lease("broken", None)
-    own = coordinator.next_lease("whole", None)
-    waits = threading.Thread(target=lambda: answers.append(coordinator.next_lease("broken", _failed(bad))))
-    waits.start()
-    assert own is not None
-    tried = None
-    while tried != bad:  # until the broken one has told
-        tried = coordinator.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
-    assert waits.is_alive()
-    assert coordinator.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
-    waits.join(5)
-    assert answers == [None]
-    assert [(each.workers, each.verdict) for each in coordinator.not_finite()] == [
-        (("broken",), "open"),
-        (("broken",), "the machine"),
-    ]
-    assert coordinator.books().wrong is None
-
-
-@pytest.mark.parametrize("second", ["one", "other"])
-def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
-    coordinator = _desk(*dict.fromkeys(("one", second)))
+def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others() -> None:
+    coordinator = _desk("one")
     bad = coordinator.next_lease("one", None)
-    if second == "other":
-        begun = threading.Thread(target=coordinator.next_lease, args=("one", _failed(bad)))
-        begun.start()
-        while not coordinator.books().waiting:
-            pass
-        again = coordinator.next_lease("other", None)
-    else:
-        again = coordinator.next_lease("one", _failed(bad))
+    again = coordinator.next_lease("one", _failed(bad))
     assert again == bad
-    coordinator.end(redo=False)
-    coordinator.next_lease(second, _failed(again))
-    last = coordinator.not_finite()[-1]
-    assert (last.workers, last.verdict) == (("one", second), "the job")
+    coordinator.next_lease("one", _done(again))
+    failure = coordinator.news()[2]
+    assert (failure.worker, failure.lease) == ("one", bad)
+    assert coordinator.books().wrong is None
 
 
 def _done(lease: DataLease | None) -> UpdateReport:

@@ -14,11 +14,9 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.records.base import now
-from stash.core.units import counted
 from stash.core.version import __version__
 from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import (
-    HOUR,
     MAX_FLEETS,
     FleetWish,
     WeighedFleets,
@@ -28,12 +26,9 @@ from stash.spot.choose.fleet_costs import (
     on_demand,
     too_much,
 )
-from stash.spot.model.convergence import loss_after
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
 
 _RUNNERS_UP = 3
-_MORE_QUOTA = 8
-"""Machines of one type by which a quota is raised at most to find what would do."""
 _SAME = 1e-6
 """Relative: what two ways of adding up may differ by."""
 
@@ -63,7 +58,7 @@ def provision(wish: FleetWish) -> FleetPlan:
         runners_up=() if best is None else tuple(_runners_up(wish, best, known)),
         baselines=(_on_demand(wish),),
         looser=_looser(wish, known) if chosen is None else (),
-        beyond=() if chosen is None else tuple(_beyond(wish, chosen)),
+        beyond=tuple(_unreachable(wish) if chosen is None else _beyond(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
@@ -128,7 +123,7 @@ def _looser(wish: FleetWish, known: WeighedFleets) -> tuple[LooserWish, ...]:
 
 
 def _nearest(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
-    """The nearest budget, deadline, loss and quota with which something is feasible; those that were found."""
+    """The nearest budget and deadline with which something is feasible; those that were found."""
     if wish.budget_dollars is not None:
         free = replace(wish, budget_dollars=None)
         cheapest_in_time = _cheapest(_weighed(free))
@@ -145,13 +140,6 @@ def _nearest(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
             took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
             text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
             yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
-    loss = _least_loss(wish, known)
-    if wish.loss < loss < math.inf:
-        text = "what the best fleet reaches by the deadline"
-        if wish.loss <= wish.pool.loss.gamma5:
-            text += f"; by this curve {wish.pool.loss.gamma5:g} is left after any number of updates (gamma5)"
-        yield LooserWish(option="loss", to=f"--loss {loss:g}", text=text)
-    yield from _more_machines(wish)
 
 
 def _soonest(wish: FleetWish, known: WeighedFleets) -> CostedFleet | None:
@@ -164,35 +152,10 @@ def _soonest(wish: FleetWish, known: WeighedFleets) -> CostedFleet | None:
     return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.seconds, math.inf)))])
 
 
-def _least_loss(wish: FleetWish, known: WeighedFleets) -> float:
-    """The least loss in time, rounded up to three digits; infinite if unknown."""
-    if wish.training_seconds <= 0:
-        return math.inf
-    counts, progress = known.counts, known.progress
-    updates = progress.updates_per_second * wish.training_seconds
-    losses = loss_after(wish.pool.loss, updates, progress.mean_batch, progress.imbalance, counts.sum(axis=1))
-    meaningful = losses > (wish.pool.loss.levels[-1].loss if wish.pool.loss.levels else wish.pool.loss.gamma5)
-    if wish.budget_dollars is not None:
-        hours = (wish.pool.start_seconds + wish.training_seconds) / HOUR
-        meaningful &= hours * (counts @ wish.prices + wish.server_price) <= wish.budget_dollars
-    return math.ceil(float(losses[meaningful].min()) * 1000) / 1000 if meaningful.any() else math.inf
-
-
-def _more_machines(wish: FleetWish) -> Iterator[LooserWish]:
-    """The type of which the fewest more machines would do."""
-    for more in range(1, _MORE_QUOTA + 1):
-        for number, kind in enumerate(wish.pool.types):
-            kinds = list(wish.pool.types)
-            kinds[number] = kind.model_copy(update={"quota": kind.quota + more})
-            larger = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-            if larger.fleet_count > MAX_FLEETS:
-                return
-            if _cheapest(all_fleets(larger)) is not None:
-                to = f"--quota {kind.name}={kind.quota + more}"
-                yield LooserWish(
-                    option="quota", to=to, text=f"{counted(more, 'machine')} more of {kind.name} would do"
-                )
-                return
+def _unreachable(wish: FleetWish) -> Iterator[str]:
+    left = wish.pool.loss.gamma5
+    if wish.loss <= left:
+        yield f"by this curve {left:g} is left after any number of updates (gamma5): ask for a higher --loss"
 
 
 def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:

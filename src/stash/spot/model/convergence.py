@@ -19,31 +19,12 @@ from stash.predict.draws import Array
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
 from stash.spot.records.runs import FittedLoss, LossReplay, LossSpread, VirtualWorker
 
-_SAME = 1e-9
-"""Of logarithms: two ways to the same number of updates."""
-
 
 def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
     """(γ₂ · bw + γ₃) · √((R + γ₄) · N): loss · updates."""
     spread = workers if curve.gamma4 is None else (imbalance + curve.gamma4) * workers
     found: Array = (curve.gamma2 * mean_batch + curve.gamma3) * spread**curve.workers_exponent
     return found
-
-
-def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
-    """(3): the loss after so many updates; within a curve's levels as they say."""
-    loss = slope(curve, mean_batch, imbalance, workers) / (updates + curve.gamma1) ** curve.exponent + curve.gamma5
-    if not curve.levels:
-        return loss
-    passed = _passed(curve.levels, mean_batch, workers)
-    losses = np.array([each.loss for each in curve.levels])
-    shape = np.broadcast_shapes(np.shape(updates), passed.shape[:-1])
-    many, steps = np.broadcast_to(updates, shape), np.broadcast_to(np.log(passed), (*shape, len(losses)))
-    flat = [
-        np.interp(np.log(j), row, losses) for j, row in zip(many.ravel(), steps.reshape(-1, len(losses)), strict=True)
-    ]
-    within: Array = np.array(flat).reshape(shape)
-    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(loss, losses[-1]))
 
 
 def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:

@@ -134,8 +134,6 @@ _TEXTS = {
     "lost": "{who} is gone; {leases} given out again",
     "server lost": "{who} is gone",
     "hangs": "{who} has not answered for 20 s: it is ended, as if it had gone",
-    "not finite": "{who} computed gradients that are not finite on {samples}; they are refused, and others try",
-    "dismissed": "{who} gets no more leases: another worker trained on the samples on which it failed",
     "rolled back": "{who} goes on from its last checkpoint: {samples} to train on again",
 }
 

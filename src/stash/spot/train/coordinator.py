@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from stash.core.units import counted
 from stash.spot.records.runs import LeaseBooks
@@ -54,12 +53,9 @@ class _WorkerState:
 class NotFinite:
     """A worker computed a loss or a gradient that is infinite or no number, and no server applied it."""
 
-    workers: tuple[str, ...]
-    """Who did so on these samples; the last one now."""
+    worker: str
     lease: DataLease
     loss: float
-    verdict: Literal["open", "the machine", "the job"]
-    """Whose fault it is: the machine's if another worker then trained on the samples, the job's if it failed too."""
 
 
 class Coordinator:
@@ -74,10 +70,7 @@ class Coordinator:
     ) -> None:
         """``batch``: samples at most of a lease that has to be cut again; ``key``: what leases are signed with."""
         self._key = key
-        self._suspects: dict[DataLease, tuple[str, ...]] = {}
-        """Leases on which somebody computed what is not finite, until they are done; and who did."""
-        self._dismissed: set[str] = set()
-        self._failures: list[NotFinite] = []
+        self._failure: NotFinite | None = None
         self._clock, self._began = clock, clock()
         self._batch = batch
         self._ledger = LeaseLedger()
@@ -125,37 +118,21 @@ class Coordinator:
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
-            if not report.finite:  # whoever is next tries the samples: is it the machine's fault, or the job's?
-                workers = (*self._suspects.get(report.lease, ()), worker)
-                self._suspects[report.lease] = workers
-                verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
-                self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
+            if not report.finite and self._failure is None:
+                self._failure = NotFinite(worker, report.lease, report.loss)
         elif self._ledger.done(worker, report.lease):
-            # The job is not at fault; another worker that failed on the same samples gets no lease any more.
-            wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
-            if wrong:
-                self._dismissed.update(wrong)
-                self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
             lease = report.lease
             self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
 
     def _await_turn(self, worker: str) -> None:
-        """Who computed what is not finite waits until another worker has tried the samples, if there is one; at the
-        end everybody waits for what others have in hand, which somebody has to take over if they fail.
-        """
-        while not self._ends(worker) and (
-            self._held(worker) or (self._redoes is not None and not self._ledger.waiting)
-        ):
+        """At the end everybody waits for what others have in hand, which somebody has to take over if they fail."""
+        while not self._ends(worker) and self._redoes is not None and not self._ledger.waiting:
             self._changed.wait(_LOOK_AGAIN)
-
-    def _held(self, worker: str) -> bool:
-        suspected = {who for workers in self._suspects.values() for who in workers}
-        return worker in suspected and not suspected >= self._workers.keys()
 
     def _ends(self, worker: str) -> bool:
         state = self._workers.get(worker)
-        if state is None or worker in self._dismissed or self._is_over():
+        if state is None or self._is_over():
             return True
         return state.leaves is not None and self._clock() + _MARGIN * state.took > state.leaves
 
@@ -217,17 +194,13 @@ class Coordinator:
             overdue = (name for name in set(out.values()) if now - began.get(name, now) > patience)
             return tuple(sorted(overdue)), 0.0 if self._is_over() else patience
 
-    def news(self) -> tuple[list[UpdateDone], bool]:
-        """The updates since the last call, and whether a server refused a lease that has to be cut again."""
+    def news(self) -> tuple[list[UpdateDone], bool, NotFinite | None]:
+        """The updates since the last call, whether a server refused a lease that has to be cut again, and the first
+        gradients that were not finite.
+        """
         with self._changed:
             rows, self._rows = self._rows, []
-            return rows, self._refused
-
-    def not_finite(self) -> list[NotFinite]:
-        """What came since the last call."""
-        with self._changed:
-            found, self._failures = self._failures, []
-            return found
+            return rows, self._refused, self._failure
 
     def books(self) -> LeaseBooks:
         """The ledger, audited."""

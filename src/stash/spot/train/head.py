@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
 from stash.core.jsonl import Tail, append_row
-from stash.spot.members import DESERTED_SECONDS, FleetMember, Members
 from stash.spot.records.runs import LOSS_WINDOW, mean_loss
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
 
@@ -30,15 +29,24 @@ _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
 _FIRST_UPDATES = 10
 """Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
+DESERTED_SECONDS = 1800.0
+"""Without any worker, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
 _GRACE, _END_SECONDS = 15.0, 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 
 
-@dataclass(kw_only=True)
-class _Worker(FleetMember):
+@dataclass
+class _Worker:
+    """One worker, there or not."""
+
     place: WorkerPlace
+    joined: bool = False
+    """Whether it ever trained."""
+    ended: bool = False
+    replaced: bool = False
+    """Whether another one was asked for instead."""
 
 
 class TrainingHead:
@@ -55,7 +63,8 @@ class TrainingHead:
         self._complete = time.monotonic()
         """When all servers were last there."""
         self._resumed = False
-        self._workers: Members[_Worker] = Members()
+        self._workers: dict[str, _Worker] = {}
+        """All there ever were, by name."""
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
         self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
         self._count = 0
@@ -100,10 +109,10 @@ class TrainingHead:
                 self._server_came(name, answer)
             else:
                 self._server_went(name)
-        elif name in self._workers.there:
+        elif self._is_there(name):
             if arrived:
-                self._workers.join(name)
-                self._emit("joined", name, type=self._workers[name].type)
+                self._workers[name].joined = True
+                self._emit("joined", name, type=self._workers[name].place.type)
             else:
                 self._worker_went(name, answer)
 
@@ -134,16 +143,14 @@ class TrainingHead:
 
     def _worker_went(self, name: str, answer: Any) -> None:
         """It was done, or its machine is gone."""
-        self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
+        self._workers[name].ended = True
         if isinstance(answer, Exception):
-            self._workers.lose(name)
             self._emit("lost", name, leases=self._fleet.ask("gone", name))
             if self._orders.replace or self._stop:
                 self._replace(self._workers[name])
             else:  # whoever rents the machine may get another, which has the same name
                 self._start_worker(self._workers[name].place)
         else:
-            self._workers.finish(name)
             self._fleet.ask("gone", name)
             self._emit("left", name, updates=answer)
 
@@ -153,19 +160,22 @@ class TrainingHead:
             self._emit("hangs", name)
 
     def _grant(self, wish: dict[str, Any]) -> None:
-        who, there = wish.get("who", ""), self._workers.there
+        who = wish.get("who", "")
         if wish["do"] == "stop":
             self._stop = True
-        elif wish["do"] == "notice" and who in there:
-            self._workers.notice(who)
+        elif wish["do"] == "notice" and self._is_there(who):
             self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._replace(self._workers[who])
-        elif wish["do"] == "vanish" and who in {*there, *self._servers}:
+        elif wish["do"] == "vanish" and (self._is_there(who) or who in self._servers):
             self._fleet.kill(who)
 
+    def _is_there(self, name: str) -> bool:
+        """Whether it is a worker that has not ended."""
+        return name in self._workers and not self._workers[name].ended
+
     def _start_worker(self, place: WorkerPlace) -> None:
-        self._workers.add(_Worker(place.name, place.type, place=place))
+        self._workers[place.name] = _Worker(place)
         self._fleet.start_worker(place)
 
     def _replace(self, worker: _Worker) -> None:
@@ -174,7 +184,7 @@ class TrainingHead:
             return
         worker.replaced = True
         successor = replace(worker.place, name=self._named("worker"))
-        self._emit("wanted", successor.name, instead_of=worker.name, type=successor.type)
+        self._emit("wanted", successor.name, instead_of=worker.place.name, type=successor.type)
         self._start_worker(successor)
 
     def _named(self, role: str) -> str:
@@ -185,7 +195,7 @@ class TrainingHead:
         append_row(self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     def _follow(self) -> None:
-        rows, refused = self._fleet.ask("news")
+        rows, refused, failure = self._fleet.ask("news")
         for row in rows:
             self._last.append(row)
             append_row(self._folder / UPDATES, **row.__dict__)
@@ -193,30 +203,12 @@ class TrainingHead:
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
             self._emit("began", "")
-        for failure in self._fleet.ask("not_finite"):
-            self._take_not_finite(failure)
+        if failure is not None and self._diverged is None:
+            self._diverged = _describe_divergence(failure)
         if refused and len(self._addresses) == len(self._servers):
             applied = self._fleet.applied(self._servers)
             if applied is not None:
                 self._fleet.ask("reconcile", applied)
-
-    def _take_not_finite(self, failure: NotFinite) -> None:
-        """No server applied it, so what was trained before is whole."""
-        lease, who = failure.lease, failure.workers[-1]
-        if failure.verdict == "open":
-            self._emit("not finite", who, samples=lease.samples)
-        elif failure.verdict == "the machine":
-            for name in failure.workers:
-                self._emit("dismissed", name)
-                if not self._workers[name].ended:
-                    self._replace(self._workers[name])
-        elif self._diverged is None:
-            workers = " and ".join(dict.fromkeys(failure.workers))
-            self._diverged = (
-                f"the gradients of {workers} on the samples {lease.start} to {lease.stop} are not finite (loss "
-                f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a "
-                "lower learning rate or clipped gradients, and look at the data"
-            )
 
     def _begin_saving(self) -> None:
         if len(self._addresses) == len(self._servers):
@@ -310,6 +302,16 @@ class TrainingHead:
             return None
         saved = self._fleet.save_model(self._servers, Path(self._orders.model))
         return None if saved is None else saved.model_dump()
+
+
+def _describe_divergence(failure: NotFinite) -> str:
+    """No server applied it, so what was trained before is whole."""
+    lease = failure.lease
+    return (
+        f"the gradients of {failure.worker} on the samples {lease.start} to {lease.stop} are not finite (loss "
+        f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a lower "
+        "learning rate or clipped gradients, and look at the data"
+    )
 
 
 def main(folder: Path) -> int:
