@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -169,11 +168,10 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
 
 
 def test_the_saved_model_of_tied_weights_is_whole(folder: Path) -> None:
-    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
+    _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
     saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
     assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
     assert torch.equal(saved["first.weight"], saved["second.weight"])
-    assert log["saved"] == {"wrong": None}
 
 
 def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:
@@ -182,7 +180,7 @@ def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: 
     assert "server1 failed: Breaks.step() failed: ValueError: no more of this" in done.stderr
 
 
-def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
+def test_a_killed_head_can_be_resumed_and_every_sample_counts_once(folder: Path) -> None:
     words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint-dir", "kept")
     first = (*words, "--checkpoint-every", "1s", "--revoke", "worker1@1s")
     process = subprocess.Popen(
@@ -198,7 +196,7 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     assert process.returncode == 1
     assert _left(folder) == []
     again = ("stash", "spot", "run", *words, "--checkpoint-every", "1s")
-    assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in output
+    assert "the head was killed by SIGKILL; the same command without --revoke resumes from its last" in output
     kept = saved_shards.newest(folder / "kept", 0)
     before = sum(stop - start for start, stop in kept.facts["applied"])
     resumed = subprocess.run(

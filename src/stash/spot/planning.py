@@ -19,7 +19,6 @@ from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.choose.fleet_costs import (
-    HOUR,
     FleetWish,
     all_fleets,
     checked,
@@ -58,7 +57,6 @@ def plan(
     servers: int = 1,
     start: float = 0.0,
     confidence: float | None = None,
-    budget: float | None = None,
     fleet: FleetModel | None = None,
     source: str = "the profile",
     today: date | None = None,
@@ -67,8 +65,8 @@ def plan(
     """The cheapest fleet of spot workers and on-demand servers that reaches ``loss`` within ``deadline`` seconds.
 
     ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.query`` has
-    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
-    dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
+    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update,
+    ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
     ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; ``catalog`` has the facts of the types.
     Raises UserError for what is needed and not known.
     """
@@ -80,7 +78,7 @@ def plan(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
             "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
-    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence, budget) for pool in pools]
+    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence) for pool in pools]
     return provision(_best_served(wishes))
 
 
@@ -196,8 +194,6 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
         hourly = weighed.counts @ FleetWish.of(other).prices + FleetWish.of(other).server_price
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in chosen]
         fits = weighed.feasible & (weighed.counts[:, used] > 0).all(axis=1)
-        if plan.budget_dollars is not None:
-            fits &= weighed.seconds * hourly / HOUR <= plan.budget_dollars
         bounds = np.where(fits, mean_dollars(plan, hourly, weighed.seconds), np.inf)
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]

@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.units import MONTH_HOURS
-from stash.predict.draws import Array, Bools
+from stash.predict.draws import Array
 from stash.spot.choose.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
 from stash.spot.records.fleets import FleetPlan, FleetRisk, InterruptionBand, TypeLife
 
@@ -28,7 +28,6 @@ CONFIDENCE = 0.9
 RUNS, SEED = 10_000, 17
 _NODES = 25
 """Draws of the uncertainty, evenly spread, where a mean is computed without runs."""
-_Z = 1.959964
 _MAX_MARKS = 4_000_000
 """Joins and revocations held at once: some 100 MB."""
 _MAX_CHUNKS = 8
@@ -79,7 +78,7 @@ def with_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = 
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
     hourly = sum(count * prices[name] for name, count in workers.items()) + FleetWish.of(plan).server_price
     dollars = mean_interval((np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist())
-    p_deadline = share_interval(np.isfinite(found.seconds))
+    p_deadline = float(np.isfinite(found.seconds).mean())
     fixed = _on_demand_dollars(plan)
     lives = tuple(
         TypeLife(
@@ -92,26 +91,16 @@ def with_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = 
     independent = "machines are taken to be revoked independently of each other"
     risk = FleetRisk(
         how="Monte Carlo",
-        p_deadline=p_deadline,
+        p_deadline=Interval(value=p_deadline, repetitions=len(found.seconds)),
         dollars=dollars,
         revocations=float(found.revocations.mean()),
         runs=len(found.seconds),
         lives=lives,
         on_demand_dollars=fixed,
         beyond=(independent,) if sum(workers[name] for name in on_market) > 1 else (),
-        advice=_advice(plan, p_deadline.value, dollars.value, fixed),
+        advice=_advice(plan, p_deadline, dollars.value, fixed),
     )
     return plan.model_copy(update={"risk": risk})
-
-
-def share_interval(happened: Bools) -> Interval:
-    """The fraction that ``happened``, with Wilson's 95 % interval (JASA 22, 1927)."""
-    share, count = float(happened.mean()), len(happened)
-    middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    arm = _Z / (1 + _Z**2 / count) * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
-    low = 0.0 if share == 0 else middle - arm  # which it is, but for rounding
-    high = 1.0 if share == 1 else middle + arm
-    return Interval(value=share, low=low, high=high, repetitions=count)
 
 
 def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
@@ -144,23 +133,19 @@ def _on_demand_dollars(plan: FleetPlan) -> float | None:
 
 
 def keeps_limits(plan: FleetPlan) -> bool:
-    """Whether it is in time as often as is asked for with revocations, and in the mean within the budget.
+    """Whether it is in time as often as is asked for with revocations.
 
     Without a confidence a tenth of the chance may be lost.
     """
     assert plan.risk is not None
-    return plan.risk.p_deadline.value >= _least_chance(plan) and not _too_dear(plan, plan.risk.dollars.value)
-
-
-def _too_dear(plan: FleetPlan, dollars: float) -> bool:
-    return plan.budget_dollars is not None and dollars > plan.budget_dollars * (1 + 1e-9)
+    return plan.risk.p_deadline.value >= _least_chance(plan)
 
 
 def kept(plan: FleetPlan) -> bool:
     """Whether the plan rents something that does what was asked, with revocations too where those are known."""
-    if plan.chosen is None or plan.risk is None:
+    if plan.chosen is None or plan.risk is None or plan.confidence is None:
         return plan.chosen is not None
-    return not _too_dear(plan, plan.risk.dollars.value) if plan.confidence is None else keeps_limits(plan)
+    return keeps_limits(plan)
 
 
 def _least_chance(plan: FleetPlan) -> float:
@@ -189,11 +174,6 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             else f"--confidence asks for {plan.confidence:g}"
         )
         return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
-    if _too_dear(plan, dollars):
-        return (
-            f"refuse spot: with revocations it costs ${dollars:.2f} in the mean, and --max-dollars allows "
-            f"${plan.budget_dollars:.2f}; {rest}"
-        )
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
     return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"

@@ -118,9 +118,7 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
     assert run(monkeypatch, "report", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
-    assert {path.name for path in (folder / "figures").iterdir()} == {
-        "presence.svg", "losses.svg"
-    }  # fmt: skip
+    assert {path.name for path in (folder / "figures").iterdir()} == {"losses.svg"}
     assert run(monkeypatch, "show", "job.spotlog.json", "--redact") == 2
     assert "is about profiles, and job.spotlog.json is a log of a run" in capsys.readouterr().err
 

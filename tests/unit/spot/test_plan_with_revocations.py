@@ -11,15 +11,15 @@ from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed
 from stash.spot.choose.provision import provision
 from stash.spot.planning import plan_with_revocations
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.risk import HOUR, RevocationRate, keeps_limits, kept, with_risk
+from stash.spot.risk import HOUR, RevocationRate, keeps_limits, with_risk
 
 BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 
 
-def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
+def tight(deadline: float = 2400) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
-    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget))
+    return provision(FleetWish(pool, 0.8, deadline))
 
 
 def everywhere(rate: RevocationRate) -> dict[str, RevocationRate]:
@@ -66,17 +66,6 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(monkeyp
     found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
-
-
-def test_a_budget_counts_with_revocations_too() -> None:
-    plain = tight()
-    plan = tight(budget=plain.chosen.dollars * 1.0005)
-    assert plan.chosen == plain.chosen
-    found = plan_with_revocations(plan, everywhere(BRISK))
-    assert found.risk.dollars.value > plan.budget_dollars  # type: ignore[operator]
-    assert not kept(found)
-    rare = plan_with_revocations(tight(budget=1.5 * plain.chosen.dollars), everywhere(RARE))
-    assert kept(rare)
 
 
 def test_an_unknown_type_is_not_rented_instead() -> None:

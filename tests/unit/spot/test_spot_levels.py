@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from loss_courses import course, learned_curve
+from loss_courses import course
 from pydantic import ValidationError
 
-from stash.spot.model.convergence import common_losses, kept_share, spread_at, spreads, updates_to, with_levels
-from stash.spot.model.learning import fit_curve
+from stash.spot.model.convergence import common_losses, kept_share, updates_to, with_levels
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
-from stash.spot.records.runs import LossReplay, LossSpread
+from stash.spot.records.runs import LossReplay
 
 BEYOND = LossCurve(gamma1=10, gamma2=0, gamma3=100, gamma5=0.1)
 FLEETS = tuple((size, batch, math.sqrt(1 - 1 / size)) for size in (1, 2, 4, 8) for batch in (32.0, 64.0, 128.0))
@@ -78,31 +77,3 @@ def test_sizes_that_do_not_grow_are_refused() -> None:
         LossLevel.model_validate(
             {"loss": 1, "updates": 1, "workers_exponent": 0, "batch_exponent": 0, "sizes": sizes}
         )
-
-
-def test_a_loss_has_the_spread_of_itself_and_its_neighbours() -> None:
-    off = np.array([[0.1, 0.2, 0.3, 0.4], [-0.1, -0.2, -0.3, -0.4]])
-    found = spreads(np.array([4.0, 3.0, 2.0, 1.0]), off)
-    squares = np.array([0.025, 0.14 / 3, 0.29 / 3, 0.125])
-    assert [each.loss for each in found] == [4.0, 3.0, 2.0, 1.0]
-    assert [each.spread for each in found] == pytest.approx(np.sqrt(squares))
-    assert spreads(np.array([2.0, 1.0]), np.array([[0.1, np.inf]])) == ()
-
-
-def test_the_spread_of_a_loss_lies_between_those_beside_it() -> None:
-    best = learned_curve().fitted.model_copy(
-        update={"spread": 0.1, "spreads": (LossSpread(loss=2.0, spread=0.02), LossSpread(loss=1.0, spread=0.2))}
-    )
-    assert [spread_at(best, loss) for loss in (3.0, 2.0, 1.5, 1.0)] == pytest.approx([0.02, 0.02, 0.11, 0.2])
-    assert spread_at(best, 0.5) == 0.2
-    assert spread_at(best.model_copy(update={"spread": 0.3}), 0.5) == 0.3
-    assert spread_at(best.model_copy(update={"spreads": ()}), 1.5) == 0.1
-
-
-def test_where_courses_are_noisier_updates_are_less_sure() -> None:
-    def flattening(j: np.ndarray, batch: float, imbalance: float, workers: float) -> np.ndarray:
-        wobble = 0.02 * np.sin(workers * batch)  # as an order of its own shifts a fleet's losses
-        return 1 + np.exp(-j / 1000) + wobble
-
-    found = fit_curve([course(*fleet, flattening) for fleet in FLEETS])
-    assert found.spreads[-1].spread > 3 * found.spreads[len(found.spreads) // 2].spread

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets, too_much
+from stash.spot.choose.fleet_costs import FleetWish, all_fleets
 from stash.spot.choose.provision import provision
 from stash.spot.records.fleets import FleetPlan, Uncertainty
 
@@ -54,12 +54,10 @@ def test_more_quota_or_time_is_never_dearer(seed: int, loss: float, seconds: flo
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
     pool = published().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
     half = plan(FleetWish(pool, 0.8, 2400, confidence=0.5)).chosen
-    careful = FleetWish(pool, 0.8, 2400, confidence=0.9)
-    sure = plan(careful).chosen
+    sure = plan(FleetWish(pool, 0.8, 2400, confidence=0.9)).chosen
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2341.9) / 0.05)
     assert sure.p_deadline >= 0.9
     assert sure.dollars > half.dollars
-    assert too_much(careful, half).endswith(" s too long to be in time with probability 0.9")
 
 
 def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> None:
@@ -82,20 +80,6 @@ def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
     assert found.beyond == (
         "by this curve 0.5 is left after any number of updates (gamma5): ask for a higher --loss",
     )
-
-
-def test_nothing_that_is_not_finite_is_proposed() -> None:
-    for loss, seconds, budget in ((0.4, 1e-3, None), (0.4, 2400, 1e-9)):
-        for each in plan(FleetWish(random_pool(1, 3, 3), loss, seconds, budget_dollars=budget)).looser:
-            assert "inf" not in each.to + each.text
-            assert "nan" not in each.to + each.text
-
-
-def test_a_budget_that_is_too_small_is_told_apart_from_a_deadline() -> None:
-    found = plan(FleetWish(published(), 0.8, 2400, budget_dollars=2))
-    assert found.chosen is None
-    assert found.looser[0].to == "--max-dollars 2.98"
-    assert plan(FleetWish(published(), 0.8, 2400, budget_dollars=2.98)).chosen is not None
 
 
 def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:

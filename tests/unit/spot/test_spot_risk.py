@@ -18,7 +18,6 @@ from stash.spot.risk import (
     part_speeds,
     rate_of_band,
     revoked_runs,
-    share_interval,
     with_risk,
 )
 
@@ -104,9 +103,3 @@ def test_a_confidence_that_revocations_break_refuses_spot() -> None:
     asked = risk_of(plan, stated(plan, 4)).advice
     assert asked.startswith("refuse spot: with revocations it is in time with probability 0.")
     assert "--confidence asks for 0.9" in asked
-
-
-def test_a_share_has_wilsons_interval() -> None:
-    # Of 0 of 10, by hand: 0 to z² / (n + z²).
-    seen = share_interval(np.zeros(10, dtype=bool))
-    assert (seen.low, seen.high) == (0, pytest.approx(1.96**2 / (10 + 1.96**2), abs=1e-4))

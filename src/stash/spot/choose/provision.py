@@ -24,7 +24,6 @@ from stash.spot.choose.fleet_costs import (
     checked,
     costed,
     on_demand,
-    too_much,
 )
 from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
 
@@ -48,7 +47,6 @@ def provision(wish: FleetWish) -> FleetPlan:
         deadline_seconds=wish.deadline_seconds,
         loss=wish.loss,
         confidence=wish.confidence,
-        budget_dollars=wish.budget_dollars,
         pool=wish.pool,
         chosen=chosen,
         optimal=chosen is not None,
@@ -57,7 +55,7 @@ def provision(wish: FleetWish) -> FleetPlan:
         search_seconds=0.0,
         runners_up=() if best is None else tuple(_runners_up(wish, best, known)),
         baselines=(_on_demand(wish),),
-        looser=_looser(wish, known) if chosen is None else (),
+        looser=tuple(_looser(wish, known)) if chosen is None else (),
         beyond=tuple(_unreachable(wish) if chosen is None else _beyond(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
@@ -95,61 +93,28 @@ def _on_demand(wish: FleetWish) -> Baseline:
 
 
 def _runners_up(wish: FleetWish, best: Array, found: WeighedFleets) -> Iterator[RunnerUp]:
-    """The next best fleets, and the fastest of those that would be cheaper and do not do."""
-    counts = found.counts
+    """The next best fleets."""
     least = costed(wish, best).dollars
-    other = (counts != best).any(axis=1) & np.isfinite(found.dollars)
-    dearer = np.where(other & found.feasible, found.dollars, math.inf)
+    other = (found.counts != best).any(axis=1) & found.feasible
+    dearer = np.where(other, found.dollars, math.inf)
     for at in np.argsort(dearer, kind="stable")[:_RUNNERS_UP]:
         if math.isfinite(dearer[at]):
-            fleet = costed(wish, counts[at])
+            fleet = costed(wish, found.counts[at])
             more = fleet.dollars - least
             share = f" ({more / least:.1%})" if least else ""
             yield RunnerUp(fleet=fleet, why=f"costs ${more:.3f} more{share}")
-    cheaper = np.where(other & ~found.feasible & (found.dollars < least), found.seconds, math.inf)
-    at = int(np.argmin(cheaper))
-    if math.isfinite(cheaper[at]):
-        fleet = costed(wish, counts[at])
-        yield RunnerUp(fleet=fleet, why=too_much(wish, fleet))
 
 
-def _looser(wish: FleetWish, known: WeighedFleets) -> tuple[LooserWish, ...]:
-    """What would do; without the budget too, if with it nothing does."""
-    found = tuple(_nearest(wish, known))
-    if found or wish.budget_dollars is None:
-        return found
-    free = _nearest(replace(wish, budget_dollars=None), known)
-    return tuple(each.model_copy(update={"text": f"{each.text}; without --max-dollars"}) for each in free)
-
-
-def _nearest(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
-    """The nearest budget and deadline with which something is feasible; those that were found."""
-    if wish.budget_dollars is not None:
-        free = replace(wish, budget_dollars=None)
-        cheapest_in_time = _cheapest(_weighed(free))
-        if cheapest_in_time is not None:
-            dollars = math.ceil(costed(free, cheapest_in_time).dollars * 100) / 100
-            yield LooserWish(
-                option="budget", to=f"--max-dollars {dollars:.2f}", text="what the cheapest fleet in time costs"
-            )
+def _looser(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
+    """The nearest deadline with which something is feasible, if there is one."""
+    if not np.isfinite(known.seconds).any():
+        return
     start = wish.pool.start_seconds
-    soonest = _soonest(wish, known)
-    if soonest is not None:
-        needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
-        if needed > wish.deadline_seconds:
-            took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
-            text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
-            yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
-
-
-def _soonest(wish: FleetWish, known: WeighedFleets) -> CostedFleet | None:
-    """The fastest fleet that budget and quotas allow."""
-    allowed = np.isfinite(known.seconds)
-    if wish.budget_dollars is not None:
-        allowed &= known.dollars <= wish.budget_dollars
-    if not allowed.any():
-        return None
-    return costed(wish, known.counts[int(np.argmin(np.where(allowed, known.seconds, math.inf)))])
+    soonest = costed(wish, known.counts[int(np.argmin(known.seconds))])
+    needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
+    took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
+    text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
+    yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
 
 
 def _unreachable(wish: FleetWish) -> Iterator[str]:

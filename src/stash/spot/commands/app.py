@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError
@@ -16,9 +14,6 @@ from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, json_flag, option, quiet_flag
-
-if TYPE_CHECKING:
-    from stash.spot.learn.curve import ReplayMoment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,46 +130,12 @@ def learn(options: LearnOptions) -> None:
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
-    with _progress(options.quiet) as show:
-        curve = learned(parts, job, wish, show)
+    curve = learned(parts, job, wish, (lambda sentence: None) if options.quiet else partial(print_note, json=True))
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
     print_written(target, json)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
-    )
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[ReplayMoment], None]]:
-    """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
-    from rich.live import Live
-    from rich.text import Text
-
-    from stash.ui.terminal import progress_console
-
-    console, number = progress_console(quiet), 0
-
-    def show(moment: ReplayMoment) -> None:
-        nonlocal number
-        if console.is_terminal:
-            live.update(Text(_line(moment), no_wrap=True, overflow="crop"))
-        elif moment.number != number:
-            number = moment.number
-            console.print(Text(_line(moment)), soft_wrap=True)
-
-    with Live(console=console, refresh_per_second=2, transient=True) as live:
-        yield show
-
-
-def _line(moment: ReplayMoment) -> str:
-    from stash.core.formatting import span
-    from stash.core.units import counted
-
-    fleet = f"{counted(len(moment.fleet), 'worker')} x {moment.fleet[0].samples}"
-    return (
-        f"replay {moment.number} of {moment.replays}, {span(max(moment.seconds_left, 0.0))} left: {fleet}, "
-        f"update {moment.update:,} of {moment.updates:,}, loss {moment.loss:.4g}"
     )
 
 

@@ -62,7 +62,6 @@ class FleetPlanOptions(Options):
     confidence: float | None = option(
         "P", "Meet the deadline with at least this probability.", parsers.probability, panel=_WISH
     )
-    max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_WISH)
     output: Path | None = option("FILE", "Write the plan to this file.", Path, "--output", "-o")
     json: bool = json_flag()
     interruptions: tuple[str, ...] = option(
@@ -134,7 +133,7 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
             "give it more memory (memory_bytes), or more servers (count)"
         )
     offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
-    wish = FleetWish(offers, options.loss, options.deadline, options.confidence, options.max_dollars)
+    wish = FleetWish(offers, options.loss, options.deadline, options.confidence)
     return provision(wish)
 
 
@@ -169,7 +168,6 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         servers=options.servers or 1,
         start=options.start or 0.0,
         confidence=options.confidence,
-        budget=options.max_dollars,
         fleet=None if options.fleet is None else read_model(options.fleet),
         source=options.profile,
         catalog=lambda: known,

@@ -24,7 +24,7 @@ from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import RehearsedFleet
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
+from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders
 
 _POLL = 0.05
@@ -42,7 +42,6 @@ class Account:
     reason: str = "the head did not say how it ended"
     loss: float | None = None
     books: LeaseBooks | None = None
-    saved: SavedModel | None = None
     died: bool = False
     """Whether the head ended without saying why: killed, as a rule."""
     exit_code: int = 1
@@ -52,8 +51,6 @@ class Account:
     @property
     def error(self) -> StashError | None:
         """What to raise once everything is saved."""
-        if self.saved is not None and self.saved.wrong is not None:
-            return JobError(self.saved.wrong)
         if self.books is not None:
             return None if self.books.wrong is None else JobError(self.books.wrong)
         return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
@@ -160,8 +157,6 @@ class Rehearsal:
         elif event.what == "ended":
             self.account.reason, self.account.loss = message["reason"], message["loss"]
             self.account.books = LeaseBooks.model_validate(message["books"])
-            if message.get("saved") is not None:
-                self.account.saved = SavedModel.model_validate(message["saved"])
         elif event.what == "failed":
             self._failed = True
             self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
@@ -218,14 +213,4 @@ def spot_log(
         updates=account.updates,
         books=account.books,
         goal_loss=plan.loss if orders.loss is None else orders.loss,
-        goal_seconds=_goal_seconds(plan, chosen, orders),
-        saved=account.saved,
     )
-
-
-def _goal_seconds(plan: FleetPlan, chosen: RehearsedFleet, orders: TrainingOrders) -> float | None:
-    """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
-    if plan.chosen is None or orders.loss not in (None, plan.loss):
-        return None
-    speed = chosen.speed(plan, dict(plan.chosen.workers))
-    return plan.chosen.updates / speed if speed else None

@@ -17,7 +17,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.predict.draws import Array
 from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
-from stash.spot.records.runs import FittedLoss, LossReplay, LossSpread, VirtualWorker
+from stash.spot.records.runs import LossReplay, VirtualWorker
 
 
 def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
@@ -122,9 +122,6 @@ def common_losses(replays: Sequence[LossReplay]) -> Array:
 
 # Levels: the updates to each loss by itself
 
-_AROUND = 1
-"""Levels on either side that a level's spread is of too: a few replays alone say little of it."""
-
 
 def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
     """``beyond`` with the updates to each loss, fitted to the replays by least squares of their logarithms.
@@ -184,36 +181,6 @@ def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
         return np.zeros(len(law_off))
     explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
     return np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
-
-
-def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
-    """Spread of ln(predicted / replayed), ``[replay, loss]``: the root mean square at each loss and its neighbours.
-
-    Where a curve is flat, orders of the same samples pass a loss far apart: one spread of all losses would be too
-    wide for the steep part and too narrow for that. Empty if some of ``off`` is not finite.
-    """
-    if not np.isfinite(off).all():
-        return ()
-    squares = (off**2).mean(axis=0)
-    means = [squares[max(0, at - _AROUND) : at + _AROUND + 1].mean() for at in range(len(losses))]
-    return tuple(
-        LossSpread(loss=float(loss), spread=float(np.sqrt(mean))) for loss, mean in zip(losses, means, strict=True)
-    )
-
-
-def spread_at(fitted: FittedLoss, loss: float) -> float | None:
-    """Standard deviation of ln(predicted / replayed) of the updates to this loss; ``None`` if it is not known.
-
-    Between two losses by a straight line. Below all of them it is the lowest one's, or that of all if that is
-    more.
-    """
-    known = fitted.spreads
-    if not known:
-        return fitted.spread
-    if loss < known[-1].loss and fitted.spread is not None:
-        return max(known[-1].spread, fitted.spread)
-    rising = known[::-1]
-    return float(np.interp(loss, [each.loss for each in rising], [each.spread for each in rising]))
 
 
 # Fleets to replay

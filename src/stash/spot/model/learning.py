@@ -19,7 +19,6 @@ from stash.spot.model.convergence import (
     falling,
     passed,
     shape_of,
-    spreads,
     updates_to,
     with_levels,
 )
@@ -56,7 +55,6 @@ def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
         error=min(float(np.median(off)), 1e9),
         worst_error=min(float(np.quantile(off, 0.9)), 1e9),
         spread=_spread(logs),
-        spreads=spreads(losses, logs),
         beyond_spread=_spread(_errors(laws, replays, losses)),
     )
 

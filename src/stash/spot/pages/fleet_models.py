@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from stash.core.formatting import quantity, span
@@ -105,7 +104,6 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
                   f"(median), {_percent(fitted.worst_error)} nine times in ten"),
         ("updates", f"grow with {_levels(fitted)}"),
-        *_sure(fitted),
     )  # fmt: skip
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "R", "staleness", "updates", "loss")
@@ -118,15 +116,6 @@ def page_of_curve(curve: LearnedCurve) -> Page:
                 Grid("", head, replays, frozenset({5}), first="workers"),)),
         ),
     )  # fmt: skip
-
-
-def _sure(fitted: FittedLoss) -> Iterator[tuple[str, str]]:
-    """Where updates to a loss are the surest and where the least, if it is known of each loss."""
-    if not fitted.spreads:
-        return
-    ends = (min(fitted.spreads, key=lambda each: each.spread), max(fitted.spreads, key=lambda each: each.spread))
-    surest, least = (f"{each.spread:.1%} at a loss of {each.loss:.4g}" for each in ends)
-    yield "sure", f"to {surest} and to {least}: one standard deviation of one order of samples"
 
 
 def _levels(fitted: FittedLoss) -> str:

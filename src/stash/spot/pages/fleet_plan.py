@@ -32,9 +32,8 @@ def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
 def page(plan: FleetPlan, source: str) -> Page:
     """What to rent, what it costs against other ways to choose, and what revocations do."""
     chosen, risk = plan.chosen, plan.risk
-    within = "" if plan.budget_dollars is None else f" for ${plan.budget_dollars:g}"
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
-    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{within}{sure}"),)
+    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
     if chosen is not None:
         facts = _chosen(plan, chosen)
     verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
@@ -124,10 +123,9 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
-    sure, cost, arm = risk.p_deadline, risk.dollars, risk.dollars.half_width
-    ends = "" if sure.low is None or sure.high is None else f" (95 %: {_share(sure.low)} to {_share(sure.high)})"
+    cost, arm = risk.dollars, risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
-    yield "", f"{_share(sure.value)}{ends} with them, {how}; ${cost.value:.3f}{spread} in the mean"
+    yield "", f"{_share(risk.p_deadline.value)} with them, {how}; ${cost.value:.3f}{spread} in the mean"
     yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)

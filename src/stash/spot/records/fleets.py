@@ -388,7 +388,6 @@ class FleetPlan(Record):
     deadline_seconds: Number
     loss: Number
     confidence: Number | None
-    budget_dollars: Number | None
     pool: FleetPool
     chosen: CostedFleet | None
     optimal: bool

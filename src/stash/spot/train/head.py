@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
-_FIRST_UPDATES = 10
-"""Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
 DESERTED_SECONDS = 1800.0
 """Without any worker, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
 SAVE_SECONDS = 600.0
@@ -76,11 +74,8 @@ class TrainingHead:
         self._diverged: str | None = None
         """Why nothing comes of training on."""
         self._parent = os.getppid()
-        self._ordered = self._attended = time.monotonic()
-        """When it began, and when a worker was last there."""
-        slowest = max((each.seconds for each in orders.workers), default=0.0)
-        self._patience = 2 * _ARRIVAL_SECONDS + _FIRST_UPDATES * slowest
-        """Until the first update, where workers are here and not yet to be rented."""
+        self._attended = time.monotonic()
+        """When a worker was last there."""
 
     def run(self) -> None:
         """Run until the training is over, however that comes about."""
@@ -237,8 +232,6 @@ class TrainingHead:
             self._complete = time.monotonic()
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
-        if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
-            raise JobError(f"no worker made an update within {self._patience:g} s")
         if any(each.joined and not each.ended for each in self._workers.values()):
             self._attended = time.monotonic()
         elif not orders.replace and time.monotonic() - self._attended > DESERTED_SECONDS:
@@ -278,10 +271,12 @@ class TrainingHead:
         self._begin_saving()
         if self._saving is not None:
             self._take_saved(SAVE_SECONDS)
-        saved, books = self._keep_model(), self._audited()
+        if self._orders.model is not None and len(self._addresses) == len(self._servers):
+            self._fleet.save_model(self._servers, Path(self._orders.model))
+        books = self._audited()
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
-        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
+        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books)
 
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
@@ -295,13 +290,6 @@ class TrainingHead:
         if missing and books["wrong"] is None:
             books["wrong"] = f"{missing} samples count as done that some server never applied"
         return books
-
-    def _keep_model(self) -> dict[str, Any] | None:
-        """Save the model; ``None`` where it is not saved."""
-        if self._orders.model is None or len(self._addresses) < len(self._servers):
-            return None
-        saved = self._fleet.save_model(self._servers, Path(self._orders.model))
-        return None if saved is None else saved.model_dump()
 
 
 def _describe_divergence(failure: NotFinite) -> str:
