@@ -18,7 +18,7 @@ from bench.machine import arguments
 from bench.table import show
 from stash.spot.choose.fleet_costs import FleetWish
 from stash.spot.choose.provision import provision
-from stash.spot.model.learning import residual_weights
+from stash.spot.model.loss_curve import residual_weights
 from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import LossReplay
 from stash.spot.spot_files import read_pool

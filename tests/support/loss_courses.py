@@ -7,8 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stash.spot.model.convergence import slope
-from stash.spot.model.learning import fit_curve
+from stash.spot.model.loss_curve import fit_curve, slope
 from stash.spot.records.fleets import LossCurve
 from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 

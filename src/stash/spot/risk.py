@@ -28,9 +28,8 @@ CONFIDENCE = 0.9
 RUNS, SEED = 10_000, 17
 _NODES = 25
 """Draws of the uncertainty, evenly spread, where a mean is computed without runs."""
-_MAX_MARKS = 4_000_000
-"""Joins and revocations held at once: some 100 MB."""
-_MAX_CHUNKS = 8
+_MAX_MARKS = 16_000_000
+"""Joins and revocations held at once: some 400 MB."""
 _MAX_LIVES = 100_000
 """Of one worker in one run."""
 
@@ -214,21 +213,15 @@ class FleetRuns:
 
 
 def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> FleetRuns:
-    """``runs`` of the plan's fleet, or as many as there is time for, where revocations are many."""
+    """``runs`` of the plan's fleet, or as many as there is room for, where revocations are many."""
     assert plan.chosen is not None
-    names = [kind.name for kind in plan.pool.types]
-    fleet = part_speeds(
-        FleetWish.of(plan), [(names.index(name), count) for name, count in plan.chosen.workers.items()]
-    )
+    names, workers = [kind.name for kind in plan.pool.types], plan.chosen.workers
+    fleet = part_speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in workers.items()])
+    marks = sum(2 + 2 * plan.deadline_seconds * rate for rate in np.repeat(rates, fleet.whole))
+    works = work_factors(plan, max(min(runs, int(_MAX_MARKS / marks)), 2))
     generator = np.random.default_rng(SEED)
-    runs = max(min(runs, int(_MAX_CHUNKS * _MAX_MARKS / _marks(rates, fleet, plan.deadline_seconds))), 2)
-    works = generator.permutation(work_factors(plan, runs))
+    works = generator.permutation(works)
     return revoked_runs(fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
-
-
-def _marks(rates: Sequence[float], fleet: FleetSpeeds, deadline: float) -> float:
-    """Joins and revocations of one run, about."""
-    return sum(count * (2 + 2 * deadline * rate) for count, rate in zip(fleet.whole, rates, strict=True))
 
 
 def revoked_runs(
@@ -241,27 +234,9 @@ def revoked_runs(
 ) -> FleetRuns:
     """Runs of workers that are revoked at these rates, a second, one a type.
 
-    ``work`` is what each run has to do, 1 being what is predicted: [run].
+    ``work`` is what each run has to do, 1 being what is predicted: [run]. Moments in which some run's fleet changes
+    are [run, moment].
     """
-    at_once = max(int(_MAX_MARKS / _marks(rates, fleet, deadline)), 1)
-    parts = [
-        _run_through(fleet, rates, join, work[first : first + at_once], deadline, generator)
-        for first in range(0, len(work), at_once)
-    ]
-    return FleetRuns(
-        np.concatenate([part.seconds for part in parts]), np.concatenate([part.revocations for part in parts])
-    )
-
-
-def _run_through(
-    fleet: FleetSpeeds,
-    rates: Sequence[float],
-    join: float,
-    work: Array,
-    deadline: float,
-    generator: np.random.Generator,
-) -> FleetRuns:
-    """As many runs as ``work`` has, all at once: moments in which some run's fleet changes, [run, moment]."""
     runs = len(work)
     moments, types, changes = [], [], []
     for number, (rate, count) in enumerate(zip(rates, fleet.whole, strict=True)):

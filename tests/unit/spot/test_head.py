@@ -69,7 +69,7 @@ class _Fleet:
                 self.failure,
             )
         books = LeaseBooks(issued=8, done=8, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
-        return {"seconds": 0.0, "books": books, "resume": 0, "reconcile": 0}.get(what)
+        return {"seconds": 0.0, "books": books, "reconcile": 0}.get(what)
 
     def start_server(self, name: str, number: int) -> None: ...
 

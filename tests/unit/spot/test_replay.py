@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.spot.learn.replay import DivergedError, replay
-from stash.spot.model.convergence import alike
+from stash.spot.model.loss_curve import alike
 from stash.spot.records.runs import LOSS_WINDOW, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.worker import SampleOrder, moved

@@ -285,7 +285,7 @@ def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
     assert isinstance(done.exception, UserError)
-    assert "a server has 4.00 GB, and each of 1 server needs 5.00 GB" in str(done.exception)
+    assert "a server has 4.00 GB of memory and needs 5.00 GB" in str(done.exception)
 
 
 def test_a_server_makes_the_folder_of_its_checkpoints(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from stash.spot.model.convergence import updates_to
+from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import asynchronous
 from stash.spot.records.fleets import LossCurve
 

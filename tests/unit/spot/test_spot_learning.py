@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from loss_courses import SHAPES, course, replays_of
 
 from stash.core.errors import UserError
-from stash.spot.model.convergence import common_losses, passed, shapes, updates_to
-from stash.spot.model.learning import fit_curve
+from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shapes, updates_to
 from stash.spot.records.fleets import LossCurve, LossLevel
 from stash.spot.records.runs import LossReplay
 

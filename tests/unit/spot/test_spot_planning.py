@@ -72,7 +72,6 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
 def test_what_was_not_replayed_is_said() -> None:
     found = planned(quotas={"g4dn.4xlarge": 12}, deadline=6_000, loss=0.5)
     warnings = " ".join(found.beyond)
-    assert "are more than the 8,000 that were replayed" in warnings
     assert "a loss of 0.5 is below" in warnings
     many = planned(quotas={"g4dn.4xlarge": 12}, deadline=2_600)
     if many.chosen is not None and sum(many.chosen.workers.values()) > 6:

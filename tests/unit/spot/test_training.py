@@ -218,7 +218,7 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
     again = _Run(20)
     for shard in again.shards:
         assert shard.resume(tmp_path) is not None
-    again.coordinator.resume([shard.applied.ranges for shard in again.shards])
+    again.coordinator.reconcile([shard.applied.ranges for shard in again.shards])
     again.train("b")
     again.close()
     truth = _plain(20)
@@ -366,30 +366,24 @@ def test_a_worker_is_overdue_at_the_end_after_three_of_the_longest_iterations_or
     assert coordinator.end(redo=False) == (("slow", "stuck"), 0.0)
 
 
-def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:
-    shard = ParameterShard(JOB, 0, 1)
-    tray = TensorBuffer(shard.tensors)
-    first = len(shard.parameters)
-    for number in range(len(shard.tensors)):
-        for wrong in (float("nan"), float("-inf")):
-            tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
-            assert tray.is_finite(first)
-            tray.places[number].view(-1)[-1].fill_(wrong if tray.places[number].is_floating_point() else 1)
-            assert tray.is_finite(first) == (number >= first)
-
-
-def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
+@pytest.mark.parametrize("wrong", [float("nan"), float("-inf")])
+def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: float) -> None:
     run = _Run(4)
     before = [shard.packed() for shard in run.shards]
     run.coordinator.join("a", 8)
-    links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
-    lease = run.coordinator.next_lease("a", None)
-    assert lease is not None
-    bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
-    whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]
-    outcomes, _, _ = links.push(lease, whole)
-    assert outcomes == [FrameKind.NOT_FINITE] * 2
-    links.close()
+    trainer = Trainer(JOB, 2, 8)
+    plain = trainer.gradients
+
+    def spoiled(lease: DataLease) -> object:
+        run.coordinator.end(redo=False)
+        loss, gradients = plain(lease)
+        trainer._parameters[1][0].grad.view(-1)[-1] = wrong
+        return loss, gradients
+
+    trainer.gradients = spoiled  # type: ignore[method-assign]
+    assert work("a", trainer, run.coordinator, Pacing(), KEYS.run) == 0
+    failure = run.coordinator.news()[2]
+    assert (failure.worker, failure.lease) == ("a", DataLease(0, 8))
     run.close()
     for shard, state in zip(run.shards, before, strict=True):
         assert shard.applied.samples == shard.version == 0

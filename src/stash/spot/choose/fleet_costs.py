@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.model.convergence import updates_to
+from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
 from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetPool, WorkerType
 

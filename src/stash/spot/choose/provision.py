@@ -125,8 +125,6 @@ def _unreachable(wish: FleetWish) -> Iterator[str]:
 
 def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
     """What the plan takes for granted, and where the curve is asked about what no replay showed."""
-    if chosen.updates <= 1:
-        yield "the loss is reached before training begins, by this curve: nothing was learned about that"
     if wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
     if wish.pool.server.count > 1:
@@ -145,9 +143,5 @@ def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
             f"a mean batch of {batch:.4g} lies outside of those that were replayed, {seen.least_batch:.4g} to "
             f"{seen.most_batch:.4g}"
         )
-    if chosen.imbalance > seen.most_imbalance * (1 + _SAME):
-        yield f"an R of {chosen.imbalance:.2f} is more than the {seen.most_imbalance:.2f} that was replayed"
     if wish.loss < seen.least_loss:
         yield f"a loss of {wish.loss:.4g} is below {seen.least_loss:.4g}, the least that all replays reached"
-    if chosen.updates > seen.most_updates:
-        yield f"{chosen.updates:,.0f} updates are more than the {seen.most_updates:,} that were replayed"

@@ -127,10 +127,10 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
     if offers.server.too_small:
-        has = format_bytes(offers.server.memory_bytes or 0.0)
+        has, wants = (format_bytes(each or 0.0) for each in (offers.server.memory_bytes, offers.server.needs_bytes))
         raise UserError(
-            f"{pool}: a server has {has}, and each of {offers.server.needed}; "
-            "give it more memory (memory_bytes), or more servers (count)"
+            f"{pool}: a server has {has} of memory and needs {wants}; give it more (memory_bytes), or more servers "
+            "(count)"
         )
     offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
     wish = FleetWish(offers, options.loss, options.deadline, options.confidence)

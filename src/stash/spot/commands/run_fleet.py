@@ -152,7 +152,6 @@ def _rehearse(options: RunOptions) -> None:
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
         orders = orders_of(chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS)
-        _print_plan(chosen_by, chosen, json)
         spares = sum(max(sum(each.who in pair for pair in names.items()), 1) for each in revocations)
         backend = TrainingBackend(orders, Path(folder), chosen.emulated, spares)
         rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), _event_printer(json))
@@ -175,20 +174,6 @@ def _resume(kept: Path | None) -> str:
     if not any(kept.glob("*.ckpt")):
         return "no checkpoint was written yet: start it again"
     return "the same command without --revoke resumes from its last checkpoint"
-
-
-def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, json: bool) -> None:
-    from stash.core.units import counted, format_bytes
-    from stash.spot.pages.fleet_plan import fleet
-
-    assert plan.chosen is not None
-    who = f"{fleet(plan.chosen.workers)}, {counted(len(chosen.servers), 'server')}"
-    print_note(f"{who}; {format_bytes(chosen.exchange_bytes)} each way an update", json)
-    speed = chosen.speed(plan, plan.chosen.workers)
-    if speed is None:
-        print_note("On this machine alone: links are not shaped, so no speed is predicted.", json)
-    else:
-        print_note(f"Predicted: {speed:.3g} updates/s.", json)
 
 
 def _event_printer(json: bool) -> Callable[[SpotEvent], None]:

@@ -22,8 +22,7 @@ from stash.core.records.base import now
 from stash.core.units import counted, format_seconds
 from stash.core.version import __version__
 from stash.spot.learn.replay import DivergedError, Server, replay
-from stash.spot.model.convergence import Fleet, shapes
-from stash.spot.model.learning import fit_curve
+from stash.spot.model.loss_curve import Fleet, fit_curve, shapes
 from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.worker import SampleOrder, samples_of
@@ -165,17 +164,10 @@ def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) 
     try:
         return fit_curve(found)
     except UserError as error:
+        why = f"{ended} after {counted(len(found), 'replay')}: " if ended != "done" else ""
         if left_out:
-            raise UserError(
-                f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}), and {error}; where stale "
-                "gradients make it diverge, a smaller learning rate or fewer workers help, like --fleet-sizes 1,2"
-            ) from error
-        if ended != "done":
-            why = "interrupted" if ended == "interrupted" else "the budget ended"
-            raise UserError(
-                f"{why} after {counted(len(found), 'replay')}: {error}, and time to replay them"
-            ) from error
-        raise
+            why = f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
+        raise UserError(f"{why}{error}") from error
 
 
 def _tried(bench: _Bench, batch: int, do: Callable[[], T]) -> T:

@@ -195,8 +195,6 @@ def _notes(
             f"spot prices of {listed(stale)} are of {dated}: renew them with `stash catalog refresh`, what they are "
             "today is not known"
         )
-    if market.start_seconds == 0:
-        yield "starting up takes no time in this plan; say how long with --start 3min"
     if base.profile.workload.parameters is None:
         yield "the profile does not say how many parameters it trains: that the curve is of its model is not checked"
     if not all(each.spread_known for each in singles):

@@ -106,14 +106,14 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         ("updates", f"grow with {_levels(fitted)}"),
     )  # fmt: skip
     replays = tuple(map(_replay, curve.replays))
-    head = ("mean batch", "R", "staleness", "updates", "loss")
+    head = ("mean batch", "updates", "loss")
     return Page(
         title=f"Loss of {curve.job}",
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
             Chapter("replays", "Every replay", brief=True, grids=(
-                Grid("", head, replays, frozenset({5}), first="workers"),)),
+                Grid("", head, replays, frozenset({3}), first="workers"),)),
         ),
     )  # fmt: skip
 
@@ -132,5 +132,4 @@ def _percent(error: float) -> str:
 
 def _replay(each: LossReplay) -> tuple[str, ...]:
     course = f"{each.losses[0]:.4g} to {min(each.losses):.4g}"
-    figures = (f"{each.mean_batch:.4g}", f"{each.imbalance:.2f}", f"{each.staleness:.1f}", f"{each.updates[-1]:,}")
-    return str(len(each.workers)), *figures, course
+    return str(len(each.workers)), f"{each.mean_batch:.4g}", f"{each.updates[-1]:,}", course

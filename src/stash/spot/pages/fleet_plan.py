@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.units import format_bytes
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, FleetRisk, ParameterServers
+from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetRisk, ParameterServers
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -38,58 +37,35 @@ def page(plan: FleetPlan, source: str) -> Page:
         facts = _chosen(plan, chosen)
     verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
     advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
-    rows = tuple(_other(plan, chosen))
-    alike = [each.name for each in plan.baselines if _same(each, chosen)]
-    how = (_proof(plan), f"The same fleet is chosen by: {', '.join(alike)}." if alike else "", *plan.pool.notes)
+    rows = tuple(_other(plan))
+    how = (_proof(plan), *plan.pool.notes)
     grid = Grid("Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True)
     return Page(
         title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
         source=source,
         subtitle=(f"from {source} of {plan.pool.as_of}",),
         verdict=tuple(filter(None, (verdict, advice))),
-        numbers=tuple(_numbers(plan)),
         grids=(grid,) if rows else (),
         warnings=(*plan.beyond, *(() if risk is None else risk.beyond)),
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
         chapters=(
             *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
-            Chapter("how", "How it was found", points=tuple(filter(None, how)), brief=True),
+            Chapter("how", "How it was found", points=how, brief=True),
         ),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
     )
 
 
-def _numbers(plan: FleetPlan) -> Iterator[tuple[str, str]]:
-    if plan.chosen is None:
-        return
-    yield "rent", fleet(plan.chosen.workers, plan.chosen.on_demand)
-    yield "time", span(plan.chosen.seconds)
-    yield "cost", dollars(plan.chosen.dollars)
-    if plan.risk is not None:
-        yield "cost, revoked", dollars_interval(plan.risk.dollars)
-        yield "in time", chance(plan.risk.p_deadline.value)
-    elif plan.chosen.p_deadline is not None:
-        sure = in_time(plan)
-        yield "in time" if sure is not None else "in time, if none is revoked", chance(plan.chosen.p_deadline)
-
-
-def _other(plan: FleetPlan, chosen: CostedFleet | None) -> Iterator[tuple[str, ...]]:
+def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
     """Rows of the runners-up, and of what other ways to choose would have rented."""
-    for runner in plan.runners_up:
-        yield fleet(runner.fleet.workers, runner.fleet.on_demand), *_figures(runner.fleet), f"runner-up: {runner.why}"
-    for each in plan.baselines:
-        if not _same(each, chosen):
-            why = f"{each.name}: {each.why or each.text}"
-            what = ("none", "", "") if each.fleet is None else (
-                fleet(each.fleet.workers, each.fleet.on_demand), *_figures(each.fleet))  # fmt: skip
-            yield *what, why
-
-
-def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
-    """Whether they are the same machines; one on demand is another than one of its type on spot, which costs less."""
-    if chosen is None or other.fleet is None:
-        return False
-    return other.fleet.workers == chosen.workers and f"{other.fleet.dollars:.6g}" == f"{chosen.dollars:.6g}"
+    beside: list[tuple[CostedFleet | None, str]]
+    beside = [(each.fleet, f"runner-up: {each.why}") for each in plan.runners_up]
+    beside += [(each.fleet, f"{each.name}: {each.why or each.text}") for each in plan.baselines]
+    for one, why in beside:
+        if one is None:
+            yield "none", "", "", why
+        else:
+            yield fleet(one.workers, one.on_demand), f"${one.dollars:.3f}", f"{one.seconds:,.0f} s", why
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -149,10 +125,6 @@ def _proof(plan: FleetPlan) -> str:
     if plan.optimal:
         return f"Nothing in the pool is cheaper: {took}."
     return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
-
-
-def _figures(chosen: CostedFleet) -> tuple[str, str]:
-    return f"${chosen.dollars:.3f}", f"{chosen.seconds:,.0f} s"
 
 
 def _time(seconds: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import span, span_scale
+from stash.core.formatting import span_scale
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover
@@ -49,12 +49,6 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        numbers=(
-            ("updates", f"{len(log.updates.seconds):,}"),
-            ("training", _UNKNOWN if log.seconds is None else span(log.seconds)),
-            ("loss", _number(log.loss)),
-            ("gone", counted(len(log.takeovers), "machine")),
-        ),
         grids=tuple(_grids(log)),
         warnings=tuple(wrong),
         chapters=(
@@ -133,15 +127,15 @@ def losses(log: SpotLog) -> Chart | Blank:
 def _running(log: SpotLog) -> list[tuple[float, float]]:
     """(second, mean by samples of the last losses that are numbers), as many as a screen shows."""
     rows = zip(log.updates.seconds, log.updates.loss, log.updates.samples, strict=True)
-    known = [(at, loss, samples) for at, loss, samples in rows if loss is not None and samples > 0]
-    sums = [(0.0, 0)]
-    for _, loss, samples in known:
-        sums.append((sums[-1][0] + loss * samples, sums[-1][1] + samples))
+    known = np.array(
+        [(at, loss * samples, samples) for at, loss, samples in rows if loss is not None and samples > 0]
+    )
     window = max(log.loss_window, 1)
-    means = []
-    for first, last in zip(range(len(sums) - window), range(window, len(sums)), strict=True):
-        (before, fewer), (total, samples) = sums[first], sums[last]
-        means.append((known[last - 1][0], (total - before) / (samples - fewer)))
+    if len(known) < window:
+        return []
+    sums = np.cumsum(np.vstack([np.zeros(3), known]), axis=0)
+    inside = sums[window:] - sums[:-window]
+    means = list(zip(known[window - 1 :, 0].tolist(), (inside[:, 1] / inside[:, 2]).tolist(), strict=True))
     return means[:: max(len(means) // _MAX_POINTS, 1)]
 
 

@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.core.units import counted, format_bytes
 
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
@@ -128,12 +127,6 @@ class ParameterServers(Record):
     def too_small(self) -> bool:
         """Whether one is known not to hold what it has to."""
         return self.memory_bytes is not None and self.needs_bytes is not None and self.memory_bytes < self.needs_bytes
-
-    @property
-    def needed(self) -> str:
-        """What memory each of them needs, as words; where that is known."""
-        needs = format_bytes(self.needs_bytes or 0.0)
-        return f"{counted(self.count, 'server')} needs {needs} for parameters, optimizer, exchange and checkpoint"
 
 
 class SizeFactor(Record):

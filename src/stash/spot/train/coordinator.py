@@ -165,18 +165,12 @@ class Coordinator:
             return len(self._part(worker))
 
     def reconcile(self, applied: Sequence[Sequence[Range]]) -> int:
-        """What the servers, one of which was set back, have applied; how many samples have to be done again."""
+        """Believe what the servers have applied: one was set back, or all resume. How many samples come again."""
         with self._changed:
             self._refused = False
             again = self._ledger.reconcile([Spans(each) for each in applied], self._batch)
             self._changed.notify_all()
             return again
-
-    def resume(self, applied: Sequence[Sequence[Range]]) -> int:
-        """Begin where checkpoints ended, before anybody has a lease; how many samples some server lacks."""
-        with self._changed:
-            self._ledger = LeaseLedger([Spans(each) for each in applied], self._batch)
-            return self._ledger.issued - self._ledger.done_samples
 
     def end(self, redo: bool) -> tuple[tuple[str, ...], float]:
         """Give no new samples from now on; with ``redo`` workers stay until all that were given are trained on.

@@ -60,7 +60,6 @@ class TrainingHead:
         """Of the servers that are there."""
         self._complete = time.monotonic()
         """When all servers were last there."""
-        self._resumed = False
         self._workers: dict[str, _Worker] = {}
         """All there ever were, by name."""
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
@@ -120,10 +119,9 @@ class TrainingHead:
         applied = self._fleet.applied(self._servers)
         if applied is None:
             return  # another one is just going; its successor brings us here again
-        again = self._fleet.ask("reconcile" if self._resumed else "resume", applied)
+        again = self._fleet.ask("reconcile", applied)
         if again:
             self._emit("rolled back", name, samples=again)
-        self._resumed = True
         for number, each in enumerate(self._servers):
             self._fleet.ask("place", number, self._addresses[each])
 

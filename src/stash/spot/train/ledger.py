@@ -106,9 +106,8 @@ class LeaseLedger:
     sample. Knows nothing of time, machines or gradients.
     """
 
-    def __init__(self, applied: Sequence[Spans] = (), most: int = 1) -> None:
-        """Going on from what each server has ``applied``: what some of them lack comes in leases of ``most``."""
-        self.issued = max((stop for spans in applied for _, stop in spans.ranges), default=0)
+    def __init__(self) -> None:
+        self.issued = 0
         self.reissued = 0
         """Leases that were given out again."""
         self.repeated = 0
@@ -116,8 +115,6 @@ class LeaseLedger:
         self._done = Spans()
         self._out: dict[DataLease, str] = {}
         self._waiting: list[DataLease] = []
-        if applied:
-            self.reconcile(applied, most)
 
     def take(self, worker: str, samples: int) -> DataLease:
         """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
@@ -156,11 +153,12 @@ class LeaseLedger:
         return tuple(gone)
 
     def reconcile(self, applied: Sequence[Spans], most: int) -> int:
-        """Believe the shards, some of which were set back: what any of them lacks is to be done again, in leases
-        of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of what was
-        done that makes. Leases that are out count for nothing any more.
+        """Believe the shards, some of which were set back or resumed: what any of them lacks is to be done again, in
+        leases of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of
+        what was done that makes. Leases that are out count for nothing any more.
         """
         before = self._done
+        self.issued = max([self.issued, *(stop for spans in applied for _, stop in spans.ranges)])
         edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
         edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
         self._done = _held_by_all(applied, self.issued)

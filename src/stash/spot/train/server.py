@@ -321,10 +321,7 @@ class ShardServer:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
                 receive_tray(link, head, tray)
-            if tray.is_finite(len(self._shard.parameters)):
-                outcome, version = self._shard.take(head.lease, tray, tray)
-            else:
-                outcome, version = FrameKind.NOT_FINITE, self._shard.read(tray)
+            outcome, version = self._shard.take(head.lease, tray, tray)
         else:
             version = self._shard.read(tray)
         with self._sending:

@@ -120,7 +120,7 @@ class UpdateReport:
     staleness: int
     """Updates that others made between reading the parameters and this one's turn; of the server with most."""
     finite: bool = True
-    """``False``: the loss, or a gradient as a server saw it, was infinite or no number."""
+    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
 
 
 class CoordinatorClient(Protocol):
@@ -249,6 +249,11 @@ class Trainer:
             [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
         ]
 
+    def is_finite(self) -> bool:
+        """Whether every gradient that was computed last is."""
+        found = (each.grad for own in self._parameters for each in own if each.grad is not None)
+        return all(bool(each.isfinite().all()) for each in found)
+
     def batches(self, lease: DataLease) -> Iterator[tuple[float, Any]]:
         """A lease's samples on the device, as many at a time as this machine takes, each with its share of them."""
         for start in range(lease.start, lease.stop, self._batch):
@@ -270,7 +275,7 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
                     return done
                 report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
                 loss, gradients = trainer.gradients(lease)
-                if not math.isfinite(loss):
+                if not (math.isfinite(loss) and trainer.is_finite()):
                     report = UpdateReport(lease, False, False, loss, 0, finite=False)
                     trainer.load(links.pull())
                     continue
@@ -278,10 +283,9 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
                 outcomes, staleness, values = links.push(lease, gradients)
                 pacing.begin()
                 trainer.load(values)
-                refused, finite = FrameKind.REFUSED in outcomes, FrameKind.NOT_FINITE not in outcomes
-                applied = finite and not refused
-                report = UpdateReport(lease, applied, refused, loss, staleness, finite)
-                done += applied
+                refused = FrameKind.REFUSED in outcomes
+                report = UpdateReport(lease, not refused, refused, loss, staleness)
+                done += not refused
         except OSError:  # a server went
             time.sleep(_BETWEEN_TRIES)
         finally:
