@@ -23,9 +23,9 @@ import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
 from bench.table import median_90, report, table
-from stash.spot.learn.replay import replay
 from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shape_of, shapes, updates_to
-from stash.spot.records.runs import LossReplay, VirtualWorker
+from stash.spot.replay import replay
+from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
 LEARNINGS, ORDERS = 4, 8

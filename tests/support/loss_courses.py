@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from stash.spot.fleet_records import LossCurve
 from stash.spot.model.loss_curve import fit_curve, slope
-from stash.spot.records.fleets import LossCurve
-from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
+from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
 SHAPES = ((1, 64.0, 0.0), (2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8))
 """N, bw, R."""

@@ -18,7 +18,7 @@ from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.predict.forecasting import base_of, shipped_catalog
-from stash.spot.choose.fleet_costs import (
+from stash.spot.fleet_costs import (
     FleetWish,
     all_fleets,
     checked,
@@ -26,12 +26,12 @@ from stash.spot.choose.fleet_costs import (
     on_demand,
     rented_on_demand,
 )
-from stash.spot.choose.provision import provision
+from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
-from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.provision import provision
 from stash.spot.risk import RevocationRate, keeps_limits, mean_dollars, with_risk
+from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""

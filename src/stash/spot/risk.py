@@ -20,8 +20,8 @@ from stash.core.errors import UserError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.units import MONTH_HOURS
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
-from stash.spot.records.fleets import FleetPlan, FleetRisk, InterruptionBand, TypeLife
+from stash.spot.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
+from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, TypeLife
 
 CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where no confidence is asked for."""

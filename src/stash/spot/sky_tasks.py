@@ -28,7 +28,7 @@ from stash.core.errors import UserError
 from stash.core.membership import TOKEN
 from stash.core.units import counted, format_seconds
 from stash.core.version import install_requirement
-from stash.spot.records.fleets import FleetPlan, WorkerType
+from stash.spot.fleet_records import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.spot.train.run_orders import RAY_HEAD
 

@@ -12,7 +12,7 @@ import torch
 
 import stash.spot
 from stash.core.errors import JobError, UserError
-from stash.spot.learn.replay import Server
+from stash.spot.replay import Server
 from stash.spot.train.elastic_job import ElasticJob, check_optimizer, load_job
 from stash.spot.train.frames import TensorBuffer
 from stash.spot.train.ledger import DataLease

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
-from stash.spot.learn.curve import MIN_UPDATES, LearnWish, learn
-from stash.spot.learn.replay import Server
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
+from stash.spot.replay import Server
+from stash.spot.run_records import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
 SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=MIN_UPDATES)

@@ -12,7 +12,7 @@ import pytest
 
 from stash.core.errors import JobError
 from stash.core.jsonl import Tail, append_row
-from stash.spot.records.runs import LeaseBooks
+from stash.spot.run_records import LeaseBooks
 from stash.spot.train import head as module
 from stash.spot.train.coordinator import NotFinite, UpdateDone
 from stash.spot.train.head import TrainingHead
@@ -50,7 +50,6 @@ class _Fleet:
         self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
-        self.overdue: tuple[str, ...] = ()
         self.hanging: list[str] = []
         self.failure: NotFinite | None = None
 
@@ -61,7 +60,7 @@ class _Fleet:
         elif what == "end":
             if self.asked.count("end") == 1:
                 self._coming.append(("worker1", False, 3))
-            return self.overdue, 0.0
+            return 0.0
         elif what == "news":
             return (
                 [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [],
@@ -192,14 +191,14 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     assert "saved" in fleet.asked
 
 
-def test_who_is_overdue_at_the_end_is_ended_and_who_hangs_is_in_the_log(tmp_path: Path) -> None:
+def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
     class Stuck(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
             if self.asked.count("news") > 1 and "end" not in self.asked:
                 append_row(self._wishes, do="stop")
-                self.hanging, self.overdue = ["worker1"], ("worker1",)
-            if "kill worker1" in self.asked and "gone" not in self.asked:
+                self.hanging = ["worker1"]
+            if "end" in self.asked and "gone" not in self.asked:
                 coming.append(("worker1", False, RuntimeError("killed")))
             return coming
 

@@ -7,10 +7,10 @@ from fleet_pools import published
 
 from stash.core.errors import UserError
 from stash.spot import planning
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed
-from stash.spot.choose.provision import provision
+from stash.spot.fleet_costs import FleetWish, all_fleets, costed
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.planning import plan_with_revocations
-from stash.spot.records.fleets import FleetPlan
+from stash.spot.provision import provision
 from stash.spot.risk import HOUR, RevocationRate, keeps_limits, with_risk
 
 BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))

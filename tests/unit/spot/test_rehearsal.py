@@ -18,8 +18,8 @@ from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
 from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, least_slower
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
-from stash.spot.records.fleets import FleetPlan, FleetPool
-from stash.spot.records.runs import SpotEvent, SpotLog
+from stash.spot.fleet_records import FleetPlan, FleetPool
+from stash.spot.run_records import SpotEvent, SpotLog
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(

@@ -23,12 +23,12 @@ from stash.cli.main import app
 from stash.core.errors import UserError
 from stash.core.membership import join
 from stash.predict.forecasting import shipped_catalog
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.model import pool as pools
 from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan
-from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.run_records import LearnedCurve
 from stash.spot.train import server as serving
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import ElasticJob

@@ -15,7 +15,7 @@ from fleet_pools import JOB, TODAY, dated_plan
 from stash import catalog
 from stash.core.errors import UserError
 from stash.core.version import __version__
-from stash.spot.records.fleets import FleetPlan
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
 
 pytest.importorskip("ray")

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from stash.spot.fleet_records import LossCurve
 from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import asynchronous
-from stash.spot.records.fleets import LossCurve
 
 CURVE = LossCurve(gamma1=100, gamma2=-1, gamma3=1000, gamma5=0.5)
 

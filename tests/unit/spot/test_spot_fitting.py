@@ -9,8 +9,8 @@ import pytest
 from fleet_pools import ROOT
 
 from stash.core.errors import UserError
+from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun
 from stash.spot.model.fitting import fit, predict, queue_speeds
-from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun
 from stash.spot.spot_files import workers_of
 
 TRUE = FittedQueue(server_seconds=0.02, randomness=0.6, unsplit=0.25)

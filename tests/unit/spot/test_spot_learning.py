@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from loss_courses import SHAPES, course, replays_of
 
 from stash.core.errors import UserError
+from stash.spot.fleet_records import LossCurve, LossLevel
 from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shapes, updates_to
-from stash.spot.records.fleets import LossCurve, LossLevel
-from stash.spot.records.runs import LossReplay
+from stash.spot.run_records import LossReplay
 
 LEVELS = LossCurve(
     gamma1=10,

@@ -9,8 +9,8 @@ import pytest
 from loss_courses import course
 from pydantic import ValidationError
 
+from stash.spot.fleet_records import LossCurve, LossLevel, SizeFactor
 from stash.spot.model.loss_curve import common_losses, updates_to, with_levels
-from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
 
 BEYOND = LossCurve(gamma1=10, gamma2=0, gamma3=100, gamma5=0.1)
 FLEETS = tuple((size, batch, math.sqrt(1 - 1 / size)) for size in (1, 2, 4, 8) for batch in (32.0, 64.0, 128.0))

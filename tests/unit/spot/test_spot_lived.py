@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stash.spot.pages.run_report import losses
-from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotUpdates
+from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotUpdates
 from stash.ui.charts.chart import Blank, Chart, Trail
 from stash.ui.charts.svg import svg
 

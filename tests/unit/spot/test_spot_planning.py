@@ -14,10 +14,10 @@ from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
 from stash.predict.cluster import reached
 from stash.predict.forecasting import base_of, shipped_catalog
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.market import Priced
 from stash.spot.model.pool import _alone
 from stash.spot.planning import plan
-from stash.spot.records.fleets import FleetPlan
 
 TODAY = date(2026, 11, 22)
 SHARED = gpu_job(workload={**gpu_job().workload.model_dump(include={"name", "parameters"}), "replicas": 2})

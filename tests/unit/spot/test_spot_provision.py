@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets
-from stash.spot.choose.provision import provision
-from stash.spot.records.fleets import FleetPlan, Uncertainty
+from stash.spot.fleet_costs import FleetWish, all_fleets
+from stash.spot.fleet_records import FleetPlan, Uncertainty
+from stash.spot.provision import provision
 
 
 def plan(wish: FleetWish) -> FleetPlan:

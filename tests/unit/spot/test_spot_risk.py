@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from fleet_pools import published
 
-from stash.spot.choose.fleet_costs import FleetWish
-from stash.spot.choose.provision import provision
-from stash.spot.records.fleets import FleetPlan, FleetRisk, InterruptionBand, Uncertainty
+from stash.spot.fleet_costs import FleetWish
+from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Uncertainty
+from stash.spot.provision import provision
 from stash.spot.risk import (
     HOUR,
     FleetSpeeds,

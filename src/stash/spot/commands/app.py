@@ -37,9 +37,9 @@ def fit(options: FitOptions) -> None:
     """
     from stash.core.output_files import output_file, write_output
     from stash.report.output import printed
+    from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
-    from stash.spot.records.fleets import FLEET_MODEL_SUFFIX
     from stash.spot.spot_files import read_runs
 
     runs, json = options.runs, options.json
@@ -84,7 +84,7 @@ _MAX = 256
 
 
 def _updates(text: str) -> int:
-    from stash.spot.learn.curve import MIN_UPDATES
+    from stash.spot.learn_curve import MIN_UPDATES
 
     try:
         return parsers.whole(MIN_UPDATES)(text)
@@ -118,10 +118,10 @@ def learn(options: LearnOptions) -> None:
     """
     from stash.core.output_files import output_file
     from stash.report.output import printed
-    from stash.spot.learn.curve import LearnWish
-    from stash.spot.learn.curve import learn as learned
+    from stash.spot.learn_curve import LearnWish
+    from stash.spot.learn_curve import learn as learned
     from stash.spot.pages.fleet_models import document, page_of_curve
-    from stash.spot.records.runs import CURVE_SUFFIX
+    from stash.spot.run_records import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
     from stash.spot.train.elastic_job import load_job
 

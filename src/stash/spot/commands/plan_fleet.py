@@ -15,7 +15,7 @@ from stash.core.printable import print_written, shortened
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.records.fleets import FleetPlan, FleetPool
+    from stash.spot.fleet_records import FleetPlan, FleetPool
     from stash.spot.risk import RevocationRate
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
@@ -23,7 +23,7 @@ _REVOCATIONS = "Revocations"
 
 
 def _deadline(text: str) -> float:
-    from stash.spot.choose.fleet_costs import LONGEST
+    from stash.spot.fleet_costs import LONGEST
 
     seconds = parsers.duration(text)
     if seconds > LONGEST:
@@ -115,10 +115,10 @@ def plan(options: FleetPlanOptions) -> None:
 
 def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.units import format_bytes
-    from stash.spot.choose.fleet_costs import FleetWish
-    from stash.spot.choose.provision import provision
+    from stash.spot.fleet_costs import FleetWish
     from stash.spot.model.pool import server_bytes
     from stash.spot.planning import as_timed
+    from stash.spot.provision import provision
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
@@ -195,7 +195,7 @@ def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationR
     Raises UserError.
     """
     from stash.core.units import parse_interruptions
-    from stash.spot.records.fleets import InterruptionBand
+    from stash.spot.fleet_records import InterruptionBand
     from stash.spot.risk import rate_of_band
 
     bands = {kind.name: kind.interruptions for kind in plan.pool.types}

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from stash.spot.emulate.build_rehearsal import RehearsedFleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.records.fleets import FleetPlan
-    from stash.spot.records.runs import SpotEvent
+    from stash.spot.fleet_records import FleetPlan
+    from stash.spot.run_records import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
 
 _SECONDS, _EVERY_SECONDS = 60.0, 20.0
@@ -128,7 +128,7 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.records.runs import SPOT_LOG_SUFFIX
+    from stash.spot.run_records import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from stash.core.errors import JobError, UserError, one_line
 from stash.core.units import format_bytes
 from stash.lab.testbed.topology import MAX_NODES
+from stash.spot.fleet_records import FleetPlan, FleetPool, WorkerType
 from stash.spot.model.stretches import predicted_speed
-from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
 from stash.spot.train.elastic_job import ElasticJob, load_job
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace

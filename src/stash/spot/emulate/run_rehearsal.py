@@ -22,9 +22,9 @@ from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import RehearsedFleet
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.stretches import outages, stretches, takeovers
-from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates
+from stash.spot.run_records import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders
 
 _POLL = 0.05

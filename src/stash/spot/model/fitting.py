@@ -20,8 +20,8 @@ from stash.core.intervals import mean_interval
 from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.predict.draws import Array
+from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
-from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""

@@ -19,8 +19,8 @@ from scipy.optimize import least_squares
 from stash.core.errors import UserError
 from stash.core.units import counted
 from stash.predict.draws import Array
-from stash.spot.records.fleets import LossCurve, LossLevel
-from stash.spot.records.runs import FittedLoss, LossReplay, VirtualWorker
+from stash.spot.fleet_records import LossCurve, LossLevel
+from stash.spot.run_records import FittedLoss, LossReplay, VirtualWorker
 
 MIN_SHAPES = 4
 """Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""

@@ -15,7 +15,7 @@ from stash.core.formatting import listed
 from stash.core.units import format_bytes, nearest
 from stash.predict.cluster_sources import network_rate
 from stash.predict.draws import given
-from stash.spot.records.fleets import ParameterServers
+from stash.spot.fleet_records import ParameterServers
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from stash.predict.draws import Array
 from stash.predict.forecasting import stall_draws
 from stash.predict.memory import job_footprint
 from stash.predict.passes import Base
+from stash.spot.fleet_records import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.spot.model.market import FleetMarket, Priced, old
-from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.run_records import LearnedCurve
 
 MAX_SPREAD = 2.0
 """Of ln T, that an uncertainty can have: beyond it a forecast says nothing."""

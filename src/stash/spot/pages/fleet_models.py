@@ -6,9 +6,9 @@ from typing import Any
 
 from stash.core.formatting import quantity, span
 from stash.core.units import counted, format_bytes, format_seconds
+from stash.spot.fleet_records import FleetModel, FleetSpeed
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.records.fleets import FleetModel, FleetSpeed
-from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay
+from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from stash.core.units import format_bytes
-from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetRisk, ParameterServers
+from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetRisk, ParameterServers
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -60,7 +60,9 @@ def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
     """Rows of the runners-up, and of what other ways to choose would have rented."""
     beside: list[tuple[CostedFleet | None, str]]
     beside = [(each.fleet, f"runner-up: {each.why}") for each in plan.runners_up]
-    beside += [(each.fleet, f"{each.name}: {each.why or each.text}") for each in plan.baselines]
+    beside += [
+        (each.fleet, f"{each.name}: {each.why or each.text}") for each in plan.baselines if each.fleet != plan.chosen
+    ]
     for one, why in beside:
         if one is None:
             yield "none", "", "", why

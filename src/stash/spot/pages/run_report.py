@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from stash.core.formatting import span_scale
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover
+from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
 from stash.ui.charts.builders import PlotCurve, PlotPoint, level, plane_chart, ruler
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend
 from stash.ui.page import Chapter, Page

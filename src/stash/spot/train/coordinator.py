@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.units import counted
-from stash.spot.records.runs import LeaseBooks
+from stash.spot.run_records import LeaseBooks
 from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
 
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5
 """Iterations that have to fit before a worker goes, so that its last lease is not lost."""
-_GRACE, _OVERDUE = 40.0, 3.0
-"""Seconds at the end that a worker has for its last lease, more than it takes to notice that a server hangs; and how
-many of the longest iterations, if those are more.
+_PATIENCE, _OVERDUE = 130.0, 3.0
+"""Seconds at the end for all leases, more than it takes to notice that a worker hangs and to do its lease again; and
+how many of the longest iterations, if those are more.
 """
 
 
@@ -172,21 +172,16 @@ class Coordinator:
             self._changed.notify_all()
             return again
 
-    def end(self, redo: bool) -> tuple[tuple[str, ...], float]:
+    def end(self, redo: bool) -> float:
         """Give no new samples from now on; with ``redo`` workers stay until all that were given are trained on.
 
-        Returns who has had a lease for longer than is to be waited for, and for how many seconds that is; 0 once
-        nothing is to be waited for.
+        Returns for how many seconds that is to be waited for; 0 once it is not.
         """
         with self._changed:
             self._redoes = redo
             self._changed.notify_all()
-            now, out = self._clock(), self._ledger.out
             longest = max((each.took for each in self._workers.values()), default=0.0)
-            patience = max(_GRACE, _OVERDUE * longest)
-            began = {name: each.asked or now for name, each in self._workers.items()}
-            overdue = (name for name in set(out.values()) if now - began.get(name, now) > patience)
-            return tuple(sorted(overdue)), 0.0 if self._is_over() else patience
+            return 0.0 if self._is_over() else max(_PATIENCE, _OVERDUE * longest)
 
     def news(self) -> tuple[list[UpdateDone], bool, NotFinite | None]:
         """The updates since the last call, whether a server refused a lease that has to be cut again, and the first

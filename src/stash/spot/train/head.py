@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
 from stash.core.jsonl import Tail, append_row
-from stash.spot.records.runs import LOSS_WINDOW, mean_loss
+from stash.spot.run_records import LOSS_WINDOW, mean_loss
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
@@ -251,14 +251,12 @@ class TrainingHead:
         self._stop = True
         began = time.monotonic()
         while True:  # for workers a little, for a server's successor and what others left undone longer
-            overdue, patience = self._fleet.ask("end", self._diverged is None)
+            patience = self._fleet.ask("end", self._diverged is None)
             seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
             training = any(each.joined and not each.ended for each in self._workers.values())
-            last = _END_SECONDS + patience if missing or patience else _GRACE
+            last = max(patience, _END_SECONDS if missing else _GRACE)
             if not (training or missing) or seconds > last:
                 break
-            for name in () if missing else overdue:
-                self._fleet.kill(name)
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             self._end_hanging()

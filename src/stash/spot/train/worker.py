@@ -53,34 +53,26 @@ def samples_of(data: Dataset[Any], job: str) -> int:
     return count
 
 
-class SampleOrder:
-    """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own.
+_BETWEEN_EPOCHS = 1_000_003
+"""Of seeds: far more than there are replays of one job, whose seeds follow each other."""
 
-    A seed's stream is the same for who reads it from the beginning and for who asks for any place of it.
-    """
+
+class SampleOrder:
+    """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own."""
 
     def __init__(self, count: int, seed: int) -> None:
-        self._count, self._shuffle = count, torch.Generator().manual_seed(seed)
-        self._states = [self._shuffle.get_state()]
-        """Of the generator before each epoch that was drawn, and before the next one."""
+        self._count, self._seed = count, seed
         self._epoch, self._places = -1, list[int]()
 
     def __getitem__(self, number: int) -> int:
         epoch, place = divmod(number, self._count)
         if epoch != self._epoch:
-            self._epoch, self._places = epoch, self._drawn(epoch)
+            shuffle = torch.Generator().manual_seed(self._seed + _BETWEEN_EPOCHS * epoch)
+            self._epoch, self._places = epoch, torch.randperm(self._count, generator=shuffle).tolist()
         return self._places[place]
 
     def __iter__(self) -> Iterator[int]:
         return map(self.__getitem__, itertools.count())
-
-    def _drawn(self, epoch: int) -> list[int]:
-        for begun in range(min(epoch, len(self._states) - 1), epoch + 1):
-            self._shuffle.set_state(self._states[begun])
-            places = torch.randperm(self._count, generator=self._shuffle)
-            if begun + 1 == len(self._states):
-                self._states.append(self._shuffle.get_state())
-        return places.tolist()
 
 
 def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:

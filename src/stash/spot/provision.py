@@ -16,7 +16,7 @@ from stash.core.errors import UserError
 from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.predict.draws import Array
-from stash.spot.choose.fleet_costs import (
+from stash.spot.fleet_costs import (
     MAX_FLEETS,
     FleetWish,
     WeighedFleets,
@@ -25,7 +25,7 @@ from stash.spot.choose.fleet_costs import (
     costed,
     on_demand,
 )
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
+from stash.spot.fleet_records import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
 
 _RUNNERS_UP = 3
 _SAME = 1e-6

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from stash.spot.model.queueing import asynchronous
-from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
+from stash.spot.run_records import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
 from stash.spot.train.elastic_job import ElasticJob, build_optimizer
 from stash.spot.train.server import build_model
 from stash.spot.train.worker import SampleOrder, batch_of, samples_of

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.spot.records.fleets import LearnedRange, LossCurve
+from stash.spot.fleet_records import LearnedRange, LossCurve
 
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"

@@ -19,9 +19,9 @@ from scipy.special import ndtr, ndtri
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
+from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetPool, WorkerType
 from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
-from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetPool, WorkerType
 
 HOUR = 3600.0
 LONGEST = 1e9

@@ -21,9 +21,9 @@ from stash.core.errors import UserError
 from stash.core.records.base import now
 from stash.core.units import counted, format_seconds
 from stash.core.version import __version__
-from stash.spot.learn.replay import DivergedError, Server, replay
 from stash.spot.model.loss_curve import Fleet, fit_curve, shapes
-from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
+from stash.spot.replay import DivergedError, Server, replay
+from stash.spot.run_records import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.worker import SampleOrder, samples_of
 
