@@ -25,8 +25,8 @@ def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> Learned
 
 
 def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
-    said: list[str] = []
-    curve = learned(regression(), say=said.append)
+    sentences: list[str] = []
+    curve = learned(regression(), say=sentences.append)
     assert curve.ended == "done"
     assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
     assert (curve.parameters, curve.parameter_bytes, curve.samples, curve.batch) == (4, 16, 64, 8)
@@ -34,7 +34,7 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert curve.learned.most_workers == 2
     assert (curve.learned.least_batch, curve.learned.most_batch) == (4, 8)
     assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
-    assert said[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
+    assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
 
 def test_an_interrupted_one_keeps_what_was_replayed() -> None:
