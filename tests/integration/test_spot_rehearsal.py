@@ -29,6 +29,9 @@ def data():
     inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 job = stash.spot.Job(model, loss, optimizer, data, batch=16)
+loaded = stash.spot.Job(
+    model, loss, optimizer, lambda: torch.utils.data.DataLoader(data(), num_workers=2, batch_size=16), batch=16
+)
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -97,9 +100,10 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
     return log
 
 
-def test_on_this_machine_a_killed_worker_and_a_killed_server_are_replaced(folder: Path) -> None:
+@pytest.mark.parametrize("job", ["job", "loaded"])
+def test_on_this_machine_a_killed_worker_and_a_killed_server_are_replaced(folder: Path, job: str) -> None:
     words = ("--on", "local", "--seconds", "15s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
-    log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
+    log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s", job=job)
     what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
     assert ("joined", "worker3") in what

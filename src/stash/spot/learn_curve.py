@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
-from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
 from stash.core.records.base import now
@@ -25,7 +24,7 @@ from stash.spot.model.loss_curve import Fleet, fit_curve, shapes
 from stash.spot.replay import DivergedError, Server, replay
 from stash.spot.run_records import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
-from stash.spot.train.worker import SampleOrder, samples_of
+from stash.spot.train.samples import Data, SampleOrder, samples_of
 
 T = TypeVar("T")
 Ended = Literal["done", "budget", "interrupted"]
@@ -58,7 +57,7 @@ class _Bench:
 
     job: ElasticJob
     name: str
-    data: Dataset[Any]
+    data: Data
     samples: int
     device: torch.device
 

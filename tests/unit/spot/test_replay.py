@@ -14,7 +14,7 @@ from stash.spot.model.loss_curve import alike
 from stash.spot.replay import DivergedError, replay
 from stash.spot.run_records import LOSS_WINDOW, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
-from stash.spot.train.worker import SampleOrder, moved
+from stash.spot.train.samples import SampleOrder, moved
 
 CPU = torch.device("cpu")
 

@@ -128,7 +128,10 @@ class WorkerActor:
 
     def work(self) -> int:
         coordinator = _RemoteCoordinator(self._coordinator)
-        return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
+        try:
+            return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
+        finally:
+            self._trainer.feed.close()
 
 
 def _on_a_host_of_its_own() -> None:
@@ -146,6 +149,10 @@ class _RemoteCoordinator:
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
         lease: DataLease | None = self._ray.get(self._actor.next_lease.remote(worker, finished))
         return lease
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        leases: tuple[DataLease, ...] = self._ray.get(self._actor.later.remote(worker, most))
+        return leases
 
     def servers(self) -> tuple[Address, ...]:
         found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())

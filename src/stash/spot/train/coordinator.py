@@ -47,6 +47,8 @@ class _WorkerState:
     asked: float | None = None
     took: float = 0.0
     """Seconds of its last iteration."""
+    lease: DataLease | None = None
+    """That it trains on; what else it has it reads ahead."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,27 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
-            self._await_turn(worker)
+            if not self._ledger.held(worker):
+                self._await_turn(worker)
             if self._ends(worker):
                 self._part(worker)
                 return None
             state = self._workers[worker]
             state.asked = self._clock()
-            lease = self._ledger.take(worker, state.samples)
-            return replace(lease, tag=lease_tag(self._key, worker, lease))
+            held = self._ledger.held(worker)
+            state.lease = held[0] if held else self._ledger.take(worker, state.samples)
+            return replace(state.lease, tag=lease_tag(self._key, worker, state.lease))
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        """The leases that a worker is given next, unless they are taken back, at most so many: to read them ahead."""
+        with self._changed:
+            state = self._workers.get(worker)
+            if state is None:
+                return ()
+            ahead = [lease for lease in self._ledger.held(worker) if lease != state.lease]
+            while len(ahead) < most and self._redoes is None and state.leaves is None:
+                ahead.append(self._ledger.take(worker, state.samples))
+            return tuple(ahead)
 
     def _book(self, worker: str, report: UpdateReport) -> None:
         now = self._clock()
@@ -179,6 +194,8 @@ class Coordinator:
         """
         with self._changed:
             self._redoes = redo
+            begun = {state.lease for state in self._workers.values()}
+            self._ledger.withdraw([lease for lease in self._ledger.out if lease not in begun])
             self._changed.notify_all()
             longest = max((each.took for each in self._workers.values()), default=0.0)
             return 0.0 if self._is_over() else max(_PATIENCE, _OVERDUE * longest)

@@ -115,6 +115,8 @@ class LeaseLedger:
         self._done = Spans()
         self._out: dict[DataLease, str] = {}
         self._waiting: list[DataLease] = []
+        self._tried: set[DataLease] = set()
+        """Leases that somebody had before: a shard may hold them."""
 
     def take(self, worker: str, samples: int) -> DataLease:
         """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
@@ -152,6 +154,19 @@ class LeaseLedger:
         self._put_back(gone)
         return tuple(gone)
 
+    def held(self, worker: str) -> list[DataLease]:
+        """A worker's leases, in the order in which it took them."""
+        return [lease for lease, holder in self._out.items() if holder == worker]
+
+    def withdraw(self, leases: Sequence[DataLease]) -> None:
+        """Take back leases that nobody has begun; what they leave of the stream's end was never given to anybody."""
+        for lease in sorted(leases, reverse=True):
+            del self._out[lease]
+            if lease.stop == self.issued and lease not in self._tried:
+                self.issued = lease.start
+            else:
+                self._put_back([lease])
+
     def reconcile(self, applied: Sequence[Spans], most: int) -> int:
         """Believe the shards, some of which were set back or resumed: what any of them lacks is to be done again, in
         leases of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of
@@ -164,6 +179,7 @@ class LeaseLedger:
         self._done = _held_by_all(applied, self.issued)
         pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
         self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples
 
     @property
@@ -190,6 +206,7 @@ class LeaseLedger:
 
     def _put_back(self, leases: list[DataLease]) -> None:
         self._waiting = sorted([*self._waiting, *leases])
+        self._tried.update(leases)
 
 
 def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
