@@ -19,8 +19,8 @@ from stash.core.fix_records import Fix
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 from stash.plan.records import RentalPlan
-from stash.spot.records.fleets import FleetModel, FleetPlan
-from stash.spot.records.runs import LearnedCurve, SpotLog
+from stash.spot.fleet_records import FleetModel, FleetPlan
+from stash.spot.run_records import LearnedCurve, SpotLog
 from stash.store.schema import TABLES
 from stash.study.fields import Study
 

@@ -23,10 +23,9 @@ import torch
 
 from bench.spot.learned_jobs import REPORTED, TRIED
 from bench.table import median_90, report, table
-from stash.spot.learn.replay import replay
-from stash.spot.model.convergence import common_losses, passed, shape_of, shapes, spread_at, updates_to
-from stash.spot.model.learning import fit_curve
-from stash.spot.records.runs import LossReplay, VirtualWorker
+from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shape_of, shapes, updates_to
+from stash.spot.replay import replay
+from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
 LEARNINGS, ORDERS = 4, 8
@@ -95,7 +94,7 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
     """The curves of all learnings against all orders of the other fleets."""
     losses = common_losses([each for replays in (*learned, *runs) for each in replays])
     fits = [fit_curve(replays) for replays in learned]
-    spreads = [[spread_at(each, float(loss)) or np.inf for loss in losses] for each in fits]
+    spreads = [[each.spread or np.inf for _ in losses] for each in fits]
     return Judged(
         name=name,
         predicted=np.log(

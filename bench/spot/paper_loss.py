@@ -16,11 +16,11 @@ from scipy.optimize import least_squares
 
 from bench.machine import arguments
 from bench.table import show
-from stash.spot.choose.fleet_costs import FleetWish
-from stash.spot.choose.provision import provision
-from stash.spot.model.learning import residual_weights
-from stash.spot.records.fleets import LossCurve
-from stash.spot.records.runs import LossReplay
+from stash.spot.fleet_costs import FleetWish
+from stash.spot.fleet_records import LossCurve
+from stash.spot.model.loss_curve import residual_weights
+from stash.spot.provision import provision
+from stash.spot.run_records import LossReplay
 from stash.spot.spot_files import read_pool
 
 POOL = Path(__file__).parent / "data" / "spotdnn.pool.yaml"

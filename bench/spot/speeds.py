@@ -15,8 +15,8 @@ import numpy as np
 from bench import recorded
 from bench.machine import arguments
 from bench.table import median_90, show
+from stash.spot.fleet_records import FleetModel, FleetRun
 from stash.spot.model.fitting import fit, predict
-from stash.spot.records.fleets import FleetModel, FleetRun
 from stash.spot.spot_files import workers_of
 
 DATA = Path(__file__).parent / "data" / "cmdare_speeds.csv"

@@ -25,10 +25,10 @@ from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.emulate.run_rehearsal import Rehearsal
+from stash.spot.fleet_records import FleetPool
 from stash.spot.model.queueing import USUAL_RANDOMNESS, fleet_seconds, of_pool
 from stash.spot.model.stretches import outages, stretches
-from stash.spot.records.fleets import FleetPool
-from stash.spot.records.runs import SpotStretch, SpotUpdates
+from stash.spot.run_records import SpotStretch, SpotUpdates
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"

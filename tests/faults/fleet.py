@@ -22,8 +22,8 @@ import torch
 from stash.cli.main import main as stash
 from stash.core.jsonl import Tail
 from stash.lab.testbed.topology import MARK
+from stash.spot.emulate.backends import MARK as RUN
 from stash.spot.emulate.backends import TrainingBackend
-from stash.spot.emulate.hosts import MARK as RUN
 from stash.spot.train import saved_shards
 from stash.spot.train.run_orders import EVENTS
 

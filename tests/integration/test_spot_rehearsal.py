@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +29,9 @@ def data():
     inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 job = stash.spot.Job(model, loss, optimizer, data, batch=16)
+loaded = stash.spot.Job(
+    model, loss, optimizer, lambda: torch.utils.data.DataLoader(data(), num_workers=2, batch_size=16), batch=16
+)
 class Tied(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -98,9 +100,10 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
     return log
 
 
-def test_on_this_machine_a_killed_worker_and_a_killed_server_are_replaced(folder: Path) -> None:
+@pytest.mark.parametrize("job", ["job", "loaded"])
+def test_on_this_machine_a_killed_worker_and_a_killed_server_are_replaced(folder: Path, job: str) -> None:
     words = ("--on", "local", "--seconds", "15s", "--checkpoint-dir", "kept", "--checkpoint-every", "3s")
-    log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s")
+    log = _ran(folder, *words, "--revoke", "worker1@3s", "--revoke", "server1@10s", job=job)
     what = [(event["what"], event["who"]) for event in log["events"]]
     assert ("lost", "worker1") in what
     assert ("joined", "worker3") in what
@@ -169,11 +172,10 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
 
 
 def test_the_saved_model_of_tied_weights_is_whole(folder: Path) -> None:
-    log = _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
+    _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
     saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
     assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
     assert torch.equal(saved["first.weight"], saved["second.weight"])
-    assert log["saved"] == {"wrong": None}
 
 
 def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:
@@ -182,7 +184,7 @@ def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: 
     assert "server1 failed: Breaks.step() failed: ValueError: no more of this" in done.stderr
 
 
-def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: Path) -> None:
+def test_a_killed_head_can_be_resumed_and_every_sample_counts_once(folder: Path) -> None:
     words = ("job.plan.json", "job.py:job", "--on", "local", "--seconds", "6s", "--checkpoint-dir", "kept")
     first = (*words, "--checkpoint-every", "1s", "--revoke", "worker1@1s")
     process = subprocess.Popen(
@@ -198,7 +200,7 @@ def test_a_killed_head_says_how_to_resume_and_every_sample_counts_once(folder: P
     assert process.returncode == 1
     assert _left(folder) == []
     again = ("stash", "spot", "run", *words, "--checkpoint-every", "1s")
-    assert f"the head was killed by SIGKILL; resume from its last checkpoint with `{shlex.join(again)}`" in output
+    assert "the head was killed by SIGKILL; the same command without --revoke resumes from its last" in output
     kept = saved_shards.newest(folder / "kept", 0)
     before = sum(stop - start for start, stop in kept.facts["applied"])
     resumed = subprocess.run(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.spot.choose.fleet_costs import FleetWish
-from stash.spot.choose.provision import provision
-from stash.spot.records.fleets import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.fleet_costs import FleetWish
+from stash.spot.fleet_records import FleetPlan, FleetPool, LossCurve, ParameterServers, WorkerType
+from stash.spot.provision import provision
 from stash.spot.spot_files import read_pool
 
 ROOT = Path(__file__).resolve().parents[2]

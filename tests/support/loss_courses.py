@@ -7,10 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from stash.spot.model.convergence import loss_after
-from stash.spot.model.learning import fit_curve
-from stash.spot.records.fleets import LossCurve
-from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
+from stash.spot.fleet_records import LossCurve
+from stash.spot.model.loss_curve import fit_curve, slope
+from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
 SHAPES = ((1, 64.0, 0.0), (2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8))
 """N, bw, R."""
@@ -24,7 +23,8 @@ def course(
     """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
     many = updates.astype(float)
     if isinstance(drawn, LossCurve):
-        losses = loss_after(drawn, many, np.array(batch), np.array(imbalance), np.array(float(size)))
+        steep = slope(drawn, np.array(batch), np.array(imbalance), np.array(float(size)))
+        losses = steep / (many + drawn.gamma1) ** drawn.exponent + drawn.gamma5
     else:
         losses = drawn(many, batch, imbalance, float(size))
     random = np.random.default_rng(size).normal(1, noise, len(losses)) if noise else 1.0

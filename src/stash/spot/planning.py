@@ -17,31 +17,26 @@ from stash.catalog.facts import Offer
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.draws import Array
 from stash.predict.forecasting import base_of, shipped_catalog
-from stash.spot.choose.fleet_costs import (
-    HOUR,
+from stash.spot.fleet_costs import (
     FleetWish,
     all_fleets,
     checked,
     costed,
     on_demand,
-    on_spot,
     rented_on_demand,
 )
-from stash.spot.choose.provision import provision
+from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
-from stash.spot.records.fleets import FleetModel, FleetPlan, FleetPool, RunnerUp
-from stash.spot.records.runs import LearnedCurve
-from stash.spot.risk.fleet_risk import RUNS, RiskOptions, factors, keeps_limits, with_risk
+from stash.spot.provision import provision
+from stash.spot.risk import RevocationRate, keeps_limits, mean_dollars, with_risk
+from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
-RiskOptionsOf = Callable[[Mapping[str, int]], RiskOptions]
-"""Of machines on spot, by type; raises UserError where it is unstated how long one of these types lives."""
-_MAX, _SECONDS = 80, 5.0
-"""Fleets of either kind whose risk is computed, and processor seconds, which many revocations take."""
+_MAX, _SECONDS = 160, 10.0
+"""Fleets whose risk is computed, and processor seconds, which many revocations take."""
 _MAX_TYPES = 6
 """With an on-demand price: of more, only one or all are tried."""
 _RUNS = 400
@@ -62,7 +57,6 @@ def plan(
     servers: int = 1,
     start: float = 0.0,
     confidence: float | None = None,
-    budget: float | None = None,
     fleet: FleetModel | None = None,
     source: str = "the profile",
     today: date | None = None,
@@ -71,8 +65,8 @@ def plan(
     """The cheapest fleet of spot workers and on-demand servers that reaches ``loss`` within ``deadline`` seconds.
 
     ``offers`` are what may be rented, spot and on demand, of GPUs and without, as ``stash.catalog.query`` has
-    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update, ``budget``
-    dollars, ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
+    them; ``quotas`` how many of which types. ``start`` is seconds from the request to the first update,
+    ``confidence`` the probability of being in time, from the forecasts' and the curve's own errors.
     ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; ``catalog`` has the facts of the types.
     Raises UserError for what is needed and not known.
     """
@@ -84,7 +78,7 @@ def plan(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
             "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
-    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence, budget) for pool in pools]
+    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence) for pool in pools]
     return provision(_best_served(wishes))
 
 
@@ -123,20 +117,20 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
 # Plans with revocations
 
 
-def plan_with_revocations(plan: FleetPlan, options_of: RiskOptionsOf) -> FleetPlan:
+def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> FleetPlan:
     """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
 
     Revocations only delay, and all is paid until the end or the deadline: what a fleet costs in the mean without them
-    bounds what it costs with them. So fleets are tried from the cheapest on, until the next one's bound is above the
-    best one's cost; then those some of whose types, or all, are rented on demand, which are never revoked. Where none
-    is in time often enough it stays with the cheapest, whose ``risk.advice`` says so. Raises UserError.
+    bounds what it costs with them. So fleets are tried from the least bound on, some types of each on demand, which
+    are never revoked, until the next bound is above the best one's cost. Where none is in time often enough it stays
+    with the cheapest, whose ``risk.advice`` says so. Raises UserError where the rate of one of its types is missing.
     """
     if plan.chosen is None:
         return plan
-    first = _with_risk(plan, options_of)
-    tried, cut_short = _tried(plan, options_of)
+    first = with_risk(plan, rates)
+    tried, cut_short = _tried(plan, rates)
     good = sorted((each for each in tried if keeps_limits(each)), key=_mean)
-    best = next(filter(keeps_limits, (_with_risk(each, options_of) for each in good)), first)
+    best = next(filter(keeps_limits, (with_risk(each, rates) for each in good)), first)
     update: dict[str, object] = {}
     if _same(best, plan):
         best = first
@@ -157,83 +151,56 @@ def _same(one: FleetPlan, other: FleetPlan) -> bool:
     return one.chosen == other.chosen and one.pool.types == other.pool.types
 
 
-def _with_risk(plan: FleetPlan, options_of: RiskOptionsOf, runs: int = RUNS) -> FleetPlan:
-    assert plan.chosen is not None
-    spot = on_spot(plan.pool, plan.chosen.workers)
-    return with_risk(plan, options_of({name: plan.chosen.workers[name] for name in spot}), runs)
-
-
 def _mean(found: FleetPlan) -> float:
     assert found.risk is not None
     return found.risk.dollars.value
 
 
-def _tried(plan: FleetPlan, options_of: RiskOptionsOf) -> tuple[list[FleetPlan], float | None]:
+def _tried(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> tuple[list[FleetPlan], float | None]:
     """Fleets with their risk, and the least bound of those that there was no time for, if any."""
-    safest = [  # the cheapest fleet on demand: nothing that costs more is of use
-        (0.0, plan.model_copy(update={"pool": rented_on_demand(plan.pool, each.fleet.workers), "chosen": each.fleet}))
-        for each in plan.baselines
-        if each.name == "on-demand" and each.feasible and each.fleet is not None
-    ]
-    names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
-    sizes = range(1, len(names) + 1) if len(names) <= _MAX_TYPES else {1, len(names)}
-    mixed = [chosen for size in sizes for chosen in combinations(names, size)]
     tried: list[FleetPlan] = []
-    least, unseen = math.inf, math.inf
-    for candidates in (safest, _candidates(plan, [()]), _candidates(plan, mixed)):
-        began = time.process_time()
-        for number, (bound, candidate) in enumerate(candidates):
-            if bound >= least:
-                break
-            if number >= _MAX or time.process_time() - began > _SECONDS:
-                unseen = min(unseen, bound)
-                break
-            try:
-                found = _with_risk(candidate, options_of, _RUNS)
-            except UserError:
-                continue  # of its types something is not known; of those in the plan's own fleet all is
-            tried.append(found)
-            if keeps_limits(found):
-                least = min(least, _mean(found))
-    return tried, unseen if unseen < least else None
+    least, began = math.inf, time.process_time()
+    for bound, candidate in _candidates(plan):
+        if bound >= least:
+            break
+        if len(tried) >= _MAX or time.process_time() - began > _SECONDS:
+            return tried, bound
+        try:
+            found = with_risk(candidate, rates, _RUNS)
+        except UserError:
+            continue  # of its types something is not known; of those in the plan's own fleet all is
+        tried.append(found)
+        if keeps_limits(found):
+            least = min(least, _mean(found))
+    return tried, None
 
 
-def _candidates(plan: FleetPlan, choices: Sequence[tuple[str, ...]]) -> Iterator[tuple[float, FleetPlan]]:
-    """(least mean dollars, plan) of fleets that would do undisturbed with one of these choices of types on demand.
+def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
+    """(least mean dollars, plan) of fleets that would do undisturbed, some types on demand: the least bound first.
 
-    The least bound first.
+    Before them the plan's own, and the cheapest fleet on demand: nothing that costs more is of use.
     """
-    assert plan.chosen is not None
-    plain = FleetWish.of(plan)
-    own = np.array([plan.chosen.workers.get(kind.name, 0) for kind in plan.pool.types], dtype=float)
-    weighed = all_fleets(plain)
-    counts = weighed.counts
+    yield 0.0, plan
+    for each in plan.baselines:
+        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+            fixed = rented_on_demand(plan.pool, each.fleet.workers)
+            yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
+    names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
+    sizes = range(len(names) + 1) if len(names) <= _MAX_TYPES else (0, len(names))
+    weighed = all_fleets(FleetWish.of(plan))
     found: list[tuple[float, int, FleetPlan]] = []
-    for names in choices:
-        other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, names)})
-        wish = FleetWish.of(other)
-        hourly = counts @ wish.prices + wish.server_price
-        used = [number for number, kind in enumerate(plan.pool.types) if kind.name in names]
-        fits = weighed.feasible & (counts[:, used] > 0).all(axis=1)
-        if wish.budget_dollars is not None:
-            fits &= weighed.seconds * hourly / HOUR <= wish.budget_dollars
-        bounds = np.where(fits, _bounds(plan, hourly, weighed.seconds), np.inf)
-        bounds[(counts == own).all(axis=1) & fits & (not names)] = 0.0  # the plan's own, first of all
+    for chosen in (chosen for size in sizes for chosen in combinations(names, size)):
+        other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, chosen)})
+        hourly = weighed.counts @ FleetWish.of(other).prices + FleetWish.of(other).server_price
+        used = [number for number, kind in enumerate(plan.pool.types) if kind.name in chosen]
+        fits = weighed.feasible & (weighed.counts[:, used] > 0).all(axis=1)
+        bounds = np.where(fits, mean_dollars(plan, hourly, weighed.seconds), np.inf)
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        yield bound, other.model_copy(update={"chosen": costed(FleetWish.of(other), counts[at])})
-
-
-def _bounds(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
-    """Mean dollars of each fleet without revocations, paid until the deadline at most: [fleet]."""
-    start, work = plan.pool.start_seconds, factors(plan)
-    finite = np.where(np.isfinite(seconds), seconds, plan.deadline_seconds)
-    paid = np.zeros_like(hourly)
-    for factor in work:
-        paid += np.minimum(start + (finite - start) * factor, plan.deadline_seconds)
-    bounds: Array = paid / len(work) * hourly / HOUR
-    return bounds
+        candidate = other.model_copy(update={"chosen": costed(FleetWish.of(other), weighed.counts[at])})
+        if not _same(plan, candidate):
+            yield bound, candidate
 
 
 def _runner_up(found: FleetPlan, least: float) -> RunnerUp:

@@ -25,11 +25,10 @@ from stash.catalog.facts import OLD_DAYS, Instance, age
 from stash.catalog.offers import Catalog
 from stash.catalog.sky import AUTOSTOP, resources, task_yaml, where
 from stash.core.errors import UserError
-from stash.core.formatting import listed
 from stash.core.membership import TOKEN
 from stash.core.units import counted, format_seconds
 from stash.core.version import install_requirement
-from stash.spot.records.fleets import FleetPlan, WorkerType
+from stash.spot.fleet_records import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
 from stash.spot.train.run_orders import RAY_HEAD
 
@@ -154,20 +153,14 @@ def rent_script(plan: FleetPlan, place: RentedPlace, job: str, work: Path) -> st
 
 
 def _price(plan: FleetPlan) -> str:
-    chosen = plan.chosen
+    chosen, server = plan.chosen, plan.pool.server
     assert chosen is not None
-    workers = _workers(plan)
-    hour = _dollars_at_most(plan.pool.server.dollars_per_hour) * plan.pool.server.count
-    hour += sum(_dollars_at_most(kind.dollars_per_hour) for kind in workers)
-    on_demand = sum(kind.fixed for kind in workers)
-    who = [counted(plan.pool.server.count, "server")]
-    if on_demand < len(workers):
-        who.append(counted(len(workers) - on_demand, "spot worker"))
-    if on_demand:
-        who.append(f"{counted(on_demand, 'worker')} on demand")
+    hour = _dollars_at_most(server.dollars_per_hour) * server.count
+    hour += sum(_dollars_at_most(kind.dollars_per_hour) for kind in _workers(plan))
     return (
-        f"{listed(who)}, ${hour:.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
-        f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
+        f"{counted(server.count, 'server')}, {counted(len(_workers(plan)), 'worker')}, ${hour:.2f} an hour by prices "
+        f"of {plan.pool.as_of} and a tenth; planned: {format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. "
+        "SkyPilot's jobs controller comes on top."
     )
 
 

@@ -18,17 +18,17 @@ from stash.core.errors import UnitError, UserError
 from stash.core.records.base import Number, Record
 from stash.core.units import parse_bytes, parse_interruptions, parse_rate
 from stash.core.user_files import fitted, load_rows, quantity, text_of, yaml_text
-from stash.spot.records.fleets import (
+from stash.spot.fleet_records import (
     FLEET_SCHEMA,
     FleetModel,
     FleetPlan,
     FleetPool,
     FleetRun,
+    InterruptionBand,
     ParameterServers,
     WorkerType,
 )
-from stash.spot.records.risks import InterruptionBand
-from stash.spot.records.runs import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve, SpotLog
+from stash.spot.run_records import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve, SpotLog
 
 DESCRIBED = "it is described in docs/how-to/spot.md"
 FLEET_MODELS = DocumentFile(documents.FLEET_MODEL, FleetModel, FLEET_SCHEMA)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from typer.main import get_command
 
 from stash.cli.main import app
 from stash.core.printable import has_colours
-from stash.spot.commands.app import _progress as show_replays
 from stash.ui.arguments import ProfileCommand, Split, split
 from stash.ui.commands import OneCommand
 from stash.ui.terminal import progress_console
@@ -162,17 +160,6 @@ def test_a_quiet_data_set_is_made_without_a_bar(
     printed = capsys.readouterr()
     assert ("making text" in printed.err) is not quiet
     assert "4 samples of text" in printed.out
-
-
-@pytest.mark.parametrize("quiet", [False, True])
-def test_a_quiet_replay_shows_no_moments(
-    quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fleet = (SimpleNamespace(samples=8),)
-    moment = SimpleNamespace(number=1, replays=2, fleet=fleet, update=5, updates=10, loss=0.5, seconds_left=60.0)
-    with show_replays(quiet) as show:
-        show(moment)  # type: ignore[arg-type]
-    assert ("replay 1 of 2" in capsys.readouterr().err) is not quiet
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -105,34 +105,12 @@ def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
     assert found["p_deadline_without_revocations"] > 0.9
     text = " ".join(spot(monkeypatch, capsys, *words).split())
     assert "with them unknown: how often they come is not known" in text
-    assert "give --interruptions 10%/month or --trace FILE" in text
+    assert "give --interruptions 10%/month" in text
     risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
     assert risky["p_deadline"] > 0.9
 
 
-@pytest.fixture
-def planned(monkeypatch: Patch, capsys: Capture, folder: Path) -> Path:
-    """A plan whose machines can be had on demand too, and a trace beside it."""
-    priced = PUBLISHED.read_text().replace(", dollars_per_hour", ", on_demand_dollars_per_hour: 9, dollars_per_hour")
-    (folder / "pool.yaml").write_text(f"start_seconds: 30\n{priced}")
-    (folder / "us-east-1a_v100_1.json").write_text(
-        json.dumps({"metadata": {"gap_seconds": 60}, "data": [8, 8, 8, 0] * 50})
-    )
-    zone = ("market", "import", "skypilot", "us-east-1a_v100_1.json", "-o", "zone.market.csv")
-    assert run(monkeypatch, *zone) == 0
-    lines = (folder / "zone.market.csv").read_text().replace("0,8\n", "0,\n").replace("spot,,8\n", "spot,,\n", 1)
-    (folder / "gaps.market.csv").write_text(lines)
-    spot(monkeypatch, capsys, "plan", "--pool", "pool.yaml", *RISKY[3:], "-o", "p.json")
-    return folder / "p.json"
-
-
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
-
-
-@pytest.mark.usefixtures("planned")
-def test_a_plan_is_replayed_through_a_trace(monkeypatch: Patch, capsys: Capture) -> None:
-    text = spot(monkeypatch, capsys, *RISKY, "--trace", "zone.market.csv")
-    assert "runs through the trace" in " ".join(text.split())
 
 
 def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
@@ -140,23 +118,18 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
     assert run(monkeypatch, "report", "job.spotlog.json", "--format", "svg", "-o", "figures") == 0
-    assert {path.name for path in (folder / "figures").iterdir()} == {
-        "presence.svg", "losses.svg"
-    }  # fmt: skip
+    assert {path.name for path in (folder / "figures").iterdir()} == {"losses.svg"}
     assert run(monkeypatch, "show", "job.spotlog.json", "--redact") == 2
     assert "is about profiles, and job.spotlog.json is a log of a run" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
         (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
-        (("--interruptions", "1/h", "--trace", "zone.market.csv"), "both say how long"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
-        (("--trace", "gaps.market.csv"), "has a gap at 2022-01-01T00:00:00Z: p3.2xlarge could not"),
     ],
 )
 def test_dangers_that_cannot_be_read_are_one_sentence(

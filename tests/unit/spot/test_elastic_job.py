@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from fleet_pools import dated_plan as plan
 
 import stash.spot
 from stash.core.errors import JobError, UserError
-from stash.spot.emulate import build_rehearsal
-from stash.spot.learn.replay import Server
+from stash.spot.replay import Server
 from stash.spot.train.elastic_job import ElasticJob, check_optimizer, load_job
 from stash.spot.train.frames import TensorBuffer
 from stash.spot.train.ledger import DataLease
@@ -89,9 +87,9 @@ class Breaks(torch.optim.SGD):
         self.defaults["broken"] = True
 
 
-def _job(optimizer: Callable[[Parameters], torch.optim.Optimizer], sparse: bool = False) -> ElasticJob:
+def _job(optimizer: Callable[[Parameters], torch.optim.Optimizer]) -> ElasticJob:
     return stash.spot.Job(
-        lambda: torch.nn.Embedding(4, 2, sparse=sparse),
+        lambda: torch.nn.Embedding(4, 2),
         lambda model, batch: model(batch).square().mean(),
         optimizer,
         lambda: torch.arange(4),
@@ -120,29 +118,6 @@ def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_se
 
     check_optimizer(_job(picky))
     ParameterShard(_job(picky), 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("job", "sentence"),
-    [
-        (_job(_lbfgs), "LBFGS, computes losses itself"),
-        (_job(lambda parameters: Breaks([*parameters], 0.1)), ""),
-        (
-            _job(lambda parameters: torch.optim.SparseAdam([*parameters])),
-            "SparseAdam does not support dense gradients",
-        ),
-        (_job(lambda parameters: torch.optim.SGD(parameters, 0.1), sparse=True), "dense gradients, as SGD"),
-    ],
-)
-def test_a_rehearsal_tries_an_update_before_it_starts_anything(
-    job: ElasticJob, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build_rehearsal, "load_job", lambda where: job)
-    if not sentence:
-        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False)
-        return
-    with pytest.raises(UserError, match=sentence):
-        build_rehearsal.rehearsed_fleet(plan(0.8, 3000.0), "job.py:job", False)
 
 
 def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
-from stash.spot.learn.curve import MIN_UPDATES, LearnWish, ReplayMoment, learn
-from stash.spot.learn.replay import Server
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
+from stash.spot.replay import Server
+from stash.spot.run_records import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
 SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=MIN_UPDATES)
@@ -25,8 +25,8 @@ def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> Learned
 
 
 def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
-    moments: list[ReplayMoment] = []
-    curve = learned(regression(), on_moment=moments.append)
+    sentences: list[str] = []
+    curve = learned(regression(), say=sentences.append)
     assert curve.ended == "done"
     assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
     assert (curve.parameters, curve.parameter_bytes, curve.samples, curve.batch) == (4, 16, 64, 8)
@@ -34,26 +34,25 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert curve.learned.most_workers == 2
     assert (curve.learned.least_batch, curve.learned.most_batch) == (4, 8)
     assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
-    assert moments[-1].update == moments[-1].updates == MIN_UPDATES
-    assert [each.number for each in moments[::MIN_UPDATES]] == [1, 2, 3, 4, 5]
+    assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
 
 def test_an_interrupted_one_keeps_what_was_replayed() -> None:
-    def record(moment: ReplayMoment) -> None:
-        if moment.number == 5:
+    def interrupt(sentence: str) -> None:
+        if sentence.startswith("replay 5"):
             raise KeyboardInterrupt
 
-    curve = learned(regression(), on_moment=record)
+    curve = learned(regression(), say=interrupt)
     assert curve.ended == "interrupted"
     assert len(curve.replays) == 4
 
 
 def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
-    def record(moment: ReplayMoment) -> None:
+    def interrupt(sentence: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"):
-        learned(regression(), on_moment=record)
+        learned(regression(), say=interrupt)
 
 
 class Clock:
@@ -68,8 +67,8 @@ class Clock:
 
 
 def test_the_budget_ends_it() -> None:
-    # Each update is followed by two looks, of 200 updates each: 4 replays and a half.
-    curve = learned(regression(), replace(SMALL, budget_seconds=9 * MIN_UPDATES), clock=Clock())
+    # Each update is followed by one look, of 200 updates each: 4 replays and a half.
+    curve = learned(regression(), replace(SMALL, budget_seconds=4.5 * MIN_UPDATES), clock=Clock())
     assert curve.ended == "budget"
     assert len(curve.replays) == 4
 

@@ -12,7 +12,7 @@ import pytest
 
 from stash.core.errors import JobError
 from stash.core.jsonl import Tail, append_row
-from stash.spot.records.runs import LeaseBooks, SavedModel
+from stash.spot.run_records import LeaseBooks
 from stash.spot.train import head as module
 from stash.spot.train.coordinator import NotFinite, UpdateDone
 from stash.spot.train.head import TrainingHead
@@ -50,9 +50,8 @@ class _Fleet:
         self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
         self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
         self.asked: list[str] = []
-        self.overdue: tuple[str, ...] = ()
         self.hanging: list[str] = []
-        self.verdicts: list[NotFinite] = []
+        self.failure: NotFinite | None = None
 
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
@@ -61,14 +60,15 @@ class _Fleet:
         elif what == "end":
             if self.asked.count("end") == 1:
                 self._coming.append(("worker1", False, 3))
-            return self.overdue, 0.0
+            return 0.0
         elif what == "news":
-            return [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [], False
-        elif what == "not_finite":
-            verdicts, self.verdicts = self.verdicts, []
-            return verdicts
+            return (
+                [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [],
+                False,
+                self.failure,
+            )
         books = LeaseBooks(issued=8, done=8, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
-        return {"seconds": 0.0, "books": books, "resume": 0, "reconcile": 0}.get(what)
+        return {"seconds": 0.0, "books": books, "reconcile": 0}.get(what)
 
     def start_server(self, name: str, number: int) -> None: ...
 
@@ -107,9 +107,8 @@ class _Fleet:
             self.asked.append("saved")
         return written
 
-    def save_model(self, names: object, path: Path) -> SavedModel:
+    def save_model(self, names: object, path: Path) -> None:
         path.write_bytes(b"saved")
-        return SavedModel()
 
 
 def _orders(folder: Path) -> TrainingOrders:
@@ -128,7 +127,7 @@ def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_pa
     assert [each["what"] for each in events if each["what"] != "left"] == [
         "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
     ]  # fmt: skip
-    assert events[-1]["saved"] == {"wrong": None}
+    assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,22 +141,12 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkey
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
 
 
-def test_a_dismissed_worker_is_replaced_although_it_has_ended(tmp_path: Path) -> None:
-    class Dismissing(_Fleet):
-        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
-            if self.asked.count("news") > 1 and "start worker2" not in self.asked:
-                append_row(self._wishes, do="stop")
-                self.verdicts = [NotFinite(("worker1",), DataLease(0, 8), 0.5, "the machine")]
-                return [("worker1", False, 3)]
-            return super().changes(seconds)
-
-    fleet: Any = Dismissing(tmp_path, disk=0)
-    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
-    assert "start worker2" in fleet.asked
-    events = Tail(tmp_path / EVENTS).rows()
-    assert [each["who"] for each in events if each["what"] in {"dismissed", "wanted", "left"}] == [
-        "worker1", "worker2", "worker1",
-    ]  # fmt: skip
+def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep_the_model(tmp_path: Path) -> None:
+    fleet: Any = _Fleet(tmp_path, disk=0)
+    fleet.failure = NotFinite("worker1", DataLease(0, 8), float("nan"))
+    with pytest.raises(JobError, match=r"of worker1 on the samples 0 to 8 are not finite \(loss nan\).*kept"):
+        TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
+    assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
 def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) -> None:
@@ -202,14 +191,14 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     assert "saved" in fleet.asked
 
 
-def test_who_is_overdue_at_the_end_is_ended_and_who_hangs_is_in_the_log(tmp_path: Path) -> None:
+def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
     class Stuck(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
             if self.asked.count("news") > 1 and "end" not in self.asked:
                 append_row(self._wishes, do="stop")
-                self.hanging, self.overdue = ["worker1"], ("worker1",)
-            if "kill worker1" in self.asked and "gone" not in self.asked:
+                self.hanging = ["worker1"]
+            if "end" in self.asked and "gone" not in self.asked:
                 coming.append(("worker1", False, RuntimeError("killed")))
             return coming
 

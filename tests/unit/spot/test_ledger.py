@@ -100,6 +100,9 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
         if not own:
             pushed[worker, ledger.take(worker, batches[worker])] = set()
             return
+        if chance.random() < 0.1:  # it reads ahead
+            pushed[worker, ledger.take(worker, batches[worker])] = set()
+            own += [key for key in pushed if key[0] == worker][len(own) :]
         _, lease = key = own[0]
         left = [shard for shard in range(shards) if shard not in pushed[key]]
         if left and not died:
@@ -127,6 +130,9 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
         else:
             step(chance.choice("abc"), chance.random() < 0.08)
         assert ledger.audit() is None
+    begun = {next((lease for lease in ledger.held(worker)), None) for worker in batches}
+    ledger.withdraw([lease for lease in ledger.out if lease not in begun])
+    assert ledger.audit() is None
     for worker in batches:
         ledger.lost(worker)
     while ledger.waiting:
@@ -140,6 +146,17 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     for counts in servers.counts:
         assert counts == dict.fromkeys(range(ledger.issued), 1)
     assert ledger.done_samples == ledger.issued
+
+
+def test_what_nobody_began_was_never_given_unless_somebody_had_it_before() -> None:
+    ledger = LeaseLedger()
+    ledger.take("a", 8)
+    ledger.take("b", 8)
+    ledger.lost("b")  # which may have handed it to some server
+    again, new = ledger.take("a", 8), ledger.take("a", 8)
+    ledger.withdraw([again, new])
+    assert (ledger.issued, ledger.waiting) == (16, (again,))
+    assert ledger.audit() is None
 
 
 def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked() -> None:

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from fleet_pools import published
 
 from stash.core.errors import UserError
 from stash.spot import planning
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets, costed
-from stash.spot.choose.provision import provision
-from stash.spot.planning import RiskOptionsOf, plan_with_revocations
-from stash.spot.records.fleets import FleetPlan
-from stash.spot.risk.fleet_risk import RiskOptions, keeps_limits, kept, with_risk
-from stash.spot.risk.lifetimes import HOUR, RevocationRate
+from stash.spot.fleet_costs import FleetWish, all_fleets, costed
+from stash.spot.fleet_records import FleetPlan
+from stash.spot.planning import plan_with_revocations
+from stash.spot.provision import provision
+from stash.spot.risk import HOUR, RevocationRate, keeps_limits, with_risk
 
 BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 
 
-def tight(deadline: float = 2400, budget: float | None = None) -> FleetPlan:
+def tight(deadline: float = 2400) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published().model_copy(update={"start_seconds": 60.0})
-    return provision(FleetWish(pool, 0.8, deadline, budget_dollars=budget))
+    return provision(FleetWish(pool, 0.8, deadline))
 
 
-def everywhere(rate: RevocationRate) -> RiskOptionsOf:
-    return lambda workers: RiskOptions(dict.fromkeys(workers, rate))
+def everywhere(rate: RevocationRate) -> dict[str, RevocationRate]:
+    return {kind.name: rate for kind in published().types}
 
 
 def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
     plan = tight()
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.chosen.workers != plan.chosen.workers
-    assert not keeps_limits(with_risk(plan, RiskOptions(dict.fromkeys(plan.chosen.workers, BRISK))))
+    assert not keeps_limits(with_risk(plan, everywhere(BRISK)))
     assert keeps_limits(found)
     assert found.risk.weighed > 1
     # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
@@ -58,9 +55,7 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     assert len(cheaper) >= found.risk.weighed - 1
     for counts in cheaper:
         fleet = costed(wish, counts)
-        other = with_risk(
-            plan.model_copy(update={"chosen": fleet}), RiskOptions(dict.fromkeys(fleet.workers, BRISK)), 1000
-        )
+        other = with_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
         assert not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
 
 
@@ -73,36 +68,15 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(monkeyp
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
 
 
-def test_a_budget_counts_with_revocations_too() -> None:
-    plain = tight()
-    plan = tight(budget=plain.chosen.dollars * 1.0005)
-    assert plan.chosen == plain.chosen
-    found = plan_with_revocations(plan, everywhere(BRISK))
-    assert found.risk.dollars.value > plan.budget_dollars  # type: ignore[operator]
-    assert not kept(found)
-    rare = plan_with_revocations(tight(budget=1.5 * plain.chosen.dollars), everywhere(RARE))
-    assert kept(rare)
-
-
 def test_an_unknown_type_is_not_rented_instead() -> None:
     plan = tight()
-    known = set(plan.chosen.workers)
-
-    def options(workers: Mapping[str, int]) -> RiskOptions:
-        if not set(workers) <= known:
-            raise UserError("how often is unknown")
-        return RiskOptions(dict.fromkeys(workers, BRISK))
-
-    found = plan_with_revocations(plan, options)
-    assert set(found.chosen.workers) <= known
+    found = plan_with_revocations(plan, dict.fromkeys(plan.chosen.workers, BRISK))
+    assert set(found.chosen.workers) <= set(plan.chosen.workers)
 
 
 def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
-    def options(workers: Mapping[str, int]) -> RiskOptions:
-        raise UserError("how often p3.2xlarge is revoked is unknown")
-
-    with pytest.raises(UserError, match="is unknown"):
-        plan_with_revocations(tight(), options)
+    with pytest.raises(UserError, match=r"how often p3\.2xlarge is revoked is unknown"):
+        plan_with_revocations(tight(), {"k80": BRISK})
 
 
 def with_prices(plan: FleetPlan, times: float) -> FleetPlan:

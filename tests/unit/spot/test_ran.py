@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.spot.pages.run_report import document, line, page
-from stash.spot.records.runs import LeaseBooks, SpotEvent, SpotLog, SpotStretch, SpotTakeover, SpotUpdates
+from stash.spot.run_records import LeaseBooks, SpotEvent, SpotLog, SpotStretch, SpotTakeover, SpotUpdates
 from stash.ui.terminal import render
 
 BOOKS = LeaseBooks(issued=160, done=160, out=0, waiting=0, reissued=1, repeated=0, wrong=None)

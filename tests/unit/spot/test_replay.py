@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from stash.spot.learn.replay import DivergedError, replay
-from stash.spot.model.convergence import alike
-from stash.spot.records.runs import LOSS_WINDOW, VirtualWorker
+from stash.spot.model.loss_curve import alike
+from stash.spot.replay import DivergedError, replay
+from stash.spot.run_records import LOSS_WINDOW, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
-from stash.spot.train.worker import SampleOrder, moved
+from stash.spot.train.samples import SampleOrder, moved
 
 CPU = torch.device("cpu")
 
@@ -110,16 +110,13 @@ def test_a_loss_that_is_no_number_ends_the_replay() -> None:
     assert end.value.updates < 10
 
 
-def test_a_place_holds_one_sample_whoever_asks_and_in_whichever_order() -> None:
+def test_a_place_holds_one_sample_whoever_asks_and_every_epoch_has_all_in_another_order() -> None:
     stream = list(islice(SampleOrder(10, 4), 40))
-    assert stream == [int(each) for each in _drawn_in_turn(10, 4, 4)]
+    epochs = [stream[at : at + 10] for at in range(0, 40, 10)]
+    assert all(sorted(each) == list(range(10)) for each in epochs)
+    assert len({tuple(each) for each in epochs}) == 4
     late = SampleOrder(10, 4)
     assert [late[number] for number in (35, 3, 12, 39, 12)] == [stream[number] for number in (35, 3, 12, 39, 12)]
-
-
-def _drawn_in_turn(count: int, seed: int, epochs: int) -> torch.Tensor:
-    shuffle = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.randperm(count, generator=shuffle) for _ in range(epochs)])
 
 
 def test_tensors_move_wherever_they_stand_in_a_batch() -> None:

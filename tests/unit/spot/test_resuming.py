@@ -11,7 +11,7 @@ import torch
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.spot.sync.checkpoint_request import CheckpointRequest, SavedNote, asked, last_saved, listen, saved
+from stash.spot.sync.checkpoint_request import CheckpointRequest, asked, last_answered, listen, saved
 from stash.spot.train import saved_shards
 
 
@@ -31,22 +31,9 @@ def test_a_script_that_does_not_listen_is_not_asked(tmp_path: Path, now: list[fl
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("notice", "why"),
-    [(2.0, "the notice leaves no time for one"), (7.0, "the last one took 5 s, and the notice leaves 5 s")],
-)
-def test_what_does_not_fit_is_not_asked_for(notice: float, why: str, tmp_path: Path, now: list[float]) -> None:
-    listen(tmp_path)
-    saved(tmp_path, SavedNote(None, 5.0))
-    asking = _wanted(tmp_path, notice, now)
-    assert asking.settled()
-    assert (asking.seconds, asking.why) == (None, why)
-    assert asked(tmp_path) is None
-
-
 def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: list[float]) -> None:
     listen(tmp_path)
-    saved(tmp_path, SavedNote(None, 5.0))
+    saved(tmp_path, None)
     asking = _wanted(tmp_path, 7.5, now)
     now[0] = 5.4
     assert not asking.settled()
@@ -59,16 +46,16 @@ def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_p
     listen(tmp_path)
     before = asked(tmp_path)
     asking = _wanted(tmp_path, 60, now)
-    saved(tmp_path, SavedNote(before, 1.0))
+    saved(tmp_path, before)
     assert not asking.settled()
-    saved(tmp_path, SavedNote(asked(tmp_path), 1.0))
+    saved(tmp_path, asked(tmp_path))
     assert asking.settled()
 
 
 def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: list[float]) -> None:
     listen(tmp_path)
     first, second = _wanted(tmp_path, 60, now), _wanted(tmp_path, 60, now)
-    saved(tmp_path, SavedNote(asked(tmp_path), 1.0))
+    saved(tmp_path, asked(tmp_path))
     assert first.settled()
     assert second.settled()
     third = _wanted(tmp_path, 60, now)
@@ -79,7 +66,7 @@ def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: lis
 def test_a_folder_that_is_gone_or_damaged_says_nothing(tmp_path: Path, now: list[float]) -> None:
     assert asked(tmp_path / "none") is None
     (tmp_path / "saved.json").write_text("{")
-    assert last_saved(tmp_path) is None
+    assert last_answered(tmp_path) is None
     (tmp_path / "wanted").mkdir()
     assert "cannot be asked for" in _wanted(tmp_path, 60, now).why
 

@@ -43,17 +43,6 @@ class Tied(torch.nn.Module):
         return self.second(hidden) * self.scale
 
 
-class Forgetful(Tied):
-    """Trains with random numbers of its own, which its state_dict leaves out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("noise", torch.randn(6), persistent=False)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs) + self.noise
-
-
 class _Augmented(torch.utils.data.Dataset[torch.Tensor]):
     """Samples with other noise every time they are read."""
 
@@ -103,13 +92,3 @@ def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path
     assert torch.equal(saved["first.weight"], saved["second.weight"])
     assert not torch.equal(saved["second.weight"], fresh.state_dict()["second.weight"])
     fresh.load_state_dict(saved, strict=True)
-
-
-def test_what_the_file_lacks_is_named(tmp_path: Path) -> None:
-    for model, lost in (
-        (Tied, None),
-        (Forgetful, "the saved model lacks what was trained: state_dict() leaves out noise"),
-    ):
-        job = _job(model)
-        packed = [shard.packed() for shard in _trained(job)]
-        assert save_model(job, packed, tmp_path / "model.pt").wrong == lost

@@ -15,7 +15,7 @@ from fleet_pools import JOB, TODAY, dated_plan
 from stash import catalog
 from stash.core.errors import UserError
 from stash.core.version import __version__
-from stash.spot.records.fleets import FleetPlan
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
 
 pytest.importorskip("ray")
@@ -88,7 +88,7 @@ def test_a_type_that_is_rented_on_demand_is_asked_for_so(tmp_path: Path) -> None
     types = tuple(k.model_copy(update={"market": "on-demand"}) for k in dated_plan().pool.types)
     text = script(tmp_path, dated_plan(types=types))
     assert tasks(text)["p3.2xlarge"]["resources"]["use_spot"] is False
-    assert re.match(r"# stash-[0-9a-f]{6}: 1 server and 7 workers on demand, \$", text)
+    assert re.match(r"# stash-[0-9a-f]{6}: 1 server, 7 workers, \$", text)
 
 
 def test_the_secrets_are_named_in_tasks_and_their_values_in_a_file_for_the_owner(tmp_path: Path) -> None:

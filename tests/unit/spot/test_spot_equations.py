@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from stash.spot.model.convergence import loss_after, updates_to
+from stash.spot.fleet_records import LossCurve
+from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import asynchronous
-from stash.spot.records.fleets import LossCurve
 
 CURVE = LossCurve(gamma1=100, gamma2=-1, gamma3=1000, gamma5=0.5)
 
@@ -32,13 +32,12 @@ def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alon
     assert found.imbalance[2] == 0
 
 
-def test_loss_and_updates_are_each_others_inverse() -> None:
+def test_updates_to_a_loss_invert_equation_3() -> None:
     # (1000 - 100) * sqrt(4) / (j + 100) + 0.5 at j = 800: 2.5
     shape = (np.array(100.0), np.array(0.3), np.array(4.0))
-    assert loss_after(CURVE, np.array(800.0), *shape) == pytest.approx(2.5)
     assert updates_to(CURVE, 2.5, *shape) == pytest.approx(800)
     with_r = CURVE.model_copy(update={"gamma4": 0.7})
-    assert loss_after(with_r, np.array(800.0), *shape) == pytest.approx(2.5)
+    assert updates_to(with_r, 2.5, *shape) == pytest.approx(800)
     assert updates_to(CURVE, 2.5, np.array(1000.0), shape[1], shape[2]) == math.inf  # the slope is 0
 
 

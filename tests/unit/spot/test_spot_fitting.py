@@ -9,12 +9,12 @@ import pytest
 from fleet_pools import ROOT
 
 from stash.core.errors import UserError
-from stash.spot.model.fitting import SingleSpeeds, fit, predict, queue_speeds
-from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun
+from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun
+from stash.spot.model.fitting import fit, predict, queue_speeds
 from stash.spot.spot_files import workers_of
 
 TRUE = FittedQueue(server_seconds=0.02, randomness=0.6, unsplit=0.25)
-SINGLES = SingleSpeeds({("v100", 1): 0.06, ("k80", 1): 0.2})
+SINGLES = {("v100", 1): 0.06, ("k80", 1): 0.2}
 
 
 def run(servers: int, speed: float = 1.0, **workers: int) -> FleetRun:

@@ -6,43 +6,19 @@ import math
 
 import numpy as np
 import pytest
-from loss_courses import course, learned_curve
+from loss_courses import course
 from pydantic import ValidationError
 
-from stash.spot.model.convergence import common_losses, kept_share, spread_at, spreads, updates_to, with_levels
-from stash.spot.model.learning import fit_curve
-from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
-from stash.spot.records.runs import LossReplay, LossSpread
+from stash.spot.fleet_records import LossCurve, LossLevel, SizeFactor
+from stash.spot.model.loss_curve import common_losses, updates_to, with_levels
 
 BEYOND = LossCurve(gamma1=10, gamma2=0, gamma3=100, gamma5=0.1)
 FLEETS = tuple((size, batch, math.sqrt(1 - 1 / size)) for size in (1, 2, 4, 8) for batch in (32.0, 64.0, 128.0))
 """N, bw, R."""
 
 
-def stale(j: np.ndarray, batch: float, imbalance: float, workers: float) -> np.ndarray:
-    """Up to four workers cost nothing, eight take three times the updates: no power of N."""
-    times = float(np.interp(workers, [1, 4, 8], [1.0, 1.0, 3.0]))
-    return np.exp(-np.log(j / times) / 4)
-
-
-def fleets(noise: float = 0.0) -> list[LossReplay]:
-    return [course(*fleet, stale, noise=noise) for fleet in FLEETS]
-
-
 def updates(curve: LossCurve, loss: float, size: float) -> float:
     return float(updates_to(curve, loss, np.array(64.0), np.array(0.9), np.array(size)))
-
-
-def test_a_size_that_no_power_tells_is_told_as_it_was_replayed() -> None:
-    replays = fleets()
-    losses = common_losses(replays)
-    curve = with_levels(BEYOND, replays, losses)
-    loss = float(losses[len(losses) // 2])
-    taken = {size: updates(curve, loss, size) / updates(curve, loss, 1) for size in (2, 4, 6, 8)}
-    assert taken[2] == pytest.approx(1.0, abs=0.01)
-    assert taken[4] == pytest.approx(1.0, abs=0.01)
-    assert taken[8] == pytest.approx(3.0, rel=0.01)
-    assert 1.4 < taken[6] < 2.2  # 2 by a straight line of updates
 
 
 def test_a_power_of_workers_stays_one_without_factors() -> None:
@@ -54,15 +30,6 @@ def test_a_power_of_workers_stays_one_without_factors() -> None:
     loss = curve.levels[5].loss
     assert updates(curve, loss, 6) / updates(curve, loss, 1) == pytest.approx(math.sqrt(6), rel=1e-3)
     assert updates(curve, loss, 32) / updates(curve, loss, 1) == pytest.approx(math.sqrt(32), rel=1e-2)
-
-
-def test_what_sizes_take_counts_by_how_much_more_than_noise_it_is() -> None:
-    # Two more coefficients explain 4, 40 and 1 of squares, where 10 replays leave 10: F is 2, 20 and ½.
-    left = np.array([10.0, 10.0, 10.0])
-    assert kept_share(left + np.array([4.0, 40.0, 1.0]), left, 2, 10) == pytest.approx([0.5, 0.95, 0.0])
-    assert (kept_share(left, left, 0, 10) == 0).all()
-    assert (kept_share(left, left, 2, 0) == 0).all()
-    assert kept_share(np.ones(1), np.zeros(1), 2, 10) == pytest.approx([1.0])
 
 
 def test_a_factor_is_straight_in_its_logarithm_between_sizes_and_stays_beyond() -> None:
@@ -78,31 +45,3 @@ def test_sizes_that_do_not_grow_are_refused() -> None:
         LossLevel.model_validate(
             {"loss": 1, "updates": 1, "workers_exponent": 0, "batch_exponent": 0, "sizes": sizes}
         )
-
-
-def test_a_loss_has_the_spread_of_itself_and_its_neighbours() -> None:
-    off = np.array([[0.1, 0.2, 0.3, 0.4], [-0.1, -0.2, -0.3, -0.4]])
-    found = spreads(np.array([4.0, 3.0, 2.0, 1.0]), off)
-    squares = np.array([0.025, 0.14 / 3, 0.29 / 3, 0.125])
-    assert [each.loss for each in found] == [4.0, 3.0, 2.0, 1.0]
-    assert [each.spread for each in found] == pytest.approx(np.sqrt(squares))
-    assert spreads(np.array([2.0, 1.0]), np.array([[0.1, np.inf]])) == ()
-
-
-def test_the_spread_of_a_loss_lies_between_those_beside_it() -> None:
-    best = learned_curve().fitted.model_copy(
-        update={"spread": 0.1, "spreads": (LossSpread(loss=2.0, spread=0.02), LossSpread(loss=1.0, spread=0.2))}
-    )
-    assert [spread_at(best, loss) for loss in (3.0, 2.0, 1.5, 1.0)] == pytest.approx([0.02, 0.02, 0.11, 0.2])
-    assert spread_at(best, 0.5) == 0.2
-    assert spread_at(best.model_copy(update={"spread": 0.3}), 0.5) == 0.3
-    assert spread_at(best.model_copy(update={"spreads": ()}), 1.5) == 0.1
-
-
-def test_where_courses_are_noisier_updates_are_less_sure() -> None:
-    def flattening(j: np.ndarray, batch: float, imbalance: float, workers: float) -> np.ndarray:
-        wobble = 0.02 * np.sin(workers * batch)  # as an order of its own shifts a fleet's losses
-        return 1 + np.exp(-j / 1000) + wobble
-
-    found = fit_curve([course(*fleet, flattening) for fleet in FLEETS])
-    assert found.spreads[-1].spread > 3 * found.spreads[len(found.spreads) // 2].spread

@@ -1,12 +1,12 @@
-"""A run's log, drawn: who was there, and what was predicted beside what was observed."""
+"""A run's log, drawn: how its loss fell."""
 
 from __future__ import annotations
 
 import pytest
 
-from stash.spot.pages.run_timeline import losses, presence
-from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotUpdates
-from stash.ui.charts.chart import Bar, Blank, Chart, Dot, Trail
+from stash.spot.pages.run_report import losses
+from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotUpdates
+from stash.ui.charts.chart import Blank, Chart, Trail
 from stash.ui.charts.svg import svg
 
 LOG = SpotLog(
@@ -40,44 +40,12 @@ def drawn(found: Chart | Blank) -> Chart:
     return found
 
 
-def test_everybody_has_a_row_from_joining_to_going() -> None:
-    chart = drawn(presence(LOG))
-    assert [lane.name for lane in chart.lanes] == ["worker1", "worker2", "worker3"]
-    assert [lane.text for lane in chart.lanes] == ["there to the end", "gone", "left, with nothing lost"]
-    assert sum(isinstance(mark, Bar) for mark in chart.marks) == 3
-    assert sum(isinstance(mark, Dot) for mark in chart.marks) == 2
-
-
-def test_who_leaves_without_a_notice_was_sent_home_at_the_end() -> None:
-    sent_home = SpotEvent(at=98.5, what="left", who="worker1")
-    chart = drawn(presence(LOG.model_copy(update={"events": (*LOG.events, sent_home)})))
-    assert chart.lanes[0].text == "there to the end"
-
-
-def test_a_server_has_a_row_too() -> None:
-    server = (
-        SpotEvent(at=0.5, what="server joined", who="server1"),
-        SpotEvent(at=50.0, what="server lost", who="server1"),
-    )
-    chart = drawn(presence(LOG.model_copy(update={"events": (*LOG.events, *server)})))
-    assert [(lane.name, lane.text) for lane in chart.lanes][1] == ("server1", "gone")
-
-
 def test_the_loss_is_a_running_mean_with_its_goal() -> None:
-    chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5, "goal_seconds": 120.0})))
+    chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5})))
     line = next(mark for mark in chart.marks if isinstance(mark, Trail) and mark.series == "contention")
     assert len(line.points) == 91
     first = sum(2 / (1 + second / 20) for second in range(10)) / 10
     assert float(chart.table.rows[0][1]) == pytest.approx(first, rel=1e-3)
-    assert [mark.tip for mark in chart.marks if isinstance(mark, Dot)] == [
-        "predicted: 0.5 2.0 min after the first update"
-    ]
-
-
-def test_a_goal_long_after_the_end_is_said_and_not_drawn() -> None:
-    chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5, "goal_seconds": 6 * 3600.0})))
-    assert "long after the end" in chart.caption
-    assert not any(isinstance(mark, Dot) for mark in chart.marks)
 
 
 def test_losses_count_by_their_samples() -> None:
@@ -90,4 +58,4 @@ def test_losses_count_by_their_samples() -> None:
 
 def test_what_a_log_lacks_is_said() -> None:
     empty = LOG.model_copy(update={"events": (), "stretches": (), "updates": SpotUpdates()})
-    assert all(isinstance(chart(empty), Blank) for chart in (presence, losses))
+    assert isinstance(losses(empty), Blank)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
-from stash.spot.choose.fleet_costs import FleetWish, all_fleets, too_much
-from stash.spot.choose.provision import provision
-from stash.spot.records.fleets import FleetPlan, Uncertainty
+from stash.spot.fleet_costs import FleetWish, all_fleets
+from stash.spot.fleet_records import FleetPlan, Uncertainty
+from stash.spot.provision import provision
 
 
 def plan(wish: FleetWish) -> FleetPlan:
@@ -54,12 +54,10 @@ def test_more_quota_or_time_is_never_dearer(seed: int, loss: float, seconds: flo
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
     pool = published().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
     half = plan(FleetWish(pool, 0.8, 2400, confidence=0.5)).chosen
-    careful = FleetWish(pool, 0.8, 2400, confidence=0.9)
-    sure = plan(careful).chosen
+    sure = plan(FleetWish(pool, 0.8, 2400, confidence=0.9)).chosen
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2341.9) / 0.05)
     assert sure.p_deadline >= 0.9
     assert sure.dollars > half.dollars
-    assert too_much(careful, half).endswith(" s too long to be in time with probability 0.9")
 
 
 def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> None:
@@ -69,16 +67,6 @@ def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> Non
     looser = {each.option: each.to for each in found.looser}
     assert looser["deadline"] == "--deadline 1607s"
     assert plan(wished(0.8, 1607)).chosen is not None
-    loss = float(looser["loss"].split()[1])
-    assert plan(wished(loss, 1600)).chosen is not None
-    assert plan(wished(loss - 0.002, 1600)).chosen is None
-    name, quota = looser["quota"].split()[1].split("=")
-    types = tuple(
-        kind.model_copy(update={"quota": int(quota) if kind.name == name else kind.quota})
-        for kind in published().types
-    )
-    more = FleetWish(published().model_copy(update={"types": types}), 0.8, 1600)
-    assert plan(more).chosen is not None
 
 
 def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
@@ -89,23 +77,9 @@ def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
     assert "60 of them to start, for $" in deadline.text
     assert plan(FleetWish(slow, 0.8, 1667)).chosen is not None
     found = plan(wished(0.4, 2400))  # 0.5 is left after any number of updates
-    (loss,) = (each for each in found.looser if each.option in ("loss", "deadline"))
-    assert "0.5 is left after any number of updates (gamma5)" in loss.text
-    assert plan(wished(float(loss.to.split()[1]), 2400)).chosen is not None
-
-
-def test_nothing_that_is_not_finite_is_proposed() -> None:
-    for loss, seconds, budget in ((0.4, 1e-3, None), (0.4, 2400, 1e-9)):
-        for each in plan(FleetWish(random_pool(1, 3, 3), loss, seconds, budget_dollars=budget)).looser:
-            assert "inf" not in each.to + each.text
-            assert "nan" not in each.to + each.text
-
-
-def test_a_budget_that_is_too_small_is_told_apart_from_a_deadline() -> None:
-    found = plan(FleetWish(published(), 0.8, 2400, budget_dollars=2))
-    assert found.chosen is None
-    assert found.looser[0].to == "--max-dollars 2.98"
-    assert plan(FleetWish(published(), 0.8, 2400, budget_dollars=2.98)).chosen is not None
+    assert found.beyond == (
+        "by this curve 0.5 is left after any number of updates (gamma5): ask for a higher --loss",
+    )
 
 
 def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:

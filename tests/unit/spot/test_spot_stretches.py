@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stash.spot.fleet_records import FleetPool
 from stash.spot.model.stretches import outages, predicted_speed, stretches, takeovers
-from stash.spot.records.fleets import FleetPool
-from stash.spot.records.runs import SpotEvent, SpotUpdates
+from stash.spot.run_records import SpotEvent, SpotUpdates
 
 
 def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:

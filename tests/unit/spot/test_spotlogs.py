@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stash.core.errors import ArtefactError
-from stash.spot.records.runs import SpotLog
+from stash.spot.run_records import SpotLog
 from stash.spot.spot_files import is_spot_log, load_spot_log, save_spot_log
 
 pytestmark = pytest.mark.usefixtures("home")

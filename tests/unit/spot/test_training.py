@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
+import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,10 +19,12 @@ import stash.spot
 from stash.core.errors import UserError
 from stash.spot.train import saved_shards
 from stash.spot.train.coordinator import Coordinator
+from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import FrameKind, TensorBuffer, drain
 from stash.spot.train.ledger import DataLease
+from stash.spot.train.samples import SampleOrder
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
-from stash.spot.train.worker import Pacing, SampleOrder, ServerLinks, Trainer, UpdateReport, work
+from stash.spot.train.worker import Pacing, ServerLinks, Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
@@ -128,8 +134,9 @@ KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 class _Run:
     """Two servers and a coordinator that lets a worker make some updates."""
 
-    def __init__(self, updates: int) -> None:
-        self.shards = [ParameterShard(JOB, number, 2) for number in range(2)]
+    def __init__(self, updates: int, job: ElasticJob = JOB) -> None:
+        self.job = job
+        self.shards = [ParameterShard(job, number, 2) for number in range(2)]
         self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
         self.coordinator = Coordinator(2, 8, KEYS.leases)
         for number, server in enumerate(self.served):
@@ -147,13 +154,18 @@ class _Run:
             assert not thread.is_alive()
 
     def _one(self, name: str) -> None:
-        work(name, Trainer(JOB, 2, 8), self, Pacing(), KEYS.run)
+        trainer = Trainer(self.job, 2, 8)
+        work(name, trainer, self, Pacing(), KEYS.run)
+        trainer.feed.close()
 
     def next_lease(self, worker: str, finished: object) -> DataLease | None:
         lease = self.coordinator.next_lease(worker, finished)  # type: ignore[arg-type]
         if self.coordinator.books().issued >= 8 * self._updates:
             self.coordinator.end(redo=True)
         return lease
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        return self.coordinator.later(worker, most)
 
     def servers(self) -> tuple[tuple[str, int], ...]:
         return self.coordinator.servers()
@@ -173,7 +185,7 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     assert trained.keys() == truth.keys()
     for name, value in truth.items():
         torch.testing.assert_close(trained[name], value, msg=name)
-    rows, _ = run.coordinator.news()
+    rows, *_ = run.coordinator.news()
     assert [row.staleness for row in rows] == [0] * 20
 
 
@@ -182,13 +194,94 @@ def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
     run.train("a", "b", "c")
     run.close()
     books = run.coordinator.books()
-    rows, refused = run.coordinator.news()
+    rows, refused, _ = run.coordinator.news()
     assert books.wrong is None
     assert not refused
     assert (books.done, books.out) == (books.issued, 0)
     assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
     assert [shard.version for shard in run.shards] == [len(rows)] * 2
     assert max(row.staleness for row in rows) >= 1
+
+
+class _Slow(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Samples that take a while, and say who read them when."""
+
+    def __init__(self) -> None:
+        self.samples = _data()
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        time.sleep(0.002)
+        inputs, outputs = self.samples[number]
+        facts = torch.tensor([os.getpid(), time.monotonic()], dtype=torch.float64)
+        return {"inputs": inputs, "outputs": outputs, "facts": facts}
+
+
+def _read(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """The collating of the script's own loader."""
+    return {f"all {name}": torch.stack([each[name] for each in samples]) for name in samples[0]}
+
+
+def _loader_job(reads: list[tuple[float, float, float]], seconds: float) -> ElasticJob:
+    """Which notes of each batch by whom and when it was read, and when its update was computed."""
+
+    def loss(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        time.sleep(seconds)
+        who, when = batch["all facts"][-1].tolist()
+        reads.append((who, when, time.monotonic()))
+        return _loss(model, (batch["all inputs"], batch["all outputs"]))
+
+    loader = torch.utils.data.DataLoader(_Slow(), batch_size=4, num_workers=2, collate_fn=_read)
+    return replace(JOB, loss=loss, data=lambda: loader)
+
+
+def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_is_trained() -> None:
+    reads: list[tuple[float, float, float]] = []
+    run = _Run(20, _loader_job(reads, 0.1))
+    run.train("a")
+    run.close()
+    assert len({who for who, _, _ in reads}) == 2
+    assert os.getpid() not in {who for who, _, _ in reads}
+    # Over the border of leases: a batch was there before the update before it had been computed.
+    early = [read < computed for (_, _, computed), (_, read, _) in pairwise(reads)]
+    assert sum(early) >= len(early) - 2
+    issued = run.coordinator.books().issued
+    truth = _plain(issued // 8)
+    assert len(reads) == issued // 8 >= 10
+    for shard in run.shards:
+        assert shard.applied.ranges == ((0, issued),)
+        for name, value in shard.named.items():
+            torch.testing.assert_close(value.detach(), truth[name], msg=name)
+
+
+def test_leases_that_were_read_ahead_are_trained_on_once_although_their_worker_goes() -> None:
+    run = _Run(60, _loader_job([], 0.0))
+    run.coordinator.join("gone", 8)
+    first = run.coordinator.next_lease("gone", None)
+    assert [each.start for each in run.coordinator.later("gone", 4)] == [8, 16, 24, 32]
+    assert [each.start for each in run.coordinator.later("gone", 5)] == [8, 16, 24, 32, 40]
+    assert run.coordinator.next_lease("gone", _failed(first)).start == 8
+    assert run.coordinator.gone("gone") == 5
+    run.train("a", "b")
+    run.close()
+    books = run.coordinator.books()
+    assert (books.wrong, books.done, books.out) == (None, books.issued, 0)
+    assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
+
+
+def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
+    coordinator = _desk("a", "b")
+    first, second = (coordinator.next_lease(name, None) for name in ("a", "b"))
+    coordinator.later("a", 2)
+    third = coordinator.next_lease("b", _done(second))
+    assert third == DataLease(32, 40)
+    coordinator.end(redo=True)
+    books = coordinator.books()
+    assert (books.issued, books.waiting, books.out) == (40, 2, 2)  # 16 to 32 lies before what b is at
+    coordinator.gone("b")
+    assert coordinator.next_lease("a", _done(first)) == DataLease(16, 24)
 
 
 def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:
@@ -218,7 +311,7 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
     again = _Run(20)
     for shard in again.shards:
         assert shard.resume(tmp_path) is not None
-    again.coordinator.resume([shard.applied.ranges for shard in again.shards])
+    again.coordinator.reconcile([shard.applied.ranges for shard in again.shards])
     again.train("b")
     again.close()
     truth = _plain(20)
@@ -301,44 +394,15 @@ def _failed(lease: DataLease | None) -> UpdateReport:
     return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
 
 
-def test_a_worker_that_alone_computes_what_is_not_finite_gets_no_lease_any_more() -> None:
-    coordinator, answers = _desk("broken", "whole"), list[DataLease | None]()
-    bad = coordinator.next_lease("broken", None)
-    own = coordinator.next_lease("whole", None)
-    waits = threading.Thread(target=lambda: answers.append(coordinator.next_lease("broken", _failed(bad))))
-    waits.start()
-    assert own is not None
-    tried = None
-    while tried != bad:  # until the broken one has told
-        tried = coordinator.next_lease("whole", UpdateReport(tried or own, True, False, 1.0, 0))
-    assert waits.is_alive()
-    assert coordinator.next_lease("whole", UpdateReport(tried, True, False, 1.0, 0)) is not None
-    waits.join(5)
-    assert answers == [None]
-    assert [(each.workers, each.verdict) for each in coordinator.not_finite()] == [
-        (("broken",), "open"),
-        (("broken",), "the machine"),
-    ]
-    assert coordinator.books().wrong is None
-
-
-@pytest.mark.parametrize("second", ["one", "other"])
-def test_samples_that_are_not_finite_twice_are_the_jobs_own(second: str) -> None:
-    coordinator = _desk(*dict.fromkeys(("one", second)))
+def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others() -> None:
+    coordinator = _desk("one")
     bad = coordinator.next_lease("one", None)
-    if second == "other":
-        begun = threading.Thread(target=coordinator.next_lease, args=("one", _failed(bad)))
-        begun.start()
-        while not coordinator.books().waiting:
-            pass
-        again = coordinator.next_lease("other", None)
-    else:
-        again = coordinator.next_lease("one", _failed(bad))
+    again = coordinator.next_lease("one", _failed(bad))
     assert again == bad
-    coordinator.end(redo=False)
-    coordinator.next_lease(second, _failed(again))
-    last = coordinator.not_finite()[-1]
-    assert (last.workers, last.verdict) == (("one", second), "the job")
+    coordinator.next_lease("one", _done(again))
+    failure = coordinator.news()[2]
+    assert (failure.worker, failure.lease) == ("one", bad)
+    assert coordinator.books().wrong is None
 
 
 def _done(lease: DataLease | None) -> UpdateReport:
@@ -379,46 +443,39 @@ def test_samples_that_nobody_could_take_over_are_said_to_be_missing() -> None:
     assert coordinator.books().wrong == wrong
 
 
-def test_a_worker_is_overdue_at_the_end_after_three_of_the_longest_iterations_or_forty_seconds() -> None:
+def test_at_the_end_leases_are_waited_for_as_long_as_three_of_the_longest_iterations() -> None:
     now = [0.0]
     coordinator = Coordinator(1, 8, KEYS.leases, lambda: now[0])
-    for name in ("slow", "stuck"):
-        coordinator.join(name, 8)
-    slow = coordinator.next_lease("slow", None)
-    now[0] = 30.0
-    coordinator.next_lease("slow", _done(slow))
-    coordinator.next_lease("stuck", None)
-    now[0] = 119.0
-    assert coordinator.end(redo=True) == ((), 90.0)
-    now[0] = 121.0
-    assert coordinator.end(redo=True) == (("slow", "stuck"), 90.0)
-    assert coordinator.end(redo=False) == (("slow", "stuck"), 0.0)
+    coordinator.join("slow", 8)
+    lease = coordinator.next_lease("slow", None)
+    now[0] = 10.0
+    lease = coordinator.next_lease("slow", _done(lease))
+    assert coordinator.end(redo=True) == 130.0
+    now[0] = 110.0
+    coordinator.join("other", 8)
+    coordinator.next_lease("slow", _failed(lease))
+    assert coordinator.end(redo=True) == 300.0
+    assert coordinator.end(redo=False) == 0.0
 
 
-def test_gradients_that_are_not_finite_are_not_applied_and_buffers_may_be() -> None:
-    shard = ParameterShard(JOB, 0, 1)
-    tray = TensorBuffer(shard.tensors)
-    first = len(shard.parameters)
-    for number in range(len(shard.tensors)):
-        for wrong in (float("nan"), float("-inf")):
-            tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
-            assert tray.is_finite(first)
-            tray.places[number].view(-1)[-1].fill_(wrong if tray.places[number].is_floating_point() else 1)
-            assert tray.is_finite(first) == (number >= first)
-
-
-def test_a_diverging_worker_changes_nothing_on_a_server_and_says_so() -> None:
+@pytest.mark.parametrize("wrong", [float("nan"), float("-inf")])
+def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: float) -> None:
     run = _Run(4)
     before = [shard.packed() for shard in run.shards]
     run.coordinator.join("a", 8)
-    links = ServerLinks(run.servers(), Trainer(JOB, 2, 8).tensors, KEYS.run, "a")
-    lease = run.coordinator.next_lease("a", None)
-    assert lease is not None
-    bad = [[torch.full_like(tensor, torch.nan) for tensor in shard.parameters.values()] for shard in run.shards]
-    whole = [[*own, *shard.buffers.values()] for own, shard in zip(bad, run.shards, strict=True)]
-    outcomes, _, _ = links.push(lease, whole)
-    assert outcomes == [FrameKind.NOT_FINITE] * 2
-    links.close()
+    trainer = Trainer(JOB, 2, 8)
+    plain = trainer.gradients
+
+    def spoiled(lease: DataLease, later: object = ()) -> object:
+        run.coordinator.end(redo=False)
+        loss, gradients = plain(lease)
+        trainer._parameters[1][0].grad.view(-1)[-1] = wrong
+        return loss, gradients
+
+    trainer.gradients = spoiled  # type: ignore[method-assign]
+    assert work("a", trainer, run.coordinator, Pacing(), KEYS.run) == 0
+    failure = run.coordinator.news()[2]
+    assert (failure.worker, failure.lease) == ("a", DataLease(0, 8))
     run.close()
     for shard, state in zip(run.shards, before, strict=True):
         assert shard.applied.samples == shard.version == 0

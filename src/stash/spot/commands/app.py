@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stash.core import parsers
 from stash.core.errors import UnitError
@@ -16,9 +14,6 @@ from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, json_flag, option, quiet_flag
-
-if TYPE_CHECKING:
-    from stash.spot.learn.curve import ReplayMoment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +37,9 @@ def fit(options: FitOptions) -> None:
     """
     from stash.core.output_files import output_file, write_output
     from stash.report.output import printed
+    from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
-    from stash.spot.records.fleets import FLEET_MODEL_SUFFIX
     from stash.spot.spot_files import read_runs
 
     runs, json = options.runs, options.json
@@ -89,7 +84,7 @@ _MAX = 256
 
 
 def _updates(text: str) -> int:
-    from stash.spot.learn.curve import MIN_UPDATES
+    from stash.spot.learn_curve import MIN_UPDATES
 
     try:
         return parsers.whole(MIN_UPDATES)(text)
@@ -123,10 +118,10 @@ def learn(options: LearnOptions) -> None:
     """
     from stash.core.output_files import output_file
     from stash.report.output import printed
-    from stash.spot.learn.curve import LearnWish
-    from stash.spot.learn.curve import learn as learned
+    from stash.spot.learn_curve import LearnWish
+    from stash.spot.learn_curve import learn as learned
     from stash.spot.pages.fleet_models import document, page_of_curve
-    from stash.spot.records.runs import CURVE_SUFFIX
+    from stash.spot.run_records import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
     from stash.spot.train.elastic_job import load_job
 
@@ -135,46 +130,12 @@ def learn(options: LearnOptions) -> None:
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
-    with _progress(options.quiet) as show:
-        curve = learned(parts, job, wish, show)
+    curve = learned(parts, job, wish, (lambda sentence: None) if options.quiet else partial(print_note, json=True))
     save_curve(curve, target)
     printed(document(curve) if json else page_of_curve(curve))
     print_written(target, json)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
-    )
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[ReplayMoment], None]]:
-    """Say on standard error how far it is: in a line of the terminal, or in a log with a line for each replay."""
-    from rich.live import Live
-    from rich.text import Text
-
-    from stash.ui.terminal import progress_console
-
-    console, number = progress_console(quiet), 0
-
-    def show(moment: ReplayMoment) -> None:
-        nonlocal number
-        if console.is_terminal:
-            live.update(Text(_line(moment), no_wrap=True, overflow="crop"))
-        elif moment.number != number:
-            number = moment.number
-            console.print(Text(_line(moment)), soft_wrap=True)
-
-    with Live(console=console, refresh_per_second=2, transient=True) as live:
-        yield show
-
-
-def _line(moment: ReplayMoment) -> str:
-    from stash.core.formatting import span
-    from stash.core.units import counted
-
-    fleet = f"{counted(len(moment.fleet), 'worker')} x {moment.fleet[0].samples}"
-    return (
-        f"replay {moment.number} of {moment.replays}, {span(max(moment.seconds_left, 0.0))} left: {fleet}, "
-        f"update {moment.update:,} of {moment.updates:,}, loss {moment.loss:.4g}"
     )
 
 

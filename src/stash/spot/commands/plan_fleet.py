@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +15,15 @@ from stash.core.printable import print_written, shortened
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.planning import RiskOptionsOf
-    from stash.spot.records.fleets import FleetPlan, FleetPool
-    from stash.spot.risk.fleet_risk import RiskOptions
-    from stash.spot.risk.lifetimes import RevocationRate
+    from stash.spot.fleet_records import FleetPlan, FleetPool
+    from stash.spot.risk import RevocationRate
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
 _REVOCATIONS = "Revocations"
 
 
 def _deadline(text: str) -> float:
-    from stash.spot.choose.fleet_costs import LONGEST
+    from stash.spot.fleet_costs import LONGEST
 
     seconds = parsers.duration(text)
     if seconds > LONGEST:
@@ -64,7 +62,6 @@ class FleetPlanOptions(Options):
     confidence: float | None = option(
         "P", "Meet the deadline with at least this probability.", parsers.probability, panel=_WISH
     )
-    max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_WISH)
     output: Path | None = option("FILE", "Write the plan to this file.", Path, "--output", "-o")
     json: bool = json_flag()
     interruptions: tuple[str, ...] = option(
@@ -72,9 +69,6 @@ class FleetPlanOptions(Options):
         "Revoke machines this often, like 10%/month or 0.02/h. Repeatable as TYPE=…",
         panel=_REVOCATIONS, many=True,
     )  # fmt: skip
-    trace: Path | None = option(
-        "FILE", "Read available machines from a market file of `stash market import`.", Path, panel=_REVOCATIONS
-    )
 
     def check(self) -> None:
         if self.pool is None:
@@ -102,14 +96,14 @@ def plan(options: FleetPlanOptions) -> None:
     from stash.report.output import printed
     from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
-    from stash.spot.risk.fleet_risk import kept
+    from stash.spot.risk import kept
 
     json, pool = options.json, options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
     found = _of_profile(options) if pool is None else _of_pool(options, pool)
-    danger = dangers_of(found, options)
-    if danger is not None:
-        found = plan_with_revocations(found, danger)
+    rates = stated_rates(found, options.interruptions)
+    if rates:
+        found = plan_with_revocations(found, rates)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
@@ -121,10 +115,10 @@ def plan(options: FleetPlanOptions) -> None:
 
 def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.units import format_bytes
-    from stash.spot.choose.fleet_costs import FleetWish
-    from stash.spot.choose.provision import provision
+    from stash.spot.fleet_costs import FleetWish
     from stash.spot.model.pool import server_bytes
     from stash.spot.planning import as_timed
+    from stash.spot.provision import provision
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
@@ -133,13 +127,13 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
     if offers.server.too_small:
-        has = format_bytes(offers.server.memory_bytes or 0.0)
+        has, wants = (format_bytes(each or 0.0) for each in (offers.server.memory_bytes, offers.server.needs_bytes))
         raise UserError(
-            f"{pool}: a server has {has}, and each of {offers.server.needed}; "
-            "give it more memory (memory_bytes), or more servers (count)"
+            f"{pool}: a server has {has} of memory and needs {wants}; give it more (memory_bytes), or more servers "
+            "(count)"
         )
     offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
-    wish = FleetWish(offers, options.loss, options.deadline, options.confidence, options.max_dollars)
+    wish = FleetWish(offers, options.loss, options.deadline, options.confidence)
     return provision(wish)
 
 
@@ -174,7 +168,6 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         servers=options.servers or 1,
         start=options.start or 0.0,
         confidence=options.confidence,
-        budget=options.max_dollars,
         fleet=None if options.fleet is None else read_model(options.fleet),
         source=options.profile,
         catalog=lambda: known,
@@ -196,65 +189,34 @@ def _limited(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
     return pool.model_copy(update={"types": types})
 
 
-# What users say of revocations: a type's lives come from a trace, ``--interruptions``, or its band in the pool.
+def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationRate]:
+    """How often each type is revoked: TYPE=… its own, a rate without a type for all others, else the pool's band.
 
-
-def dangers_of(plan: FleetPlan, options: FleetPlanOptions) -> RiskOptionsOf | None:
-    """What is known of revocations, to be asked for any fleet of the plan's pool; ``None`` if nothing is. Raises
-    UserError; so does what it returns, where it is unstated how long a type of the fleet lives.
+    Raises UserError.
     """
-    from stash.spot.market_files import read_records
-    from stash.spot.risk.lifetimes import rate_of_band
-
-    kinds = plan.pool.types
-    known = [kind.name for kind in kinds]
-    given = _stated_rates(options.interruptions, known)
-    traces = {} if options.trace is None else read_records(options.trace, known)
-    twice = next((name for name in known if name in given and name in traces), None)
-    if twice is not None:
-        raise UserError(f"--interruptions and --trace both say how long {twice} lives; give one of them")
-    pooled = {kind.name: rate_of_band(kind.interruptions) for kind in kinds if kind.interruptions is not None}
-    rates = {**pooled, **given}
-    if not (rates or traces):
-        return None
-
-    def danger(workers: Mapping[str, int]) -> RiskOptions:
-        from stash.spot.risk.fleet_risk import RiskOptions
-
-        records = {name: traces[name] for name in workers if name in traces}
-        missing = next((name for name in workers if name not in rates and name not in records), None)
-        if missing is not None:
-            raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
-        if records and len(records) < len(workers):
-            raise UserError("a trace of some types and none of others cannot be replayed; give one with all of them")
-        return RiskOptions({} if records else {name: rates[name] for name in workers}, records)
-
-    return danger
-
-
-def _stated_rates(words: Sequence[str], known: Sequence[str]) -> dict[str, RevocationRate]:
-    """What each type is given: TYPE=… its own, one without for all others."""
     from stash.core.units import parse_interruptions
-    from stash.spot.records.risks import InterruptionBand
-    from stash.spot.risk.lifetimes import rate_of_band
+    from stash.spot.fleet_records import InterruptionBand
+    from stash.spot.risk import rate_of_band
 
-    own: dict[str, RevocationRate] = {}
-    common: list[RevocationRate] = []
+    bands = {kind.name: kind.interruptions for kind in plan.pool.types}
+    own: dict[str, InterruptionBand] = {}
+    common: list[InterruptionBand] = []
     for word in words:
         kind, equals, text = word.rpartition("=")
-        if equals and kind not in known:
+        if equals and kind not in bands:
             raise UserError(
-                f"--interruptions {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(known)}"
+                f"--interruptions {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(bands)}"
             )
         try:
             low, high = parse_interruptions(text)
         except UnitError as error:
             raise UserError(f"--interruptions: {error}") from error
-        rate = rate_of_band(InterruptionBand(low=low, high=high))
+        band = InterruptionBand(low=low, high=high)
         if equals:
-            own[kind] = rate
+            own[kind] = band
         else:
-            common.append(rate)
+            common.append(band)
     if len(common) > 1:
         raise UserError(f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…")
-    return {**(dict.fromkeys(known, common[0]) if common else {}), **own}
+    known = {**bands, **(dict.fromkeys(bands, common[0]) if common else {}), **own}
+    return {name: rate_of_band(band) for name, band in known.items() if band is not None}

@@ -15,16 +15,15 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import print_note, print_written, printable, printable_line
-from stash.ui.options import Options, argument, declarations, json_flag, option
+from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from stash.lab.testbed.revoke import Revocation
     from stash.spot.emulate.build_rehearsal import RehearsedFleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.records.fleets import FleetPlan
-    from stash.spot.records.runs import SpotEvent
+    from stash.spot.fleet_records import FleetPlan
+    from stash.spot.run_records import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
 
 _SECONDS, _EVERY_SECONDS = 60.0, 20.0
@@ -87,11 +86,6 @@ class RunOptions(Options):
         if given:
             raise UserError(f"{given[0]} {why}")
 
-    def retyped(self, *names: str) -> list[str]:
-        """Words that give these options again, as they were typed."""
-        known = {name: declared.name(name) for name, declared in declarations(RunOptions).items()}
-        return [part for name in names if name in self.typed for part in (known[name], str(self.typed[name]))]
-
 
 def run(options: RunOptions) -> None:
     """Train a plan's fleet here, or print a SkyPilot script.
@@ -134,7 +128,7 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.records.runs import SPOT_LOG_SUFFIX
+    from stash.spot.run_records import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
@@ -146,8 +140,10 @@ def _rehearse(options: RunOptions) -> None:
     require_ray()
     chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed")
     names = {each.name: each.type for each in chosen.workers}
-    _check_names(revocations, [*names, *chosen.servers, *sorted(set(names.values()))])
+    known = [*names, *chosen.servers, *sorted(set(names.values()))]
     for each in revocations:
+        if each.who not in known:
+            raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
         if each.notice is not None and each.who in chosen.servers:
             raise UserError(f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out")
         if each.at >= limit:
@@ -156,56 +152,28 @@ def _rehearse(options: RunOptions) -> None:
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
         orders = orders_of(chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS)
-        _print_plan(chosen_by, chosen, json)
-        taken = [_taken(names, [each]) or 1 for each in revocations]
-        backend = TrainingBackend(orders, Path(folder), chosen.emulated, sum(taken))
+        spares = sum(max(sum(each.who in pair for pair in names.items()), 1) for each in revocations)
+        backend = TrainingBackend(orders, Path(folder), chosen.emulated, spares)
         rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), _event_printer(json))
         try:
             rehearsal.run()
         finally:
             _keep(rehearsal, options, chosen_by, chosen, orders, target)
     if rehearsal.account.died:
-        raise JobError(f"{rehearsal.account.reason}; {_resume(options)}")
+        raise JobError(f"{rehearsal.account.reason}; {_resume(kept)}")
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
     if kept is not None:
         print_note(f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.", json)
 
 
-def _resume(options: RunOptions) -> str:
-    """How to go on where a run ended that could not save: what to type. Machines are not taken away twice."""
-    again = ["stash", "spot", "run", str(options.plan), options.job, "--on", options.on]
-    again += options.retyped("seconds", "loss")
-    kept = options.checkpoint_dir
-    again += ["--checkpoint-dir", "FOLDER" if kept is None else str(kept)]
-    again += options.retyped("checkpoint_every", "output")
+def _resume(kept: Path | None) -> str:
+    """How to go on where a run ended that could not save."""
     if kept is None:
-        return f"without --checkpoint-dir nothing is kept; start it again with `{shlex.join(again)}`"
+        return "without --checkpoint-dir nothing is kept: start it again with one"
     if not any(kept.glob("*.ckpt")):
-        return f"no checkpoint was written yet; start it again with `{shlex.join(again)}`"
-    return f"resume from its last checkpoint with `{shlex.join(again)}`"
-
-
-def _check_names(revocations: Sequence[Revocation], known: Sequence[str]) -> None:
-    for each in revocations:
-        if each.who not in known:
-            raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
-
-
-def _print_plan(plan: FleetPlan, chosen: RehearsedFleet, json: bool) -> None:
-    from stash.core.units import counted, format_bytes
-    from stash.spot.pages.fleet_plan import fleet
-
-    assert plan.chosen is not None
-    speed = chosen.speed(plan, plan.chosen.workers)
-    who = f"{fleet(plan.chosen.workers)}, {counted(len(chosen.servers), 'server')}"
-    print_note(f"{who}; {format_bytes(chosen.exchange_bytes)} each way an update", json)
-    if chosen.emulated is None:
-        print_note("On this machine alone: links are not shaped, so no speed is predicted.", json)
-    elif speed is not None:
-        slow = chosen.emulated.slower
-        played = f", played {slow:g} times slower" if slow != 1 else ""
-        print_note(f"Predicted: {speed * slow:.3g} updates/s{played}.", json)
+        return "no checkpoint was written yet: start it again"
+    return "the same command without --revoke resumes from its last checkpoint"
 
 
 def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
@@ -248,11 +216,6 @@ def _keep(
     if log.updates.seconds:
         printed(document(log) if json else page(log))
     print_written(target, json, f"; draw it with `stash report {shlex.quote(str(target))}`")
-
-
-def _taken(types: Mapping[str, str], revocations: Sequence[Revocation]) -> int:
-    """Nodes that are taken away, as many as there are successors; ``types`` by their names."""
-    return sum(each.who in (name, kind) for each in revocations for name, kind in types.items())
 
 
 @dataclass(frozen=True, kw_only=True)

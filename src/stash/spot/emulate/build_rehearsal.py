@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 from stash.core.errors import JobError, UserError, one_line
 from stash.core.units import format_bytes
 from stash.lab.testbed.topology import MAX_NODES
+from stash.spot.fleet_records import FleetPlan, FleetPool, WorkerType
 from stash.spot.model.stretches import predicted_speed
-from stash.spot.records.fleets import FleetPlan, FleetPool, WorkerType
 from stash.spot.train.elastic_job import ElasticJob, load_job
-from stash.spot.train.frames import TensorBuffer
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
-from stash.spot.train.server import ParameterShard, build_model, parts
+from stash.spot.train.server import build_model, parts
 from stash.spot.train.worker import Trainer
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -192,9 +191,7 @@ def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
         model = build_model(job)
         parts(model, servers)  # says so if they cannot share it
         trainer = Trainer(job, servers, job.batch)
-        _, gradients = trainer.gradients(DataLease(0, job.batch))
-        for number, its_own in enumerate(gradients):
-            _try_update(job, number, servers, its_own)
+        trainer.gradients(DataLease(0, job.batch))
         began = time.process_time()
         trainer.gradients(DataLease(job.batch, 2 * job.batch))
     except UserError:
@@ -203,17 +200,3 @@ def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
         raise JobError(f"the job failed before it trained: {type(error).__name__}: {one_line(error)}") from error
     size = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
     return float(size), (time.process_time() - began) / job.batch
-
-
-def _try_update(job: ElasticJob, number: int, servers: int, gradients: Sequence[Tensor | None]) -> None:
-    """Have a server's optimizer apply one update here; raises UserError if it cannot."""
-    shard = ParameterShard(job, number, servers)
-    tray = TensorBuffer(shard.tensors)
-    try:
-        tray.fill(gradients)
-        shard.take(DataLease(0, job.batch), tray, tray)
-    except Exception as error:
-        raise UserError(
-            f"a server cannot apply this job's gradients: {one_line(error)}; servers call step() "
-            "without a closure on dense gradients, as SGD, Adam, AdamW, RMSprop and Adagrad take them"
-        ) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -22,10 +22,9 @@ from stash.core.version import __version__
 from stash.lab.testbed.revoke import RevocationMoment
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import RehearsedFleet
-from stash.spot.members import FleetMember, Members
+from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.stretches import outages, stretches, takeovers
-from stash.spot.records.fleets import FleetPlan
-from stash.spot.records.runs import LOSS_WINDOW, LeaseBooks, SavedModel, SpotEvent, SpotGround, SpotLog, SpotUpdates
+from stash.spot.run_records import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders
 
 _POLL = 0.05
@@ -43,7 +42,6 @@ class Account:
     reason: str = "the head did not say how it ended"
     loss: float | None = None
     books: LeaseBooks | None = None
-    saved: SavedModel | None = None
     died: bool = False
     """Whether the head ended without saying why: killed, as a rule."""
     exit_code: int = 1
@@ -53,8 +51,6 @@ class Account:
     @property
     def error(self) -> StashError | None:
         """What to raise once everything is saved."""
-        if self.saved is not None and self.saved.wrong is not None:
-            return JobError(self.saved.wrong)
         if self.books is not None:
             return None if self.books.wrong is None else JobError(self.books.wrong)
         return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
@@ -77,22 +73,16 @@ class Rehearsal:
         self._coming = list(coming)
         self._events, self._updates = Tail(folder / EVENTS), Tail(folder / UPDATES)
         self._wishes = folder / WISHES
-        self._members: Members[FleetMember] = Members()
-        for name in orders.servers:
-            self._members.add(FleetMember(name))
-        for each in orders.workers:
-            self._members.add(FleetMember(each.name, each.type))
+        self.types = {each.name: each.type for each in orders.workers}
+        """The machine type of every worker there was, by name."""
+        self._there: set[str] = set()
+        """Servers and workers that joined and are not gone."""
         self._noticed: dict[str, list[str]] = {}
         self._began: float | None = None
         self._overdue, self._started = overdue, time.monotonic()
         self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
         self._failed = False
         self.account = Account()
-
-    @property
-    def types(self) -> Mapping[str, str]:
-        """The machine type of every worker there was, by name."""
-        return {name: member.type for name, member in self._members.items() if member.type is not None}
 
     def run(self) -> Account:
         """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
@@ -157,19 +147,16 @@ class Rehearsal:
         if event.what == "began":
             self._began = time.monotonic()
         elif event.what in ("joined", "server joined"):
-            if event.who not in self._members:
-                self._members.add(FleetMember(event.who, event.type))
-            self._members.join(event.who)
-        elif event.what in ("lost", "server lost"):
-            self._members.lose(event.who)
+            self._there.add(event.who)
+        elif event.what in ("left", "lost", "server lost"):
+            self._there.discard(event.who)
         elif event.what == "wanted":
-            self._members.add(FleetMember(event.who, None if event.type == "server" else event.type))
+            if event.type is not None and event.type != "server":
+                self.types[event.who] = event.type
             self._backend.launch(event.who)
         elif event.what == "ended":
             self.account.reason, self.account.loss = message["reason"], message["loss"]
             self.account.books = LeaseBooks.model_validate(message["books"])
-            if message.get("saved") is not None:
-                self.account.saved = SavedModel.model_validate(message["saved"])
         elif event.what == "failed":
             self._failed = True
             self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
@@ -177,13 +164,17 @@ class Rehearsal:
 
     def _revoke(self, moment: RevocationMoment) -> None:
         if moment.what == "notice":
-            self._noticed[moment.who] = self._members.called(moment.who)
+            self._noticed[moment.who] = self._called(moment.who)
             for name in self._noticed[moment.who]:
                 append_row(self._wishes, do="notice", who=name, seconds=moment.seconds)
             return
-        for name in self._noticed.pop(moment.who, None) or self._members.called(moment.who):
-            self._members.lose(name)
+        for name in self._noticed.pop(moment.who, None) or self._called(moment.who):
+            self._there.discard(name)
             self._backend.vanish(name)
+
+    def _called(self, who: str) -> list[str]:
+        """Those that are there and have that name, or are of that type."""
+        return sorted(name for name in self._there if who in (name, self.types.get(name)))
 
 
 def spot_log(
@@ -222,14 +213,4 @@ def spot_log(
         updates=account.updates,
         books=account.books,
         goal_loss=plan.loss if orders.loss is None else orders.loss,
-        goal_seconds=_goal_seconds(plan, chosen, orders),
-        saved=account.saved,
     )
-
-
-def _goal_seconds(plan: FleetPlan, chosen: RehearsedFleet, orders: TrainingOrders) -> float | None:
-    """Of the plan's fleet, undisturbed; ``None`` where nothing is predicted, or another loss is wanted."""
-    if plan.chosen is None or orders.loss not in (None, plan.loss):
-        return None
-    speed = chosen.speed(plan, dict(plan.chosen.workers))
-    return plan.chosen.updates / speed if speed else None

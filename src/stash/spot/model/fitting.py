@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -21,8 +20,8 @@ from stash.core.intervals import mean_interval
 from stash.core.records.base import now
 from stash.core.version import __version__
 from stash.predict.draws import Array
+from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
-from stash.spot.records.fleets import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""
@@ -30,27 +29,23 @@ _HEADROOM = 2.0
 _MAX_LATTICE = MAX_STATES // 20
 _MARGIN = 1.1
 """How many times beyond what was measured is still the same place."""
-_POOR = 0.15
 
 
-@dataclass(frozen=True)
-class SingleSpeeds:
-    """Iterations of single workers, by type and number of servers."""
+Singles = Mapping[tuple[str, int], float]
+"""Seconds of an iteration of single workers, by type and number of servers."""
 
-    seconds: dict[tuple[str, int], float]
 
-    def of(self, kind: str, servers: int) -> float:
-        """Seconds with so many servers, or with the nearest number that was timed; raises UserError."""
-        timed = [number for name, number in self.seconds if name == kind]
-        if not timed:
-            known = sorted({name for name, _ in self.seconds})
-            raise UserError(
-                f"no run has a single {kind}; add one of servers,workers,updates_per_second like "
-                f"{servers},{kind}=1,4.5 (single workers are known of {listed(known)})"
-                if known
-                else f"no run has a single worker; add one of each type, like {servers},{kind}=1,4.5"
-            )
-        return self.seconds[kind, min(timed, key=lambda number: (abs(number - servers), number))]
+def single_seconds(singles: Singles, kind: str, servers: int) -> float:
+    """Seconds with so many servers, or with the nearest number that was timed; raises UserError."""
+    timed = [number for name, number in singles if name == kind]
+    if not timed:
+        known = sorted({name for name, _ in singles})
+        beside = f" (single workers are known of {listed(known)})" if known else ""
+        raise UserError(
+            f"no run has a single {kind}; add one of servers,workers,updates_per_second like "
+            f"{servers},{kind}=1,4.5{beside}"
+        )
+    return singles[kind, min(timed, key=lambda number: (abs(number - servers), number))]
 
 
 def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
@@ -64,10 +59,10 @@ def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
         SingleWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
         for (kind, servers), seconds in sorted(timed.items())
     )
-    singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in single_workers})
+    singles = {(each.type, each.servers): each.seconds.value for each in single_workers}
     for run in together:
         for kind in run.workers:
-            singles.of(kind, run.servers)
+            single_seconds(singles, kind, run.servers)
     if not together:
         raise UserError(
             "every run has one worker alone, which tells nothing of how they share a server; add a run of several, "
@@ -89,7 +84,7 @@ def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
     )
 
 
-def _judged(together: Sequence[FleetRun], number: int, singles: SingleSpeeds, start: FittedQueue) -> HeldOut:
+def _judged(together: Sequence[FleetRun], number: int, singles: Singles, start: FittedQueue) -> HeldOut:
     run = together[number]
     rest = [other for other in together if (other.servers, other.workers) != (run.servers, run.workers)]
     if not rest:
@@ -110,14 +105,14 @@ def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedN
     return ClosedNetwork(think, np.array(demands), np.array(copies, dtype=float), queue.randomness)
 
 
-def queue_speeds(queue: FittedQueue, singles: SingleSpeeds, runs: Sequence[FleetRun]) -> Array:
+def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun]) -> Array:
     """Updates a second of each fleet: those with equally many servers share one lattice if it is small."""
     speeds = np.empty(len(runs))
     for servers in {run.servers for run in runs}:
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        net = network(queue, np.array([singles.of(name, servers) for name in names]), servers)
+        net = network(queue, np.array([single_seconds(singles, name, servers) for name in names]), servers)
         limits = [int(most) for most in counts.max(axis=0)]
         if states(limits) > _MAX_LATTICE:
             seconds = np.stack([fleet_seconds(row, net) for row in counts])
@@ -127,14 +122,14 @@ def queue_speeds(queue: FittedQueue, singles: SingleSpeeds, runs: Sequence[Fleet
     return speeds
 
 
-def _fit_queue(runs: Sequence[FleetRun], singles: SingleSpeeds, start: FittedQueue | None = None) -> FittedQueue:
+def _fit_queue(runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | None = None) -> FittedQueue:
     """Least squares of logarithms.
 
     What runs leave open stays near the product form, and near a server that can do twice what was seen: runs that
     never filled it fit any faster one as well.
     """
     measured = np.log([run.updates_per_second for run in runs])
-    most = 0.999 * min(singles.of(kind, run.servers) for run in runs for kind in run.workers)
+    most = 0.999 * min(single_seconds(singles, kind, run.servers) for run in runs for kind in run.workers)
     seen = max(run.updates_per_second / run.servers for run in runs)
     usual = np.array([np.log(min(1.0, 1 / (_HEADROOM * seen * most))), 1.0, 0.0])
     several = len({run.servers for run in runs}) > 1
@@ -174,7 +169,7 @@ def _solve(
 
 def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> FleetSpeed:
     """Updates a second of ``workers``; raises UserError."""
-    singles = SingleSpeeds({(each.type, each.servers): each.seconds.value for each in model.lone})
+    singles = {(each.type, each.servers): each.seconds.value for each in model.lone}
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
     speed = float(queue_speeds(model.queue, singles, [asked])[0])
     spread, low, high = model.spread, None, None
@@ -220,8 +215,5 @@ def _beyond(model: FleetModel, asked: FleetRun, speed: float) -> Iterator[str]:
                 f"{speed:.3g} updates/s are more than the {fastest:.3g} that a run reached: where the server is full "
                 "was not seen"
             )
-    error = model.error
-    if error is None:
+    if model.error is None:
         yield "too few runs to leave one out: how wrong the model is, is unknown"
-    elif error > _POOR:
-        yield f"of fleets it had not seen the model is {error:.0%} off (median)"

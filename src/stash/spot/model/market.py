@@ -12,10 +12,10 @@ from datetime import date
 from stash.catalog.facts import Instance, Offer, age
 from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.core.units import counted, format_bytes, nearest
+from stash.core.units import format_bytes, nearest
 from stash.predict.cluster_sources import network_rate
 from stash.predict.draws import given
-from stash.spot.records.fleets import ParameterServers
+from stash.spot.fleet_records import ParameterServers
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,6 @@ class FleetMarket:
     servers: tuple[ParameterServers, ...]
     """The cheapest first, each faster than all that are cheaper; no work of updates is in them."""
     start_seconds: float
-    too_small: tuple[ParameterServers, ...] = ()
-    """Left out as servers for want of memory, the cheapest first."""
 
 
 def market_of(
@@ -71,13 +69,12 @@ def market_of(
         raise UserError(_unpriced(found, quotas))
     served = [each for each in whole if each.servers]
     if not served:
-        small = next((each for each in whole if each.too_small), None)
-        if small is None:
-            raise UserError(
-                "no machine without GPUs has an on-demand price here that could be the server; get prices with "
-                "`stash catalog refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
-            )
-        raise UserError(f"{left_out(small)}; share the model among more with --servers N")
+        room = "" if needs_bytes is None else f" and {format_bytes(needs_bytes)} of memory"
+        raise UserError(
+            f"no machine without GPUs has an on-demand price here{room} that could be the server; share the model "
+            "among more with --servers N, get prices with `stash catalog refresh`, or write yours into your "
+            "instances file (docs/how-to/own-instances.md)"
+        )
     return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
 
 
@@ -106,26 +103,14 @@ def _in_region(
         for name, quota in quotas.items()
         if name in spot
     )
-    large: list[ParameterServers] = []
-    small: list[ParameterServers] = []
+    servers_here: list[ParameterServers] = []
     for offer in fixed.values():
-        if offer.instance.gpu_count == 0:
-            found = _server_offer(offer, servers, needs_bytes)
-            if found is None:
-                continue
-            if found.too_small:
-                small.append(found)
-            elif not large or found.bytes_per_second > large[-1].bytes_per_second:
-                large.append(found)
-    return FleetMarket(region, workers, tuple(large), start_seconds, tuple(small))
-
-
-def left_out(market: FleetMarket) -> str:
-    """Which servers are too small, and by what; of a market that has such."""
-    first = market.too_small[0]
-    others = f" and {counted(len(market.too_small) - 1, 'other type')}" if len(market.too_small) > 1 else ""
-    has = format_bytes(first.memory_bytes or 0.0)
-    return f"{first.instance} ({has} of memory){others} cannot be the server: each of {first.needed}"
+        found = _server_offer(offer, servers, needs_bytes) if offer.instance.gpu_count == 0 else None
+        if found is None or found.too_small:
+            continue
+        if not servers_here or found.bytes_per_second > servers_here[-1].bytes_per_second:
+            servers_here.append(found)
+    return FleetMarket(region, workers, tuple(servers_here), start_seconds)
 
 
 def _server_offer(offer: Offer, servers: int, needs_bytes: float | None) -> ParameterServers | None:

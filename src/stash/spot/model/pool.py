@@ -26,10 +26,9 @@ from stash.predict.draws import Array
 from stash.predict.forecasting import stall_draws
 from stash.predict.memory import job_footprint
 from stash.predict.passes import Base
-from stash.spot.model.convergence import spread_at
-from stash.spot.model.market import FleetMarket, Priced, left_out, old
-from stash.spot.records.fleets import FleetPool, ParameterServers, Uncertainty, WorkerType
-from stash.spot.records.runs import LearnedCurve
+from stash.spot.fleet_records import FleetPool, ParameterServers, Uncertainty, WorkerType
+from stash.spot.model.market import FleetMarket, Priced, old
+from stash.spot.run_records import LearnedCurve
 
 MAX_SPREAD = 2.0
 """Of ln T, that an uncertainty can have: beyond it a forecast says nothing."""
@@ -178,7 +177,7 @@ def _pcie(priced: Priced) -> float:
 def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
     """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
     seen = loss >= curve.learned.least_loss
-    spread = spread_at(curve.fitted, loss) if seen else curve.fitted.beyond_spread
+    spread = curve.fitted.spread if seen else curve.fitted.beyond_spread
     if spread is None or not all(each.spread_known for each in singles):
         return None
     speed = max(float(np.std(np.log(np.maximum(each.computes, 1e-12)))) for each in singles)
@@ -196,10 +195,6 @@ def _notes(
             f"spot prices of {listed(stale)} are of {dated}: renew them with `stash catalog refresh`, what they are "
             "today is not known"
         )
-    if market.too_small:
-        yield left_out(market)
-    if market.start_seconds == 0:
-        yield "starting up takes no time in this plan; say how long with --start 3min"
     if base.profile.workload.parameters is None:
         yield "the profile does not say how many parameters it trains: that the curve is of its model is not checked"
     if not all(each.spread_known for each in singles):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.records.fleets import FleetPool
+from stash.spot.fleet_records import FleetPool
 
 MAX_STATES = 2_000_000
 """Fleets that exact analysis holds at once: 300 MB with seven types."""

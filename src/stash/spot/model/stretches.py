@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from stash.spot.fleet_records import FleetPool
 from stash.spot.model.queueing import seconds_of
-from stash.spot.records.fleets import FleetPool
-from stash.spot.records.runs import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
+from stash.spot.run_records import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
 MIN_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""

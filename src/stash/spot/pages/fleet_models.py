@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from stash.core.formatting import quantity, span
 from stash.core.units import counted, format_bytes, format_seconds
+from stash.spot.fleet_records import FleetModel, FleetSpeed
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.records.fleets import FleetModel, FleetSpeed
-from stash.spot.records.runs import FittedLoss, LearnedCurve, LossReplay
+from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -105,28 +104,18 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
                   f"(median), {_percent(fitted.worst_error)} nine times in ten"),
         ("updates", f"grow with {_levels(fitted)}"),
-        *_sure(fitted),
     )  # fmt: skip
     replays = tuple(map(_replay, curve.replays))
-    head = ("mean batch", "R", "staleness", "updates", "loss")
+    head = ("mean batch", "updates", "loss")
     return Page(
         title=f"Loss of {curve.job}",
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
             Chapter("replays", "Every replay", brief=True, grids=(
-                Grid("", head, replays, frozenset({5}), first="workers"),)),
+                Grid("", head, replays, frozenset({3}), first="workers"),)),
         ),
     )  # fmt: skip
-
-
-def _sure(fitted: FittedLoss) -> Iterator[tuple[str, str]]:
-    """Where updates to a loss are the surest and where the least, if it is known of each loss."""
-    if not fitted.spreads:
-        return
-    ends = (min(fitted.spreads, key=lambda each: each.spread), max(fitted.spreads, key=lambda each: each.spread))
-    surest, least = (f"{each.spread:.1%} at a loss of {each.loss:.4g}" for each in ends)
-    yield "sure", f"to {surest} and to {least}: one standard deviation of one order of samples"
 
 
 def _levels(fitted: FittedLoss) -> str:
@@ -143,5 +132,4 @@ def _percent(error: float) -> str:
 
 def _replay(each: LossReplay) -> tuple[str, ...]:
     course = f"{each.losses[0]:.4g} to {min(each.losses):.4g}"
-    figures = (f"{each.mean_batch:.4g}", f"{each.imbalance:.2f}", f"{each.staleness:.1f}", f"{each.updates[-1]:,}")
-    return str(len(each.workers)), *figures, course
+    return str(len(each.workers)), f"{each.mean_batch:.4g}", f"{each.updates[-1]:,}", course

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from stash.core.formatting import chance, dollars, dollars_interval, span
 from stash.core.units import format_bytes
-from stash.spot.records.fleets import Baseline, CostedFleet, FleetPlan, ParameterServers
-from stash.spot.records.risks import FleetRisk
+from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetRisk, ParameterServers
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -19,7 +17,7 @@ _MILL = 0.001
 """Dollars: the last digit that is shown, and so the least uncertainty."""
 _UNKNOWN_RISK = (
     ("", "with them unknown: how often they come is not known"),
-    ("revoked", "unknown; give --interruptions 10%/month or --trace FILE"),
+    ("revoked", "unknown; give --interruptions 10%/month"),
 )
 
 
@@ -33,65 +31,43 @@ def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
 def page(plan: FleetPlan, source: str) -> Page:
     """What to rent, what it costs against other ways to choose, and what revocations do."""
     chosen, risk = plan.chosen, plan.risk
-    within = "" if plan.budget_dollars is None else f" for ${plan.budget_dollars:g}"
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
-    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{within}{sure}"),)
+    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
     if chosen is not None:
         facts = _chosen(plan, chosen)
     verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
     advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
-    rows = tuple(_other(plan, chosen))
-    alike = [each.name for each in plan.baselines if _same(each, chosen)]
-    how = (_proof(plan), f"The same fleet is chosen by: {', '.join(alike)}." if alike else "", *plan.pool.notes)
+    rows = tuple(_other(plan))
+    how = (_proof(plan), *plan.pool.notes)
     grid = Grid("Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True)
     return Page(
         title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
         source=source,
         subtitle=(f"from {source} of {plan.pool.as_of}",),
         verdict=tuple(filter(None, (verdict, advice))),
-        numbers=tuple(_numbers(plan)),
         grids=(grid,) if rows else (),
         warnings=(*plan.beyond, *(() if risk is None else risk.beyond)),
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
         chapters=(
             *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
-            Chapter("how", "How it was found", points=tuple(filter(None, how)), brief=True),
+            Chapter("how", "How it was found", points=how, brief=True),
         ),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
     )
 
 
-def _numbers(plan: FleetPlan) -> Iterator[tuple[str, str]]:
-    if plan.chosen is None:
-        return
-    yield "rent", fleet(plan.chosen.workers, plan.chosen.on_demand)
-    yield "time", span(plan.chosen.seconds)
-    yield "cost", dollars(plan.chosen.dollars)
-    if plan.risk is not None:
-        yield "cost, revoked", dollars_interval(plan.risk.dollars)
-        yield "in time", chance(plan.risk.p_deadline.value)
-    elif plan.chosen.p_deadline is not None:
-        sure = in_time(plan)
-        yield "in time" if sure is not None else "in time, if none is revoked", chance(plan.chosen.p_deadline)
-
-
-def _other(plan: FleetPlan, chosen: CostedFleet | None) -> Iterator[tuple[str, ...]]:
+def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
     """Rows of the runners-up, and of what other ways to choose would have rented."""
-    for runner in plan.runners_up:
-        yield fleet(runner.fleet.workers, runner.fleet.on_demand), *_figures(runner.fleet), f"runner-up: {runner.why}"
-    for each in plan.baselines:
-        if not _same(each, chosen):
-            why = f"{each.name}: {each.why or each.text}"
-            what = ("none", "", "") if each.fleet is None else (
-                fleet(each.fleet.workers, each.fleet.on_demand), *_figures(each.fleet))  # fmt: skip
-            yield *what, why
-
-
-def _same(other: Baseline, chosen: CostedFleet | None) -> bool:
-    """Whether they are the same machines; one on demand is another than one of its type on spot, which costs less."""
-    if chosen is None or other.fleet is None:
-        return False
-    return other.fleet.workers == chosen.workers and f"{other.fleet.dollars:.6g}" == f"{chosen.dollars:.6g}"
+    beside: list[tuple[CostedFleet | None, str]]
+    beside = [(each.fleet, f"runner-up: {each.why}") for each in plan.runners_up]
+    beside += [
+        (each.fleet, f"{each.name}: {each.why or each.text}") for each in plan.baselines if each.fleet != plan.chosen
+    ]
+    for one, why in beside:
+        if one is None:
+            yield "none", "", "", why
+        else:
+            yield fleet(one.workers, one.on_demand), f"${one.dollars:.3f}", f"{one.seconds:,.0f} s", why
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -125,10 +101,9 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
 def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
-    sure, cost, arm = risk.p_deadline, risk.dollars, risk.dollars.half_width
-    ends = "" if sure.low is None or sure.high is None else f" (95 %: {_share(sure.low)} to {_share(sure.high)})"
+    cost, arm = risk.dollars, risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
-    yield "", f"{_share(sure.value)}{ends} with them, {how}; ${cost.value:.3f}{spread} in the mean"
+    yield "", f"{_share(risk.p_deadline.value)} with them, {how}; ${cost.value:.3f}{spread} in the mean"
     yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
@@ -152,10 +127,6 @@ def _proof(plan: FleetPlan) -> str:
     if plan.optimal:
         return f"Nothing in the pool is cheaper: {took}."
     return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
-
-
-def _figures(chosen: CostedFleet) -> tuple[str, str]:
-    return f"${chosen.dollars:.3f}", f"{chosen.seconds:,.0f} s"
 
 
 def _time(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """A training that was lived through, as a page and as JSON.
 
-Its time line, how fast each fleet was, who was taken away, who took over, and what that cost.
+How its loss fell, how fast each fleet was, who was taken away, who took over, and what that cost.
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import span
+import numpy as np
+
+from stash.core.formatting import span_scale
 from stash.core.units import counted, format_seconds
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.pages.run_timeline import losses, presence
-from stash.spot.records.runs import SpotEvent, SpotLog, SpotStretch, SpotTakeover
-from stash.ui.charts.chart import Grid
+from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
+from stash.ui.charts.builders import PlotCurve, PlotPoint, level, plane_chart, ruler
+from stash.ui.charts.chart import Blank, Chart, Grid, Legend
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1
 _UNKNOWN = "unknown"
+_MAX_POINTS = 500
+"""Of a line: a screen has no more pixels."""
 _PLACES = {"testbed": "an emulated cluster"}
 
 
@@ -38,11 +42,8 @@ def page(log: SpotLog, source: str = "") -> Page:
         f"{speed}; {expected}",
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
-        *(["the saved model was loaded again, whole"] if log.saved is not None and log.saved.wrong is None else []),
     )
     wrong = [f"the books are wrong: {books.wrong}"] if books is not None and books.wrong is not None else []
-    if log.saved is not None and log.saved.wrong is not None:
-        wrong.append(log.saved.wrong)
     texts = filter(None, (line(event, began) for event in log.events))
     place = _PLACES.get(log.on, "this machine")
     return Page(
@@ -50,16 +51,9 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        numbers=(
-            ("updates", f"{len(log.updates.seconds):,}"),
-            ("training", _UNKNOWN if log.seconds is None else span(log.seconds)),
-            ("loss", _number(log.loss)),
-            ("gone", counted(len(log.takeovers), "machine")),
-        ),
         grids=tuple(_grids(log)),
         warnings=tuple(wrong),
         chapters=(
-            Chapter("presence", "Who was there", label="Machines", charts=(presence(log),)),
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
             Chapter("events", "What happened", label="Events", points=tuple(map(str.strip, texts)), folded=True),
         ),
@@ -110,6 +104,43 @@ def _after(seconds: float | None) -> str:
     return "" if seconds is None else format_seconds(seconds)
 
 
+def losses(log: SpotLog) -> Chart | Blank:
+    """The loss's running mean over time, and the goal."""
+    name, title = "losses", "Loss"
+    points = _running(log)
+    if len(points) < 2:
+        return Blank(name, title, f"fewer than two means of {log.loss_window} losses are known")
+    end, goal = points[-1][0], log.goal_loss
+    scale = span_scale(end)
+    observed = PlotCurve("contention", tuple(PlotPoint(at, loss) for at, loss in points), line=True, dots=False)
+    rows = tuple((f"{at / scale.size:.2f}", f"{loss:.4g}") for at, loss in points[:: max(len(points) // 20, 1)])
+    return plane_chart(
+        name,
+        title,
+        (observed,) if goal is None else (level(goal), observed),
+        ruler([end], f"{scale.unit} since training's coordinator began", scale.size),
+        ruler([*(loss for _, loss in points), goal], "loss", zero=False),
+        Grid(title, ("loss",), rows, frozenset(), first=scale.unit),
+        how=f"Mean over the last {log.loss_window} updates, by samples, each before it was applied.",
+        keys=(Legend("contention", "observed"), *(() if goal is None else (Legend("plain", f"goal, {goal:g}"),))),
+    )
+
+
+def _running(log: SpotLog) -> list[tuple[float, float]]:
+    """(second, mean by samples of the last losses that are numbers), as many as a screen shows."""
+    rows = zip(log.updates.seconds, log.updates.loss, log.updates.samples, strict=True)
+    known = np.array(
+        [(at, loss * samples, samples) for at, loss, samples in rows if loss is not None and samples > 0]
+    )
+    window = max(log.loss_window, 1)
+    if len(known) < window:
+        return []
+    sums = np.cumsum(np.vstack([np.zeros(3), known]), axis=0)
+    inside = sums[window:] - sums[:-window]
+    means = list(zip(known[window - 1 :, 0].tolist(), (inside[:, 1] / inside[:, 2]).tolist(), strict=True))
+    return means[:: max(len(means) // _MAX_POINTS, 1)]
+
+
 def line(event: SpotEvent, began: float | None) -> str | None:
     """An event as printed when it happens, timed from the first update; ``None`` for what is shown elsewhere."""
     text = _TEXTS.get(event.what)
@@ -134,8 +165,6 @@ _TEXTS = {
     "lost": "{who} is gone; {leases} given out again",
     "server lost": "{who} is gone",
     "hangs": "{who} has not answered for 20 s: it is ended, as if it had gone",
-    "not finite": "{who} computed gradients that are not finite on {samples}; they are refused, and others try",
-    "dismissed": "{who} gets no more leases: another worker trained on the samples on which it failed",
     "rolled back": "{who} goes on from its last checkpoint: {samples} to train on again",
 }
 

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from stash.core.files import write_whole
 
@@ -20,15 +19,6 @@ FOLDER = "STASH_SPOT_CHECKPOINTS"
 _ASKED, _SAVED = "wanted", "saved.json"
 SHUTDOWN_SECONDS = 2.0
 """Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
-
-
-class SavedNote(NamedTuple):
-    """What is known of the checkpoint that was saved last."""
-
-    word: str | None
-    """Of the request that it answers; ``None`` if there had been none."""
-    seconds: float
-    """That saving took."""
 
 
 def listen(folder: Path) -> None:
@@ -48,9 +38,9 @@ def asked(folder: Path) -> str | None:
         return None
 
 
-def saved(folder: Path, note: SavedNote) -> None:
-    """A checkpoint is whole; raises OSError."""
-    write_whole(folder / _SAVED, json.dumps(note._asdict()), lasting=False)
+def saved(folder: Path, word: str | None) -> None:
+    """A checkpoint is whole that answers this request; ``None`` if there had been none. Raises OSError."""
+    write_whole(folder / _SAVED, json.dumps({"word": word}), lasting=False)
 
 
 def listened(folder: Path) -> bool:
@@ -58,11 +48,11 @@ def listened(folder: Path) -> bool:
     return (folder / _ASKED).exists()
 
 
-def last_saved(folder: Path) -> SavedNote | None:
-    """What was noted last, if anything was."""
+def last_answered(folder: Path) -> str | None:
+    """The request that the checkpoint answers which was saved last; ``None`` if none is known."""
     try:
-        found = json.loads((folder / _SAVED).read_bytes())
-        return SavedNote(found["word"], float(found["seconds"]))
+        word: str | None = json.loads((folder / _SAVED).read_bytes())["word"]
+        return word
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -73,7 +63,7 @@ def ask(folder: Path, word: str) -> None:
 
 
 class CheckpointRequest:
-    """One that a notice asks for, if it can be expected to be whole in time."""
+    """One that a notice asks for."""
 
     def __init__(self, folder: Path, notice: float, clock: Callable[[], float] = time.monotonic) -> None:
         """``notice``: seconds until the machine is gone."""
@@ -83,7 +73,7 @@ class CheckpointRequest:
         """Of this request."""
         self.seconds: float | None = None
         """From the notice until it was whole; ``None`` as long as it is not."""
-        self.why = self._unanswerable()
+        self.why = "" if listened(folder) else "the script saves nothing there with stash.spot.checkpoint"
         """Why there is none; empty as long as there may be one."""
         if not self.why:
             try:
@@ -95,20 +85,10 @@ class CheckpointRequest:
         """Whether there is nothing to wait for: it is whole, or there will be none in time."""
         if self.seconds is None and not self.why:
             waited = self._clock() - self._began
-            last = last_saved(self._folder)
+            word = last_answered(self._folder)
             # By a checkpoint that was begun after this request, or after a later one that took its place.
-            if last is not None and last.word is not None and last.word in (self.word, asked(self._folder)):
+            if word is not None and word in (self.word, asked(self._folder)):
                 self.seconds = waited
             elif waited >= self._room:
-                self.why = f"none was whole within {self._room:.3g} s"
+                self.why = f"none was whole within {max(self._room, 0):.3g} s"
         return self.seconds is not None or bool(self.why)
-
-    def _unanswerable(self) -> str:
-        if not listened(self._folder):
-            return "the script saves nothing there with stash.spot.checkpoint"
-        if self._room <= 0:
-            return "the notice leaves no time for one"
-        last = last_saved(self._folder)
-        if last is not None and last.seconds >= self._room:
-            return f"the last one took {last.seconds:.3g} s, and the notice leaves {self._room:.3g} s"
-        return ""

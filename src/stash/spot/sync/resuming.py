@@ -103,8 +103,7 @@ class ResumedTraining:
         self._answered: str | None = None
         if self._saves:
             checkpoint_request.listen(self._folder)
-            last = checkpoint_request.last_saved(self._folder)
-            self._answered = last.word if last is not None else None
+            self._answered = checkpoint_request.last_answered(self._folder)
         self.state: dict[str, Any] = {}
         """Where the script was when the newest checkpoint was saved; empty if it begins from nothing."""
 
@@ -129,12 +128,12 @@ class ResumedTraining:
         """Save now, on rank 0; raises OSError."""
         if not self._saves:
             return
-        began, word = self._clock(), checkpoint_request.asked(self._folder)
+        word = checkpoint_request.asked(self._folder)
         content = io.BytesIO()
         torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
         saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
         self._last, self._answered = self._clock(), word
-        checkpoint_request.saved(self._folder, checkpoint_request.SavedNote(word, self._last - began))
+        checkpoint_request.saved(self._folder, word)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""

@@ -21,7 +21,6 @@ from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
 from stash.lab.testbed.accelerator import go_first
 from stash.lab.testbed.topology import MARK
-from stash.spot.records.runs import SavedModel
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import DataLease, Range
@@ -129,7 +128,10 @@ class WorkerActor:
 
     def work(self) -> int:
         coordinator = _RemoteCoordinator(self._coordinator)
-        return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
+        try:
+            return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
+        finally:
+            self._trainer.feed.close()
 
 
 def _on_a_host_of_its_own() -> None:
@@ -147,6 +149,10 @@ class _RemoteCoordinator:
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
         lease: DataLease | None = self._ray.get(self._actor.next_lease.remote(worker, finished))
         return lease
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        leases: tuple[DataLease, ...] = self._ray.get(self._actor.later.remote(worker, most))
+        return leases
 
     def servers(self) -> tuple[Address, ...]:
         found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())
@@ -270,12 +276,11 @@ class ActorFleet:
         left = self._wait(list(self._saving.values()), seconds)
         return None if not left and self._answers(self._saving) is None else not left
 
-    def save_model(self, names: Sequence[str], path: Path) -> SavedModel | None:
-        """Write what all servers have to ``path``; ``None`` if one of them is gone. Raises OSError."""
+    def save_model(self, names: Sequence[str], path: Path) -> None:
+        """Write what all servers have to ``path``, unless one of them is gone. Raises OSError."""
         arrays = self._answers({name: self._actors[name].packed.remote() for name in names})
-        if arrays is None:
-            return None
-        return save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        if arrays is not None:
+            save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
 
     def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""

@@ -10,19 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from stash.core.units import counted
-from stash.spot.records.runs import LeaseBooks
+from stash.spot.run_records import LeaseBooks
 from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
 
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5
 """Iterations that have to fit before a worker goes, so that its last lease is not lost."""
-_GRACE, _OVERDUE = 40.0, 3.0
-"""Seconds at the end that a worker has for its last lease, more than it takes to notice that a server hangs; and how
-many of the longest iterations, if those are more.
+_PATIENCE, _OVERDUE = 130.0, 3.0
+"""Seconds at the end for all leases, more than it takes to notice that a worker hangs and to do its lease again; and
+how many of the longest iterations, if those are more.
 """
 
 
@@ -48,18 +47,17 @@ class _WorkerState:
     asked: float | None = None
     took: float = 0.0
     """Seconds of its last iteration."""
+    lease: DataLease | None = None
+    """That it trains on; what else it has it reads ahead."""
 
 
 @dataclass(frozen=True)
 class NotFinite:
     """A worker computed a loss or a gradient that is infinite or no number, and no server applied it."""
 
-    workers: tuple[str, ...]
-    """Who did so on these samples; the last one now."""
+    worker: str
     lease: DataLease
     loss: float
-    verdict: Literal["open", "the machine", "the job"]
-    """Whose fault it is: the machine's if another worker then trained on the samples, the job's if it failed too."""
 
 
 class Coordinator:
@@ -74,10 +72,7 @@ class Coordinator:
     ) -> None:
         """``batch``: samples at most of a lease that has to be cut again; ``key``: what leases are signed with."""
         self._key = key
-        self._suspects: dict[DataLease, tuple[str, ...]] = {}
-        """Leases on which somebody computed what is not finite, until they are done; and who did."""
-        self._dismissed: set[str] = set()
-        self._failures: list[NotFinite] = []
+        self._failure: NotFinite | None = None
         self._clock, self._began = clock, clock()
         self._batch = batch
         self._ledger = LeaseLedger()
@@ -108,14 +103,27 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
-            self._await_turn(worker)
+            if not self._ledger.held(worker):
+                self._await_turn(worker)
             if self._ends(worker):
                 self._part(worker)
                 return None
             state = self._workers[worker]
             state.asked = self._clock()
-            lease = self._ledger.take(worker, state.samples)
-            return replace(lease, tag=lease_tag(self._key, worker, lease))
+            held = self._ledger.held(worker)
+            state.lease = held[0] if held else self._ledger.take(worker, state.samples)
+            return replace(state.lease, tag=lease_tag(self._key, worker, state.lease))
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        """The leases that a worker is given next, unless they are taken back, at most so many: to read them ahead."""
+        with self._changed:
+            state = self._workers.get(worker)
+            if state is None:
+                return ()
+            ahead = [lease for lease in self._ledger.held(worker) if lease != state.lease]
+            while len(ahead) < most and self._redoes is None and state.leaves is None:
+                ahead.append(self._ledger.take(worker, state.samples))
+            return tuple(ahead)
 
     def _book(self, worker: str, report: UpdateReport) -> None:
         now = self._clock()
@@ -125,37 +133,21 @@ class Coordinator:
         if not report.applied:
             self._ledger.returned(worker, report.lease)
             self._refused |= report.refused
-            if not report.finite:  # whoever is next tries the samples: is it the machine's fault, or the job's?
-                workers = (*self._suspects.get(report.lease, ()), worker)
-                self._suspects[report.lease] = workers
-                verdict: Literal["open", "the job"] = "open" if len(workers) == 1 else "the job"
-                self._failures.append(NotFinite(workers, report.lease, report.loss, verdict))
+            if not report.finite and self._failure is None:
+                self._failure = NotFinite(worker, report.lease, report.loss)
         elif self._ledger.done(worker, report.lease):
-            # The job is not at fault; another worker that failed on the same samples gets no lease any more.
-            wrong = tuple(who for who in self._suspects.pop(report.lease, ()) if who != worker)
-            if wrong:
-                self._dismissed.update(wrong)
-                self._failures.append(NotFinite(wrong, report.lease, report.loss, "the machine"))
             lease = report.lease
             self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
 
     def _await_turn(self, worker: str) -> None:
-        """Who computed what is not finite waits until another worker has tried the samples, if there is one; at the
-        end everybody waits for what others have in hand, which somebody has to take over if they fail.
-        """
-        while not self._ends(worker) and (
-            self._held(worker) or (self._redoes is not None and not self._ledger.waiting)
-        ):
+        """At the end everybody waits for what others have in hand, which somebody has to take over if they fail."""
+        while not self._ends(worker) and self._redoes is not None and not self._ledger.waiting:
             self._changed.wait(_LOOK_AGAIN)
-
-    def _held(self, worker: str) -> bool:
-        suspected = {who for workers in self._suspects.values() for who in workers}
-        return worker in suspected and not suspected >= self._workers.keys()
 
     def _ends(self, worker: str) -> bool:
         state = self._workers.get(worker)
-        if state is None or worker in self._dismissed or self._is_over():
+        if state is None or self._is_over():
             return True
         return state.leaves is not None and self._clock() + _MARGIN * state.took > state.leaves
 
@@ -188,46 +180,33 @@ class Coordinator:
             return len(self._part(worker))
 
     def reconcile(self, applied: Sequence[Sequence[Range]]) -> int:
-        """What the servers, one of which was set back, have applied; how many samples have to be done again."""
+        """Believe what the servers have applied: one was set back, or all resume. How many samples come again."""
         with self._changed:
             self._refused = False
             again = self._ledger.reconcile([Spans(each) for each in applied], self._batch)
             self._changed.notify_all()
             return again
 
-    def resume(self, applied: Sequence[Sequence[Range]]) -> int:
-        """Begin where checkpoints ended, before anybody has a lease; how many samples some server lacks."""
-        with self._changed:
-            self._ledger = LeaseLedger([Spans(each) for each in applied], self._batch)
-            return self._ledger.issued - self._ledger.done_samples
-
-    def end(self, redo: bool) -> tuple[tuple[str, ...], float]:
+    def end(self, redo: bool) -> float:
         """Give no new samples from now on; with ``redo`` workers stay until all that were given are trained on.
 
-        Returns who has had a lease for longer than is to be waited for, and for how many seconds that is; 0 once
-        nothing is to be waited for.
+        Returns for how many seconds that is to be waited for; 0 once it is not.
         """
         with self._changed:
             self._redoes = redo
+            begun = {state.lease for state in self._workers.values()}
+            self._ledger.withdraw([lease for lease in self._ledger.out if lease not in begun])
             self._changed.notify_all()
-            now, out = self._clock(), self._ledger.out
             longest = max((each.took for each in self._workers.values()), default=0.0)
-            patience = max(_GRACE, _OVERDUE * longest)
-            began = {name: each.asked or now for name, each in self._workers.items()}
-            overdue = (name for name in set(out.values()) if now - began.get(name, now) > patience)
-            return tuple(sorted(overdue)), 0.0 if self._is_over() else patience
+            return 0.0 if self._is_over() else max(_PATIENCE, _OVERDUE * longest)
 
-    def news(self) -> tuple[list[UpdateDone], bool]:
-        """The updates since the last call, and whether a server refused a lease that has to be cut again."""
+    def news(self) -> tuple[list[UpdateDone], bool, NotFinite | None]:
+        """The updates since the last call, whether a server refused a lease that has to be cut again, and the first
+        gradients that were not finite.
+        """
         with self._changed:
             rows, self._rows = self._rows, []
-            return rows, self._refused
-
-    def not_finite(self) -> list[NotFinite]:
-        """What came since the last call."""
-        with self._changed:
-            found, self._failures = self._failures, []
-            return found
+            return rows, self._refused, self._failure
 
     def books(self) -> LeaseBooks:
         """The ledger, audited."""

@@ -17,7 +17,7 @@ from stash.core.errors import UserError
 
 if TYPE_CHECKING:
     import torch
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
 
 EXAMPLE = "job.py:job"
 
@@ -34,12 +34,14 @@ class ElasticJob:
     model: Callable[[], torch.nn.Module]
     loss: Callable[[torch.nn.Module, Any], torch.Tensor]
     optimizer: Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
-    data: Callable[[], Dataset[Any]]
-    """Samples by index, with a length; the same ones in every process."""
+    data: Callable[[], Dataset[Any] | DataLoader[Any]]
+    """Samples by index, with a length, the same ones in every process; or a ``DataLoader`` of them, whose workers
+    read ahead and collate. Which samples make a batch is not its business.
+    """
     batch: int
     """Samples of one GPU in an iteration, if whoever trains it names no other number."""
     collate: Callable[[list[Any]], Any] | None = None
-    """``torch.utils.data.default_collate`` if it is ``None``."""
+    """The loader's, else ``torch.utils.data.default_collate``, if it is ``None``."""
     seed: int = 0
     """Of the first parameters and of the order of samples."""
 

@@ -60,8 +60,6 @@ class FrameKind(enum.IntEnum):
     """Part of the lease had been applied before, so none of this was."""
     SEND = 7
     """It is the worker's turn: the gradients may come."""
-    NOT_FINITE = 8
-    """A gradient was infinite or no number, so none of this server's part was applied."""
 
 
 _KINDS = frozenset(FrameKind)
@@ -107,12 +105,6 @@ class TensorBuffer:
             self._marks[number] = tensor is not None
             if tensor is not None:
                 place.copy_(tensor)
-
-    def is_finite(self, first: int) -> bool:
-        """Whether every number in the first so many tensors is one, and finite. Takes no memory to speak of."""
-        found = (tensor for tensor in self.filled()[:first] if tensor is not None and tensor.numel())
-        reals = (torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in found)
-        return all(bool(edge.isfinite()) for tensor in reals for edge in torch.aminmax(tensor))
 
     def filled(self) -> list[Tensor | None]:
         """The tensors in it, ``None`` where nothing was; they are views of the tray."""

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import JobError, StashError, one_line
 from stash.core.jsonl import Tail, append_row
-from stash.spot.members import DESERTED_SECONDS, FleetMember, Members
-from stash.spot.records.runs import LOSS_WINDOW, mean_loss
+from stash.spot.run_records import LOSS_WINDOW, mean_loss
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
 
 if TYPE_CHECKING:
@@ -28,17 +27,24 @@ if TYPE_CHECKING:
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
 """After which a server that is still not there will not come."""
-_FIRST_UPDATES = 10
-"""Updates that the slowest worker has time for, before it is concluded that no worker makes one."""
+DESERTED_SECONDS = 1800.0
+"""Without any worker, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
 _GRACE, _END_SECONDS = 15.0, 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 
 
-@dataclass(kw_only=True)
-class _Worker(FleetMember):
+@dataclass
+class _Worker:
+    """One worker, there or not."""
+
     place: WorkerPlace
+    joined: bool = False
+    """Whether it ever trained."""
+    ended: bool = False
+    replaced: bool = False
+    """Whether another one was asked for instead."""
 
 
 class TrainingHead:
@@ -54,8 +60,8 @@ class TrainingHead:
         """Of the servers that are there."""
         self._complete = time.monotonic()
         """When all servers were last there."""
-        self._resumed = False
-        self._workers: Members[_Worker] = Members()
+        self._workers: dict[str, _Worker] = {}
+        """All there ever were, by name."""
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
         self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
         self._count = 0
@@ -67,11 +73,8 @@ class TrainingHead:
         self._diverged: str | None = None
         """Why nothing comes of training on."""
         self._parent = os.getppid()
-        self._ordered = self._attended = time.monotonic()
-        """When it began, and when a worker was last there."""
-        slowest = max((each.seconds for each in orders.workers), default=0.0)
-        self._patience = 2 * _ARRIVAL_SECONDS + _FIRST_UPDATES * slowest
-        """Until the first update, where workers are here and not yet to be rented."""
+        self._attended = time.monotonic()
+        """When a worker was last there."""
 
     def run(self) -> None:
         """Run until the training is over, however that comes about."""
@@ -100,10 +103,10 @@ class TrainingHead:
                 self._server_came(name, answer)
             else:
                 self._server_went(name)
-        elif name in self._workers.there:
+        elif self._is_there(name):
             if arrived:
-                self._workers.join(name)
-                self._emit("joined", name, type=self._workers[name].type)
+                self._workers[name].joined = True
+                self._emit("joined", name, type=self._workers[name].place.type)
             else:
                 self._worker_went(name, answer)
 
@@ -116,10 +119,9 @@ class TrainingHead:
         applied = self._fleet.applied(self._servers)
         if applied is None:
             return  # another one is just going; its successor brings us here again
-        again = self._fleet.ask("reconcile" if self._resumed else "resume", applied)
+        again = self._fleet.ask("reconcile", applied)
         if again:
             self._emit("rolled back", name, samples=again)
-        self._resumed = True
         for number, each in enumerate(self._servers):
             self._fleet.ask("place", number, self._addresses[each])
 
@@ -134,16 +136,14 @@ class TrainingHead:
 
     def _worker_went(self, name: str, answer: Any) -> None:
         """It was done, or its machine is gone."""
-        self._follow()  # a dismissed worker is replaced, and it ends as soon as it is dismissed
+        self._workers[name].ended = True
         if isinstance(answer, Exception):
-            self._workers.lose(name)
             self._emit("lost", name, leases=self._fleet.ask("gone", name))
             if self._orders.replace or self._stop:
                 self._replace(self._workers[name])
             else:  # whoever rents the machine may get another, which has the same name
                 self._start_worker(self._workers[name].place)
         else:
-            self._workers.finish(name)
             self._fleet.ask("gone", name)
             self._emit("left", name, updates=answer)
 
@@ -153,19 +153,22 @@ class TrainingHead:
             self._emit("hangs", name)
 
     def _grant(self, wish: dict[str, Any]) -> None:
-        who, there = wish.get("who", ""), self._workers.there
+        who = wish.get("who", "")
         if wish["do"] == "stop":
             self._stop = True
-        elif wish["do"] == "notice" and who in there:
-            self._workers.notice(who)
+        elif wish["do"] == "notice" and self._is_there(who):
             self._emit("notice", who, seconds=wish["seconds"])
             self._fleet.ask("leaving", who, wish["seconds"])
             self._replace(self._workers[who])
-        elif wish["do"] == "vanish" and who in {*there, *self._servers}:
+        elif wish["do"] == "vanish" and (self._is_there(who) or who in self._servers):
             self._fleet.kill(who)
 
+    def _is_there(self, name: str) -> bool:
+        """Whether it is a worker that has not ended."""
+        return name in self._workers and not self._workers[name].ended
+
     def _start_worker(self, place: WorkerPlace) -> None:
-        self._workers.add(_Worker(place.name, place.type, place=place))
+        self._workers[place.name] = _Worker(place)
         self._fleet.start_worker(place)
 
     def _replace(self, worker: _Worker) -> None:
@@ -174,7 +177,7 @@ class TrainingHead:
             return
         worker.replaced = True
         successor = replace(worker.place, name=self._named("worker"))
-        self._emit("wanted", successor.name, instead_of=worker.name, type=successor.type)
+        self._emit("wanted", successor.name, instead_of=worker.place.name, type=successor.type)
         self._start_worker(successor)
 
     def _named(self, role: str) -> str:
@@ -185,7 +188,7 @@ class TrainingHead:
         append_row(self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     def _follow(self) -> None:
-        rows, refused = self._fleet.ask("news")
+        rows, refused, failure = self._fleet.ask("news")
         for row in rows:
             self._last.append(row)
             append_row(self._folder / UPDATES, **row.__dict__)
@@ -193,30 +196,12 @@ class TrainingHead:
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
             self._emit("began", "")
-        for failure in self._fleet.ask("not_finite"):
-            self._take_not_finite(failure)
+        if failure is not None and self._diverged is None:
+            self._diverged = _describe_divergence(failure)
         if refused and len(self._addresses) == len(self._servers):
             applied = self._fleet.applied(self._servers)
             if applied is not None:
                 self._fleet.ask("reconcile", applied)
-
-    def _take_not_finite(self, failure: NotFinite) -> None:
-        """No server applied it, so what was trained before is whole."""
-        lease, who = failure.lease, failure.workers[-1]
-        if failure.verdict == "open":
-            self._emit("not finite", who, samples=lease.samples)
-        elif failure.verdict == "the machine":
-            for name in failure.workers:
-                self._emit("dismissed", name)
-                if not self._workers[name].ended:
-                    self._replace(self._workers[name])
-        elif self._diverged is None:
-            workers = " and ".join(dict.fromkeys(failure.workers))
-            self._diverged = (
-                f"the gradients of {workers} on the samples {lease.start} to {lease.stop} are not finite (loss "
-                f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a "
-                "lower learning rate or clipped gradients, and look at the data"
-            )
 
     def _begin_saving(self) -> None:
         if len(self._addresses) == len(self._servers):
@@ -245,8 +230,6 @@ class TrainingHead:
             self._complete = time.monotonic()
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
             raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
-        if self._began is None and orders.replace and time.monotonic() - self._ordered > self._patience:
-            raise JobError(f"no worker made an update within {self._patience:g} s")
         if any(each.joined and not each.ended for each in self._workers.values()):
             self._attended = time.monotonic()
         elif not orders.replace and time.monotonic() - self._attended > DESERTED_SECONDS:
@@ -268,14 +251,12 @@ class TrainingHead:
         self._stop = True
         began = time.monotonic()
         while True:  # for workers a little, for a server's successor and what others left undone longer
-            overdue, patience = self._fleet.ask("end", self._diverged is None)
+            patience = self._fleet.ask("end", self._diverged is None)
             seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
             training = any(each.joined and not each.ended for each in self._workers.values())
-            last = _END_SECONDS + patience if missing or patience else _GRACE
+            last = max(patience, _END_SECONDS if missing else _GRACE)
             if not (training or missing) or seconds > last:
                 break
-            for name in () if missing else overdue:
-                self._fleet.kill(name)
             for change in self._fleet.changes(_POLL):
                 self._take(*change)
             self._end_hanging()
@@ -286,10 +267,12 @@ class TrainingHead:
         self._begin_saving()
         if self._saving is not None:
             self._take_saved(SAVE_SECONDS)
-        saved, books = self._keep_model(), self._audited()
+        if self._orders.model is not None and len(self._addresses) == len(self._servers):
+            self._fleet.save_model(self._servers, Path(self._orders.model))
+        books = self._audited()
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
-        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books, saved=saved)
+        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books)
 
     def _audited(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
@@ -304,12 +287,15 @@ class TrainingHead:
             books["wrong"] = f"{missing} samples count as done that some server never applied"
         return books
 
-    def _keep_model(self) -> dict[str, Any] | None:
-        """Save the model; ``None`` where it is not saved."""
-        if self._orders.model is None or len(self._addresses) < len(self._servers):
-            return None
-        saved = self._fleet.save_model(self._servers, Path(self._orders.model))
-        return None if saved is None else saved.model_dump()
+
+def _describe_divergence(failure: NotFinite) -> str:
+    """No server applied it, so what was trained before is whole."""
+    lease = failure.lease
+    return (
+        f"the gradients of {failure.worker} on the samples {lease.start} to {lease.stop} are not finite (loss "
+        f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a lower "
+        "learning rate or clipped gradients, and look at the data"
+    )
 
 
 def main(folder: Path) -> int:

@@ -106,9 +106,8 @@ class LeaseLedger:
     sample. Knows nothing of time, machines or gradients.
     """
 
-    def __init__(self, applied: Sequence[Spans] = (), most: int = 1) -> None:
-        """Going on from what each server has ``applied``: what some of them lack comes in leases of ``most``."""
-        self.issued = max((stop for spans in applied for _, stop in spans.ranges), default=0)
+    def __init__(self) -> None:
+        self.issued = 0
         self.reissued = 0
         """Leases that were given out again."""
         self.repeated = 0
@@ -116,8 +115,8 @@ class LeaseLedger:
         self._done = Spans()
         self._out: dict[DataLease, str] = {}
         self._waiting: list[DataLease] = []
-        if applied:
-            self.reconcile(applied, most)
+        self._tried: set[DataLease] = set()
+        """Leases that somebody had before: a shard may hold them."""
 
     def take(self, worker: str, samples: int) -> DataLease:
         """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
@@ -155,17 +154,32 @@ class LeaseLedger:
         self._put_back(gone)
         return tuple(gone)
 
+    def held(self, worker: str) -> list[DataLease]:
+        """A worker's leases, in the order in which it took them."""
+        return [lease for lease, holder in self._out.items() if holder == worker]
+
+    def withdraw(self, leases: Sequence[DataLease]) -> None:
+        """Take back leases that nobody has begun; what they leave of the stream's end was never given to anybody."""
+        for lease in sorted(leases, reverse=True):
+            del self._out[lease]
+            if lease.stop == self.issued and lease not in self._tried:
+                self.issued = lease.start
+            else:
+                self._put_back([lease])
+
     def reconcile(self, applied: Sequence[Spans], most: int) -> int:
-        """Believe the shards, some of which were set back: what any of them lacks is to be done again, in leases
-        of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of what was
-        done that makes. Leases that are out count for nothing any more.
+        """Believe the shards, some of which were set back or resumed: what any of them lacks is to be done again, in
+        leases of at most ``most`` samples that each shard holds whole or not at all. Returns how many samples of
+        what was done that makes. Leases that are out count for nothing any more.
         """
         before = self._done
+        self.issued = max([self.issued, *(stop for spans in applied for _, stop in spans.ranges)])
         edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
         edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
         self._done = _held_by_all(applied, self.issued)
         pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
         self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples
 
     @property
@@ -192,6 +206,7 @@ class LeaseLedger:
 
     def _put_back(self, leases: list[DataLease]) -> None:
         self._waiting = sorted([*self._waiting, *leases])
+        self._tried.update(leases)
 
 
 def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,7 @@ import torch
 
 from stash.core.errors import JobError, StashError, UserError, one_line
 from stash.core.files import write_whole
-from stash.core.formatting import listed
 from stash.core.membership import Door, RunMember, hang_up
-from stash.spot.records.runs import SavedModel
 from stash.spot.train import saved_shards
 from stash.spot.train.elastic_job import build_optimizer
 from stash.spot.train.frames import (
@@ -323,10 +321,7 @@ class ShardServer:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
                 receive_tray(link, head, tray)
-            if tray.is_finite(len(self._shard.parameters)):
-                outcome, version = self._shard.take(head.lease, tray, tray)
-            else:
-                outcome, version = FrameKind.NOT_FINITE, self._shard.read(tray)
+            outcome, version = self._shard.take(head.lease, tray, tray)
         else:
             version = self._shard.read(tray)
         with self._sending:
@@ -351,31 +346,8 @@ def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
     return model
 
 
-def save_model(job: ElasticJob, packed: Sequence[Tensor], path: Path) -> SavedModel:
-    """Write the ``state_dict`` of the whole model, and load it strictly into a fresh one; raises OSError.
-
-    The fresh model has another seed, so that whatever the file lacks shows.
-    """
-    trained, content = assembled(job, packed), io.BytesIO()
-    torch.save(trained.state_dict(), content)
+def save_model(job: ElasticJob, packed: Sequence[Tensor], path: Path) -> None:
+    """Write the ``state_dict`` of the whole model; raises OSError."""
+    content = io.BytesIO()
+    torch.save(assembled(job, packed).state_dict(), content)
     write_whole(path, content.getbuffer())
-    content.close()  # the head's machine has room for few copies of a model
-    fresh = build_model(replace(job, seed=job.seed + 1)).to("cpu")
-    try:
-        fresh.load_state_dict(torch.load(path, weights_only=True, mmap=True), strict=True)
-    except Exception as error:
-        return SavedModel(wrong=f"a fresh model does not take the saved one: {one_line(error)}")
-    loaded = _named_tensors(fresh)
-    lost = [
-        name
-        for name, tensor in _named_tensors(trained).items()
-        if not torch.equal(tensor.nan_to_num(), loaded[name].nan_to_num())
-    ]
-    if not lost:
-        return SavedModel()
-    return SavedModel(wrong=f"the saved model lacks what was trained: state_dict() leaves out {listed(lost, 3)}")
-
-
-def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, each under all names that it has."""
-    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])

@@ -6,19 +6,16 @@ the address its successor has. Knows no Ray; CUDA if there is one.
 
 from __future__ import annotations
 
-import itertools
 import math
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch.utils.data import default_collate
 
-from stash.core.errors import UserError
 from stash.core.membership import connect
 from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import (
@@ -33,73 +30,11 @@ from stash.spot.train.frames import (
     tuned,
 )
 from stash.spot.train.ledger import DataLease
+from stash.spot.train.samples import LeaseFeed, moved
 from stash.spot.train.server import build_model, parts
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.utils.data import Dataset
-
-
-def samples_of(data: Dataset[Any], job: str) -> int:
-    """How many there are; raises UserError for a data set without a length, or without samples."""
-    try:
-        count = len(data)  # type: ignore[arg-type]
-    except TypeError:
-        raise UserError(
-            f"{job}: its data set has no length, and workers take samples by number; give it __len__ and __getitem__"
-        ) from None
-    if count < 1:
-        raise UserError(f"{job}: its data set is empty; data() has to return one with samples")
-    return count
-
-
-class SampleOrder:
-    """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own.
-
-    A seed's stream is the same for who reads it from the beginning and for who asks for any place of it.
-    """
-
-    def __init__(self, count: int, seed: int) -> None:
-        self._count, self._shuffle = count, torch.Generator().manual_seed(seed)
-        self._states = [self._shuffle.get_state()]
-        """Of the generator before each epoch that was drawn, and before the next one."""
-        self._epoch, self._places = -1, list[int]()
-
-    def __getitem__(self, number: int) -> int:
-        epoch, place = divmod(number, self._count)
-        if epoch != self._epoch:
-            self._epoch, self._places = epoch, self._drawn(epoch)
-        return self._places[place]
-
-    def __iter__(self) -> Iterator[int]:
-        return map(self.__getitem__, itertools.count())
-
-    def _drawn(self, epoch: int) -> list[int]:
-        for begun in range(min(epoch, len(self._states) - 1), epoch + 1):
-            self._shuffle.set_state(self._states[begun])
-            places = torch.randperm(self._count, generator=self._shuffle)
-            if begun + 1 == len(self._states):
-                self._states.append(self._shuffle.get_state())
-        return places.tolist()
-
-
-def batch_of(job: ElasticJob, data: Dataset[Any], samples: Iterable[int], device: torch.device) -> Any:
-    """Collate those samples of ``data`` as the job does, on ``device``."""
-    collate = job.collate or default_collate
-    return moved(collate([data[each] for each in samples]), device)
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """``batch`` with all its tensors on ``device``, through dictionaries, lists and tuples."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device)
-    if isinstance(batch, dict):
-        return {name: moved(value, device) for name, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved(each, device) for each in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(moved(each, device) for each in batch)
-    return batch
 
 
 Address = tuple[str, int]
@@ -120,7 +55,7 @@ class UpdateReport:
     staleness: int
     """Updates that others made between reading the parameters and this one's turn; of the server with most."""
     finite: bool = True
-    """``False``: the loss, or a gradient as a server saw it, was infinite or no number."""
+    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
 
 
 class CoordinatorClient(Protocol):
@@ -128,6 +63,9 @@ class CoordinatorClient(Protocol):
 
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
         """Waits until the worker may go on; ``None`` means that it has to end."""
+
+    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+        """The leases that the worker is given next, unless they are taken back, at most so many."""
 
     def servers(self) -> tuple[Address, ...]:
         """Waits until all servers have an address; none of them when the training is over."""
@@ -211,12 +149,10 @@ class Trainer:
 
     def __init__(self, job: ElasticJob, servers: int, batch: int) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._job, self._batch = job, batch
+        self._job, self.feed = job, LeaseFeed(job, batch)
         self._model = build_model(job)
         named = parts(self._model, servers)
         self._model.to(self.device).train()
-        self._data = job.data()
-        self._order = SampleOrder(samples_of(self._data, "the job"), job.seed)
         trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
         self._parameters = [[trained[name] for name in names if name in trained] for names in named]
         self._buffers = [[others[name] for name in names if name in others] for names in named]
@@ -234,27 +170,25 @@ class Trainer:
                     if value is not None:
                         tensor.copy_(value)
 
-    def gradients(self, lease: DataLease) -> tuple[float, list[list[Tensor | None]]]:
+    def gradients(self, lease: DataLease, later: Sequence[DataLease] = ()) -> tuple[float, list[list[Tensor | None]]]:
         """The mean loss of a lease, and its gradients with the buffers behind them, as servers take them.
 
-        A lease larger than this machine's batch is computed in parts.
+        A lease larger than this machine's batch is computed in parts; what comes ``later`` is read meanwhile.
         """
         self._model.zero_grad(set_to_none=True)
         total = 0.0
-        for share, batch in self.batches(lease):
-            loss = self._job.loss(self._model, batch)
+        for share, batch in self.feed.batches(lease, later):
+            loss = self._job.loss(self._model, moved(batch, self.device))
             (loss * share).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach()) * share
         return total, [
             [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
         ]
 
-    def batches(self, lease: DataLease) -> Iterator[tuple[float, Any]]:
-        """A lease's samples on the device, as many at a time as this machine takes, each with its share of them."""
-        for start in range(lease.start, lease.stop, self._batch):
-            stop = min(start + self._batch, lease.stop)
-            samples = (self._order[number] for number in range(start, stop))
-            yield (stop - start) / lease.samples, batch_of(self._job, self._data, samples, self.device)
+    def is_finite(self) -> bool:
+        """Whether every gradient that was computed last is."""
+        found = (each.grad for own in self._parameters for each in own if each.grad is not None)
+        return all(bool(each.isfinite().all()) for each in found)
 
 
 def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
@@ -269,8 +203,9 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
                 if lease is None:
                     return done
                 report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
-                loss, gradients = trainer.gradients(lease)
-                if not math.isfinite(loss):
+                later = coordinator.later(name, trainer.feed.ahead) if trainer.feed.ahead else ()
+                loss, gradients = trainer.gradients(lease, later)
+                if not (math.isfinite(loss) and trainer.is_finite()):
                     report = UpdateReport(lease, False, False, loss, 0, finite=False)
                     trainer.load(links.pull())
                     continue
@@ -278,10 +213,9 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
                 outcomes, staleness, values = links.push(lease, gradients)
                 pacing.begin()
                 trainer.load(values)
-                refused, finite = FrameKind.REFUSED in outcomes, FrameKind.NOT_FINITE not in outcomes
-                applied = finite and not refused
-                report = UpdateReport(lease, applied, refused, loss, staleness, finite)
-                done += applied
+                refused = FrameKind.REFUSED in outcomes
+                report = UpdateReport(lease, not refused, refused, loss, staleness)
+                done += not refused
         except OSError:  # a server went
             time.sleep(_BETWEEN_TRIES)
         finally:

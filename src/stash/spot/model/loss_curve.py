@@ -1,11 +1,12 @@
-"""How many updates a loss takes, and what loss so many updates reach: spotDNN's equation (3) and its inverse.
+"""How many updates a loss takes: spotDNN's equation (3), and the curve that is fitted to replays.
 
     loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
 
 Published coefficients fit it without R, as √N. A learned curve has exponents of its own instead of ½ and 1, and
-levels: losses that were seen, with the updates j = A · N^a · bw^b · c(N) that each
-took; c is what sizes took in addition to the power. As γ₂ may be negative, large batches make the numerator 0 and
-less: there the form means nothing. Also what replays say of that, and which fleets to replay. Knows nothing of time.
+levels: losses that all replays passed, each fitted by itself, with the updates j = A · N^a · bw^b that it took. What
+lies below all levels is a power law of updates and workers, fitted to whole courses. As γ₂ may be negative, large
+batches make the numerator 0 and less: there the form means nothing. How wrong the curve is comes from predicting each
+replay from all others, in updates to a loss. Also which fleets to replay. Knows nothing of time.
 """
 
 from __future__ import annotations
@@ -13,14 +14,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from stash.core.errors import UserError
+from stash.core.units import counted
 from stash.predict.draws import Array
-from stash.spot.records.fleets import LossCurve, LossLevel, SizeFactor
-from stash.spot.records.runs import FittedLoss, LossReplay, LossSpread, VirtualWorker
+from stash.spot.fleet_records import LossCurve, LossLevel
+from stash.spot.run_records import FittedLoss, LossReplay, VirtualWorker
 
-_SAME = 1e-9
-"""Of logarithms: two ways to the same number of updates."""
+MIN_SHAPES = 4
+"""Of fleets: γ₂ and γ₃ need two mean batches, exponents two sizes, and one fleet is to be held out."""
+_ONE_SIGMA = 0.682689
+"""Share of a normal distribution within one standard deviation."""
+_STEEPEST = 3.0
+"""Of the exponent of updates: steeper is no power of them any more."""
+_MIN_FALL = 0.1
+"""Of a course's steepest fall: where it is flatter, a loss says so little of updates that it gets no more weight."""
 
 
 def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
@@ -28,22 +37,6 @@ def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array)
     spread = workers if curve.gamma4 is None else (imbalance + curve.gamma4) * workers
     found: Array = (curve.gamma2 * mean_batch + curve.gamma3) * spread**curve.workers_exponent
     return found
-
-
-def loss_after(curve: LossCurve, updates: Array, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
-    """(3): the loss after so many updates; within a curve's levels as they say."""
-    loss = slope(curve, mean_batch, imbalance, workers) / (updates + curve.gamma1) ** curve.exponent + curve.gamma5
-    if not curve.levels:
-        return loss
-    passed = _passed(curve.levels, mean_batch, workers)
-    losses = np.array([each.loss for each in curve.levels])
-    shape = np.broadcast_shapes(np.shape(updates), passed.shape[:-1])
-    many, steps = np.broadcast_to(updates, shape), np.broadcast_to(np.log(passed), (*shape, len(losses)))
-    flat = [
-        np.interp(np.log(j), row, losses) for j, row in zip(many.ravel(), steps.reshape(-1, len(losses)), strict=True)
-    ]
-    within: Array = np.array(flat).reshape(shape)
-    return np.where(np.log(many) <= steps[..., -1] + _SAME, within, np.minimum(loss, losses[-1]))
 
 
 def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
@@ -141,98 +134,119 @@ def common_losses(replays: Sequence[LossReplay]) -> Array:
 
 # Levels: the updates to each loss by itself
 
-_AROUND = 1
-"""Levels on either side that a level's spread is of too: a few replays alone say little of it."""
-
 
 def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
-    """``beyond`` with the updates to each loss, fitted to the replays by least squares of their logarithms.
-
-        ln j = ln A + a · ln N + b · ln bw + c(N)
-
-    c is what replays of a size took in addition to the power law: what stale gradients cost may be nothing up to
-    four, and twice the updates at eight. Between sizes ln c is a straight line in N, beyond them it stays. Where a
-    loss is noisy c is noise as well, so ln c is shrunk by the share of its variance that noise is (empirical Bayes;
-    Efron & Morris 1973), at each loss by its own.
-    """
-    sizes = np.array([len(each.workers) for each in replays])
+    """``beyond`` with the updates to each loss, ln j = ln A + a · ln N + b · ln bw, by least squares."""
+    sizes = np.log([len(each.workers) for each in replays])
     batches = np.log([each.mean_batch for each in replays])
-    kinds = np.unique(sizes)
     seen = np.log(np.stack([passed(each, losses) for each in replays]))
     # Columns are centred, so that of replays of one size the exponent of sizes comes out as 0.
-    size, batch, middle = np.log(sizes), batches - batches.mean(), np.log(sizes).mean()
-    law, law_off, law_rank = _solved(np.stack([np.ones(len(sizes)), size - middle, batch], axis=1), seen)
-    own, own_off, own_rank = _solved(np.column_stack([sizes[:, None] == kinds, batch]), seen)
-    kept = kept_share(law_off, own_off, own_rank - law_rank, len(replays) - own_rank)
-    mean, by_size, by_batch = law[0], law[1], law[2] * (1 - kept) + own[-1] * kept
-    centred = kept * (own[:-1] - mean - np.outer(np.log(kinds) - middle, by_size))
-    return beyond.model_copy(
-        update={
-            "levels": tuple(
-                LossLevel(
-                    loss=float(loss),
-                    updates=float(np.exp(mean[at] - by_size[at] * middle - by_batch[at] * batches.mean())),
-                    workers_exponent=float(by_size[at]),
-                    batch_exponent=float(by_batch[at]),
-                    sizes=tuple(
-                        SizeFactor(workers=int(size), factor=float(np.exp(off)))
-                        for size, off in zip(kinds, centred[:, at], strict=True)
-                        if centred[:, at].any()
-                    ),
-                )
-                for at, loss in enumerate(losses)
-            )
-        }
+    columns = np.stack([np.ones(len(sizes)), sizes - sizes.mean(), batches - batches.mean()], axis=1)
+    mean, by_size, by_batch = np.linalg.lstsq(columns, seen, rcond=None)[0]
+    updates = np.exp(mean - by_size * sizes.mean() - by_batch * batches.mean())
+    found = tuple(
+        LossLevel(
+            loss=float(loss),
+            updates=float(updates[at]),
+            workers_exponent=float(by_size[at]),
+            batch_exponent=float(by_batch[at]),
+        )
+        for at, loss in enumerate(losses)
+    )
+    return beyond.model_copy(update={"levels": found})
+
+
+# How wrong a curve is
+
+
+def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
+    """The curve of all replays; raises UserError with too few fleets, or losses that do not fall."""
+    shapes = {(len(each.workers), round(each.mean_batch, 6)) for each in replays}
+    sizes, batches = ({shape[at] for shape in shapes} for at in (0, 1))
+    if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
+        raise UserError(
+            f"{counted(len(shapes), 'kind')} of fleets cannot determine a loss curve: {MIN_SHAPES} that differ "
+            "in workers and in mean batch are needed, like --fleet-sizes 1,2,4"
+        )
+    losses = common_losses(replays)
+    rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]
+    laws = [fit_power_law(rest) for rest in rests]
+    curves = [with_levels(law, rest, losses) for law, rest in zip(laws, rests, strict=True)]
+    logs = _errors(curves, replays, losses)
+    off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
+    return FittedLoss(
+        curve=with_levels(fit_power_law(replays), replays, losses),
+        error=min(float(np.median(off)), 1e9),
+        worst_error=min(float(np.quantile(off, 0.9)), 1e9),
+        spread=_spread(logs),
+        beyond_spread=_spread(_errors(laws, replays, losses)),
     )
 
 
-def _solved(columns: Array, seen: Array) -> tuple[Array, Array, int]:
-    """Coefficients of each loss, what is left of its squares, and the columns' rank."""
-    solved = np.linalg.lstsq(columns, seen, rcond=None)
-    found: Array = np.asarray(solved[0], dtype=float)
-    left: Array = ((seen - columns @ found) ** 2).sum(axis=0)
-    return found, left, int(solved[2])
+def _errors(held_out: Sequence[LossCurve], replays: Sequence[LossReplay], losses: Array) -> Array:
+    """ln(predicted / replayed) of the updates to each loss, by curves that have not seen it: [replay, loss]."""
+    logs = []
+    for without, replay in zip(held_out, replays, strict=True):
+        updates = np.array([float(updates_to(without, float(loss), *shape_of(replay))) for loss in losses])
+        logs.append(np.log(updates / passed(replay, losses)))
+    return np.array(logs)
 
 
-def kept_share(law_off: Array, own_off: Array, more: int, left: int) -> Array:
-    """Share of what sizes take in addition to the power law that is no noise: 1 − 1 / F, or 0.
+def _spread(logs: Array) -> float | None:
+    spread = float(np.quantile(np.abs(logs), _ONE_SIGMA, method="higher"))
+    return spread if np.isfinite(spread) else None
 
-    F is what each of ``more`` coefficients explains, over the noise that is left.
+
+def fit_power_law(replays: Sequence[LossReplay]) -> LossCurve:
+    """(γ₂ · bw + γ₃) · N^q / (j + γ₁)^p + γ₅ by least squares of losses, each replay weighing the same.
+
+    A residual counts by the updates it is worth: it is divided by how fast the loss falls there, in ln j.
     """
-    if more < 1 or left < 1:
-        return np.zeros(len(law_off))
-    explained, noise = np.maximum(law_off - own_off, 0.0) / more, own_off / left
-    return np.where(explained > noise, 1 - noise / np.maximum(explained, 1e-300), 0.0)
+    longest = float(max(replay.updates[-1] for replay in replays))
+    batch = max(replay.mean_batch for replay in replays)
+    low = min(float(min(replay.losses)) for replay in replays)
+    high = max(float(max(replay.losses)) for replay in replays)
+    updates = np.concatenate([np.array(each.updates, dtype=float) / longest for each in replays])
+    seen = np.concatenate([np.array(each.losses) for each in replays])
+    weights = np.concatenate([residual_weights(each) for each in replays])
+    lengths = [len(each.updates) for each in replays]
+    batches = np.repeat([each.mean_batch for each in replays], lengths)
+    workers = np.repeat([float(len(each.workers)) for each in replays], lengths)
 
+    def residuals(given: Array) -> Array:
+        one, two, three, five, p, q = given
+        predicted = (two * batches / batch + three) * workers**q / (updates + one) ** p + five
+        off: Array = (predicted - seen) * weights
+        return off
 
-def spreads(losses: Array, off: Array) -> tuple[LossSpread, ...]:
-    """Spread of ln(predicted / replayed), ``[replay, loss]``: the root mean square at each loss and its neighbours.
-
-    Where a curve is flat, orders of the same samples pass a loss far apart: one spread of all losses would be too
-    wide for the steep part and too narrow for that. Empty if some of ``off`` is not finite.
-    """
-    if not np.isfinite(off).all():
-        return ()
-    squares = (off**2).mean(axis=0)
-    means = [squares[max(0, at - _AROUND) : at + _AROUND + 1].mean() for at in range(len(losses))]
-    return tuple(
-        LossSpread(loss=float(loss), spread=float(np.sqrt(mean))) for loss, mean in zip(losses, means, strict=True)
+    start = np.array([0.1, 0.0, 0.1 * high, low / 2 if low > 0 else low, 1.0, 0.0])
+    most_high = 1e3 * max(abs(high), abs(low), 1e-9)
+    least = np.array([1e-9, -most_high, -most_high, -most_high, 0.1, -2.0])
+    most = np.array([10.0, most_high, most_high, most_high, _STEEPEST, 2.0])
+    best = least_squares(residuals, start, bounds=(least, most), x_scale="jac", max_nfev=200)
+    one, two, three, five, p, q = (float(value) for value in best.x)
+    return LossCurve(
+        gamma1=one * longest,
+        gamma2=two * longest**p / batch,
+        gamma3=three * longest**p,
+        gamma5=five,
+        exponent=p,
+        workers_exponent=q,
     )
 
 
-def spread_at(fitted: FittedLoss, loss: float) -> float | None:
-    """Standard deviation of ln(predicted / replayed) of the updates to this loss; ``None`` if it is not known.
-
-    Between two losses by a straight line. Below all of them it is the lowest one's, or that of all if that is
-    more.
-    """
-    known = fitted.spreads
-    if not known:
-        return fitted.spread
-    if loss < known[-1].loss and fitted.spread is not None:
-        return max(known[-1].spread, fitted.spread)
-    rising = known[::-1]
-    return float(np.interp(loss, [each.loss for each in rising], [each.spread for each in rising]))
+def residual_weights(replay: LossReplay) -> Array:
+    """One over the fall of the loss per ln j, as a quartic through the course has it; less than a tenth of its
+    steepest counts as a tenth."""
+    steps = np.log(np.array(replay.updates, dtype=float))
+    centred = (steps - steps.mean()) / max(float(steps.std()), 1e-12)
+    falls = np.abs(np.polyval(np.polyder(np.polyfit(centred, falling(replay), min(4, len(steps) - 1))), centred))
+    steepest = float(falls.max())
+    if steepest <= 0:
+        alike: Array = np.full(len(steps), 1 / np.sqrt(len(steps)))
+        return alike
+    found: Array = 1 / np.maximum(falls, _MIN_FALL * steepest) / np.sqrt(len(steps))
+    return found
 
 
 # Fleets to replay

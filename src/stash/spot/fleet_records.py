@@ -15,13 +15,53 @@ from pydantic import Field, model_validator
 
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.core.units import counted, format_bytes
-from stash.spot.records.risks import FleetRisk, InterruptionBand
 
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
 RentalMarket = Literal["spot", "on-demand"]
 MAX_WORKERS = 100_000
+
+
+class InterruptionBand(Record):
+    """Between how many revocations a machine is, an hour of being there; the ends are equal where it is a rate."""
+
+    low: Annotated[Number, Field(ge=0, le=1e6)]
+    high: Annotated[Number, Field(ge=0, le=1e6)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> InterruptionBand:
+        if self.high < self.low:
+            raise ValueError("interruptions: the band ends before it begins")
+        return self
+
+
+class TypeLife(Record):
+    """How long machines of one type live, and how that is known."""
+
+    type: str
+    mean_seconds: Number | None
+    """``None``: beyond what can be stated."""
+    why: Sentence
+
+
+class FleetRisk(Record):
+    """A plan's fleet where machines are revoked."""
+
+    how: Literal["Monte Carlo", "replay"]
+    p_deadline: Interval
+    """With what the pool says of its own uncertainty."""
+    dollars: Interval
+    """Mean; a late run is paid until the deadline."""
+    revocations: Number
+    """Mean, of all machines."""
+    runs: Count
+    lives: tuple[TypeLife, ...]
+    on_demand_dollars: Number | None
+    """Of the cheapest fleet on demand that is in time; ``None`` without prices, or if there is none."""
+    beyond: tuple[Sentence, ...] = ()
+    advice: Sentence
+    weighed: Count = 1
+    """Fleets whose risk was computed until this one was chosen."""
 
 
 class WorkerType(Record):
@@ -87,12 +127,6 @@ class ParameterServers(Record):
     def too_small(self) -> bool:
         """Whether one is known not to hold what it has to."""
         return self.memory_bytes is not None and self.needs_bytes is not None and self.memory_bytes < self.needs_bytes
-
-    @property
-    def needed(self) -> str:
-        """What memory each of them needs, as words; where that is known."""
-        needs = format_bytes(self.needs_bytes or 0.0)
-        return f"{counted(self.count, 'server')} needs {needs} for parameters, optimizer, exchange and checkpoint"
 
 
 class SizeFactor(Record):
@@ -347,7 +381,6 @@ class FleetPlan(Record):
     deadline_seconds: Number
     loss: Number
     confidence: Number | None
-    budget_dollars: Number | None
     pool: FleetPool
     chosen: CostedFleet | None
     optimal: bool

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from stash.spot.model.queueing import asynchronous
-from stash.spot.records.runs import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
+from stash.spot.run_records import LOSS_WINDOW, LossReplay, VirtualWorker, mean_loss
 from stash.spot.train.elastic_job import ElasticJob, build_optimizer
+from stash.spot.train.samples import Data, SampleOrder, batch_of, samples_of
 from stash.spot.train.server import build_model
-from stash.spot.train.worker import SampleOrder, batch_of, samples_of
 
 _LARGEST_LOSS = 1e12
 """What is more is no loss of anything that still trains."""
@@ -60,7 +59,7 @@ class Server:
         self._optimizer = build_optimizer(job, self.parameters)
         self.updates = 0
 
-    def gradient(self, data: Dataset[Any], order: Iterator[int], samples: int) -> WorkerGradient:
+    def gradient(self, data: Data, order: Iterator[int], samples: int) -> WorkerGradient:
         """Compute the gradient of the parameters as they are now, on the next samples."""
         loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
@@ -85,7 +84,7 @@ class Server:
 
 def replay(
     job: ElasticJob,
-    data: Dataset[Any],
+    data: Data,
     workers: tuple[VirtualWorker, ...],
     updates: int,
     seed: int,

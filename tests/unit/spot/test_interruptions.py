@@ -1,18 +1,13 @@
-"""Traces and lives of spot machines: what is read, and one sentence for whatever is wrong."""
+"""How often spot machines are revoked: what is read, and one sentence for whatever is wrong."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from stash.core.errors import UnitError, UserError
 from stash.core.units import parse_interruptions
-from stash.market.market_importers import import_skypilot
-from stash.market.market_table import written
-from stash.spot.market_files import read_records
 from stash.spot.spot_files import read_pool
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -21,21 +16,6 @@ pytestmark = pytest.mark.usefixtures("home")
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "file"
-
-
-CORPUS = Path(__file__).resolve().parents[2] / "faults" / "fuzz" / "corpus" / "spot-trace"
-
-
-@pytest.mark.parametrize("name", ["plain.json", "dated.json"])
-def test_a_recorded_trace_counts_the_same_machines_in_the_same_ticks_as_a_market(tmp_path: Path, name: str) -> None:
-    recorded = json.loads((CORPUS / name).read_text())
-    shutil.copy(CORPUS / name, tmp_path / "us-east-1a_v100_1.json")
-    market = tmp_path / "zone.market.csv"
-    market.write_bytes(written(import_skypilot([tmp_path / "us-east-1a_v100_1.json"]).trace, market))
-    found = read_records(market, ["p3.2xlarge", "g9.huge"])
-    assert list(found) == ["p3.2xlarge"]
-    assert found["p3.2xlarge"].gap_seconds == recorded["metadata"]["gap_seconds"]
-    assert list(found["p3.2xlarge"].machines) == recorded["data"]
 
 
 @pytest.mark.parametrize(

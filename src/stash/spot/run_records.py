@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.spot.records.fleets import LearnedRange, LossCurve
+from stash.spot.fleet_records import LearnedRange, LossCurve
 
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
@@ -122,13 +122,6 @@ class LeaseBooks(Record):
     """What the audit found; ``None``: no lease lost, none doubled."""
 
 
-class SavedModel(Record):
-    """The model that was saved, loaded again."""
-
-    wrong: Sentence | None = None
-    """What it lacks of what was trained."""
-
-
 class SpotLog(Record):
     """One run."""
 
@@ -157,10 +150,6 @@ class SpotLog(Record):
     """``None`` if it ended too suddenly for that."""
     goal_loss: RunLoss = None
     """What ``--loss`` asked for, else what the plan was made for; ``None`` where it was not kept."""
-    goal_seconds: Annotated[Number, Field(ge=0)] | None = None
-    """From the first update until the plan expects the loss it was made for; ``None`` where it says nothing of it."""
-    saved: SavedModel | None = None
-    """``None`` where no model was saved."""
 
 
 # How a job's loss falls. A *replay* trains a job on one machine as a fleet would, in virtual time. Losses are running
@@ -210,14 +199,6 @@ class LossReplay(Record):
         return self
 
 
-class LossSpread(Record):
-    """How sure the updates to a loss are."""
-
-    loss: Number
-    spread: Annotated[Number, Field(ge=0)]
-    """Standard deviation of ln(predicted / replayed)."""
-
-
 class FittedLoss(Record):
     """A loss curve, and how wrong it was of replays that it had not seen."""
 
@@ -228,8 +209,6 @@ class FittedLoss(Record):
     """Its 90th percentile."""
     spread: Number | None
     """Standard deviation of ln(predicted / replayed) of updates to a loss; ``None`` if it is not finite."""
-    spreads: tuple[LossSpread, ...] = Field((), max_length=1000)
-    """The same of each loss that was judged, the highest first; none if one is not finite."""
     beyond_spread: Number | None
     """``spread`` of the curve without its levels, which is asked for losses below all of them."""
 

@@ -12,21 +12,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
-from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
 from stash.core.records.base import now
 from stash.core.units import counted, format_seconds
 from stash.core.version import __version__
-from stash.spot.learn.replay import DivergedError, Server, replay
-from stash.spot.model.convergence import Fleet, shapes
-from stash.spot.model.learning import fit_curve
-from stash.spot.records.runs import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
+from stash.spot.model.loss_curve import Fleet, fit_curve, shapes
+from stash.spot.replay import DivergedError, Server, replay
+from stash.spot.run_records import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
-from stash.spot.train.worker import SampleOrder, samples_of
+from stash.spot.train.samples import Data, SampleOrder, samples_of
 
 T = TypeVar("T")
 Ended = Literal["done", "budget", "interrupted"]
@@ -54,26 +52,12 @@ class LearnWish:
 
 
 @dataclass(frozen=True)
-class ReplayMoment:
-    """How far learning a curve has come."""
-
-    number: int
-    """Of the replay, from 1."""
-    replays: int
-    fleet: Fleet
-    update: int
-    updates: int
-    loss: float
-    seconds_left: float
-
-
-@dataclass(frozen=True)
 class _Bench:
     """What is replayed, where, under which name."""
 
     job: ElasticJob
     name: str
-    data: Dataset[Any]
+    data: Data
     samples: int
     device: torch.device
 
@@ -82,10 +66,13 @@ def learn(
     job: ElasticJob,
     name: str,
     wish: LearnWish,
-    on_moment: Callable[[ReplayMoment], None] = lambda moment: None,
+    say: Callable[[str], None] = lambda sentence: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
-    """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed."""
+    """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed.
+
+    ``say`` gets a sentence about each replay that begins.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _described(name, "its data set cannot be made", job.data)
     bench = _Bench(job, name, data, samples_of(data, name), device)
@@ -98,8 +85,7 @@ def learn(
     fleets = shapes(wish.workers, wish.batches)
     costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
-    schedule = _Schedule(fleets, updates, costs, clock(), until)
-    found, left_out, ended = _replayed(bench, schedule, on_moment, clock)
+    found, left_out, ended = _replayed(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
     threads = f"CPU, {counted(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
@@ -139,46 +125,24 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
     return min(updates, MAX_UPDATES)
 
 
-@dataclass(frozen=True)
-class _Schedule:
-    """The replays that are to be made, and by when."""
-
-    fleets: tuple[Fleet, ...]
-    updates: int
-    """Of each."""
-    costs: dict[int, float]
-    """Seconds of an update, by its samples, as a few took."""
-    began: float
-    until: float
-
-    def seconds_left(self, number: int, update: int, now: float) -> float:
-        """Seconds left after so many updates of a replay, at the pace so far; no more than the budget leaves."""
-        each = [self.costs[fleet[0].samples] for fleet in self.fleets]
-        done = sum(each[:number]) * self.updates + each[number] * update
-        ahead = sum(each) * self.updates - done
-        return min(ahead * (now - self.began) / done, self.until - now)
-
-
 def _replayed(
     bench: _Bench,
-    schedule: _Schedule,
-    on_moment: Callable[[ReplayMoment], None],
-    clock: Callable[[], float],
+    fleets: Sequence[Fleet],
+    updates: int,
+    say: Callable[[str], None],
+    has_time: Callable[[], bool],
 ) -> tuple[list[LossReplay], list[str], Ended]:
     """What was replayed, what was left out and why, and what ended it."""
     found: list[LossReplay] = []
     left_out: list[str] = []
-    for number, fleet in enumerate(schedule.fleets):
+    for number, fleet in enumerate(fleets):
         called = f"{counted(len(fleet), 'worker')} of {counted(fleet[0].samples, 'sample')}"
-
-        def goes_on(update: int, loss: float, number: int = number, fleet: Fleet = fleet) -> bool:
-            left = schedule.seconds_left(number, update, clock())
-            on_moment(ReplayMoment(number + 1, len(schedule.fleets), fleet, update, schedule.updates, loss, left))
-            return clock() < schedule.until
-
         seed = bench.job.seed + 1 + number
-        run = partial(replay, bench.job, bench.data, fleet, schedule.updates, seed, bench.device, goes_on)
+        run = partial(
+            replay, bench.job, bench.data, fleet, updates, seed, bench.device, lambda update, loss: has_time()
+        )
         try:
+            say(f"replay {number + 1} of {len(fleets)}: {called}, {updates:,} updates")
             one = _tried(bench, fleet[0].samples, run)
         except DivergedError as end:
             left_out.append(f"{called}: the loss is no number any more after {counted(end.updates, 'update')}")
@@ -199,17 +163,10 @@ def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) 
     try:
         return fit_curve(found)
     except UserError as error:
+        why = f"{ended} after {counted(len(found), 'replay')}: " if ended != "done" else ""
         if left_out:
-            raise UserError(
-                f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}), and {error}; where stale "
-                "gradients make it diverge, a smaller learning rate or fewer workers help, like --fleet-sizes 1,2"
-            ) from error
-        if ended != "done":
-            why = "interrupted" if ended == "interrupted" else "the budget ended"
-            raise UserError(
-                f"{why} after {counted(len(found), 'replay')}: {error}, and time to replay them"
-            ) from error
-        raise
+            why = f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
+        raise UserError(f"{why}{error}") from error
 
 
 def _tried(bench: _Bench, batch: int, do: Callable[[], T]) -> T:

@@ -19,9 +19,9 @@ from scipy.special import ndtr, ndtri
 
 from stash.core.errors import UserError
 from stash.predict.draws import Array
-from stash.spot.model.convergence import updates_to
+from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetPool, WorkerType
+from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
-from stash.spot.records.fleets import CostedFleet, FleetPlan, FleetPool, WorkerType
 
 HOUR = 3600.0
 LONGEST = 1e9
@@ -38,12 +38,11 @@ class FleetWish:
     loss: float
     deadline_seconds: float
     confidence: float | None = None
-    budget_dollars: float | None = None
 
     @staticmethod
     def of(plan: FleetPlan) -> FleetWish:
         """What a plan was made for."""
-        return FleetWish(plan.pool, plan.loss, plan.deadline_seconds, plan.confidence, plan.budget_dollars)
+        return FleetWish(plan.pool, plan.loss, plan.deadline_seconds, plan.confidence)
 
     @cached_property
     def prices(self) -> Array:
@@ -126,8 +125,6 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     whole = training + pool.start_seconds
     dollars = whole * (counts @ wish.prices + wish.server_price) / HOUR
     feasible = training <= wish.training_seconds * (1 + _SAME)
-    if wish.budget_dollars is not None:
-        feasible &= dollars <= wish.budget_dollars * (1 + _SAME)
     feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
     return WeighedFleets(counts, progress, updates, whole, dollars, feasible)
 
@@ -159,17 +156,6 @@ def costed(wish: FleetWish, counts: Array) -> CostedFleet:
         p_deadline=in_time(wish, seconds),
         on_demand=tuple(kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.fixed),
     )
-
-
-def too_much(wish: FleetWish, fleet: CostedFleet) -> str:
-    """Why a fleet will not do."""
-    late = fleet.seconds - wish.pool.start_seconds - wish.training_seconds
-    if late > 0:
-        sure = "" if wish.confidence is None else f" to be in time with probability {wish.confidence:g}"
-        return f"takes {fleet.seconds:,.0f} s, {late:,.0f} s too long{sure}"
-    if wish.budget_dollars is not None and fleet.dollars > wish.budget_dollars:
-        return f"costs ${fleet.dollars:.3f}, ${fleet.dollars - wish.budget_dollars:.3f} more than the budget"
-    return "takes more machines than the quotas allow"
 
 
 # On demand

@@ -1,1 +1,0 @@
-"""Which fleet to rent: the exact choice, and how others choose."""

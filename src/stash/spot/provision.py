@@ -1,0 +1,147 @@
+"""Which fleet to rent: the cheapest that reaches the loss in time, why others lost, and what would do if none does.
+
+Exact: all fleets are weighed. Knows no revocations: a plan is for machines that stay.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from stash.core.errors import UserError
+from stash.core.records.base import now
+from stash.core.version import __version__
+from stash.predict.draws import Array
+from stash.spot.fleet_costs import (
+    MAX_FLEETS,
+    FleetWish,
+    WeighedFleets,
+    all_fleets,
+    checked,
+    costed,
+    on_demand,
+)
+from stash.spot.fleet_records import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
+
+_RUNNERS_UP = 3
+_SAME = 1e-6
+"""Relative: what two ways of adding up may differ by."""
+
+
+def provision(wish: FleetWish) -> FleetPlan:
+    """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
+    checked(wish)
+    if not sum(wish.quotas):
+        raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
+    began = time.perf_counter()
+    known = _weighed(wish)
+    best = _cheapest(known)
+    chosen = None if best is None else costed(wish, best)
+    found = FleetPlan(
+        stash_version=__version__,
+        created=now(),
+        deadline_seconds=wish.deadline_seconds,
+        loss=wish.loss,
+        confidence=wish.confidence,
+        pool=wish.pool,
+        chosen=chosen,
+        optimal=chosen is not None,
+        gap=None if chosen is None else 0.0,
+        evaluations=len(known.counts),
+        search_seconds=0.0,
+        runners_up=() if best is None else tuple(_runners_up(wish, best, known)),
+        baselines=(_on_demand(wish),),
+        looser=tuple(_looser(wish, known)) if chosen is None else (),
+        beyond=tuple(_unreachable(wish) if chosen is None else _beyond(wish, chosen)),
+    )
+    return found.model_copy(update={"search_seconds": time.perf_counter() - began})
+
+
+def _weighed(wish: FleetWish) -> WeighedFleets:
+    """All fleets; raises UserError if they are too many."""
+    if wish.fleet_count > MAX_FLEETS:
+        raise UserError(
+            f"the quotas allow {wish.fleet_count:,} fleets, and {MAX_FLEETS:,} are weighed at most; lower quotas "
+            "with --quota TYPE=N"
+        )
+    return all_fleets(wish)
+
+
+def _cheapest(fleets: WeighedFleets) -> Array | None:
+    """Counts of the cheapest one that does what is wanted; ``None`` if none does."""
+    dollars = np.where(fleets.feasible, fleets.dollars, math.inf)
+    at = int(np.argmin(dollars))
+    found: Array = fleets.counts[at]
+    return found if math.isfinite(dollars[at]) else None
+
+
+def _on_demand(wish: FleetWish) -> Baseline:
+    text = "the cheapest fleet of on-demand machines"
+    kinds = [on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
+    if not any(kind.quota for kind in kinds):
+        why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
+        return Baseline(name="on-demand", text=text, fleet=None, why=why)
+    dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
+    counts = _cheapest(_weighed(dearer))
+    if counts is None:
+        return Baseline(name="on-demand", text=text, fleet=None, why="finds nothing in time")
+    return Baseline(name="on-demand", text=text, fleet=costed(dearer, counts), feasible=True)
+
+
+def _runners_up(wish: FleetWish, best: Array, found: WeighedFleets) -> Iterator[RunnerUp]:
+    """The next best fleets."""
+    least = costed(wish, best).dollars
+    other = (found.counts != best).any(axis=1) & found.feasible
+    dearer = np.where(other, found.dollars, math.inf)
+    for at in np.argsort(dearer, kind="stable")[:_RUNNERS_UP]:
+        if math.isfinite(dearer[at]):
+            fleet = costed(wish, found.counts[at])
+            more = fleet.dollars - least
+            share = f" ({more / least:.1%})" if least else ""
+            yield RunnerUp(fleet=fleet, why=f"costs ${more:.3f} more{share}")
+
+
+def _looser(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
+    """The nearest deadline with which something is feasible, if there is one."""
+    if not np.isfinite(known.seconds).any():
+        return
+    start = wish.pool.start_seconds
+    soonest = costed(wish, known.counts[int(np.argmin(known.seconds))])
+    needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
+    took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
+    text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
+    yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
+
+
+def _unreachable(wish: FleetWish) -> Iterator[str]:
+    left = wish.pool.loss.gamma5
+    if wish.loss <= left:
+        yield f"by this curve {left:g} is left after any number of updates (gamma5): ask for a higher --loss"
+
+
+def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
+    """What the plan takes for granted, and where the curve is asked about what no replay showed."""
+    if wish.pool.server.apply_seconds == 0:
+        yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
+    if wish.pool.server.count > 1:
+        yield (
+            f"the {wish.pool.server.count} servers are taken to have equal shares of the parameters: where one has "
+            "more, as it holds a large tensor, workers wait for it"
+        )
+    seen = wish.pool.learned
+    if seen is None:
+        return
+    size, batch = sum(chosen.workers.values()), chosen.mean_batch
+    if size > seen.most_workers:
+        yield f"{size} workers are more than the {seen.most_workers} of the largest fleet that was replayed"
+    if not seen.least_batch * (1 - _SAME) <= batch <= seen.most_batch * (1 + _SAME):
+        yield (
+            f"a mean batch of {batch:.4g} lies outside of those that were replayed, {seen.least_batch:.4g} to "
+            f"{seen.most_batch:.4g}"
+        )
+    if wish.loss < seen.least_loss:
+        yield f"a loss of {wish.loss:.4g} is below {seen.least_loss:.4g}, the least that all replays reached"

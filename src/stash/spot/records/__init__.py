@@ -1,1 +1,0 @@
-"""What spot training saves: fleets and plans, logs and curves, risks."""

@@ -1,0 +1,276 @@
+"""What revocations do to a plan: how probably it is in time, what it costs in the mean, and whether to refuse spot.
+
+Machines are revoked at stated rates, the same at any age, each by itself. Servers keep the parameters: a revocation
+loses its worker's gradient under way and the time until another has joined; the others go on, at the speed of a
+smaller fleet. With the loss model as it is, a fleet that would take T seconds does 1 / T of the work in a second,
+whatever did the rest. Another machine is asked for at once, and is paid from then on. Runs are drawn with the same
+random numbers for every fleet; what the pool says of its own uncertainty counts. Prices are the plan's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from stash.core.errors import UserError
+from stash.core.intervals import Interval, mean_interval
+from stash.core.units import MONTH_HOURS
+from stash.predict.draws import Array
+from stash.spot.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
+from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, TypeLife
+
+CONFIDENCE = 0.9
+"""Of what a fleet's chance would be without revocations, where no confidence is asked for."""
+RUNS, SEED = 10_000, 17
+_NODES = 25
+"""Draws of the uncertainty, evenly spread, where a mean is computed without runs."""
+_MAX_MARKS = 16_000_000
+"""Joins and revocations held at once: some 400 MB."""
+_MAX_LIVES = 100_000
+"""Of one worker in one run."""
+
+
+# How often machines go
+
+
+@dataclass(frozen=True)
+class RevocationRate:
+    """How often machines of a type go, and how that is known."""
+
+    per_second: float
+    why: str
+
+
+def rate_of_band(band: InterruptionBand) -> RevocationRate:
+    """The upper end of a band."""
+    if band.low == band.high:
+        return RevocationRate(band.high / HOUR, f"stated: {_share_of_month(band.high)}; taken as memoryless")
+    ends = f"{_share_of_month(band.low)} to {_share_of_month(band.high)}"
+    return RevocationRate(band.high / HOUR, f"stated: {ends}; taken as memoryless at the upper end")
+
+
+def _share_of_month(rate: float) -> str:
+    """A rate per hour, as the share of machines that go in a month where it is low, as clouds state it."""
+    monthly = -math.expm1(-rate * MONTH_HOURS)
+    return f"{100 * monthly:.2g}% a month" if monthly < 0.5 else f"{rate:.2g} an hour"
+
+
+# The risk of a plan
+
+
+def with_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = RUNS) -> FleetPlan:
+    """``plan`` with its risk; as it is where it rents nothing.
+
+    ``rates`` of types; raises UserError where that of a type on spot is missing.
+    """
+    if plan.chosen is None:
+        return plan
+    workers, on_market = plan.chosen.workers, on_spot(plan.pool, plan.chosen.workers)
+    missing = next((name for name in on_market if name not in rates), None)
+    if missing is not None:
+        raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
+    found = _draw_runs(plan, [rates[name].per_second if name in on_market else 0.0 for name in workers], runs)
+    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
+    hourly = sum(count * prices[name] for name, count in workers.items()) + FleetWish.of(plan).server_price
+    dollars = mean_interval((np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist())
+    p_deadline = float(np.isfinite(found.seconds).mean())
+    fixed = _on_demand_dollars(plan)
+    lives = tuple(
+        TypeLife(
+            type=name,
+            mean_seconds=1 / rates[name].per_second if rates[name].per_second else None,
+            why=rates[name].why,
+        )
+        for name in on_market
+    )
+    independent = "machines are taken to be revoked independently of each other"
+    risk = FleetRisk(
+        how="Monte Carlo",
+        p_deadline=Interval(value=p_deadline, repetitions=len(found.seconds)),
+        dollars=dollars,
+        revocations=float(found.revocations.mean()),
+        runs=len(found.seconds),
+        lives=lives,
+        on_demand_dollars=fixed,
+        beyond=(independent,) if sum(workers[name] for name in on_market) > 1 else (),
+        advice=_advice(plan, p_deadline, dollars.value, fixed),
+    )
+    return plan.model_copy(update={"risk": risk})
+
+
+def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
+    """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
+    deviation = FleetWish.of(plan).deviation
+    if not deviation:
+        return np.ones(count)
+    found: Array = np.exp(deviation * ndtri((np.arange(count) + 0.5) / count))
+    return found
+
+
+def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
+    """Mean dollars of fleets that nobody revokes, paid until the deadline at most; ``hourly`` prices: [fleet]."""
+    start, factors = plan.pool.start_seconds, work_factors(plan)
+    finite = np.where(np.isfinite(seconds), seconds, plan.deadline_seconds)
+    paid = np.zeros_like(hourly)
+    for factor in factors:
+        paid += np.minimum(start + (finite - start) * factor, plan.deadline_seconds)
+    found: Array = paid / len(factors) * hourly / HOUR
+    return found
+
+
+def _on_demand_dollars(plan: FleetPlan) -> float | None:
+    """Of the cheapest fleet on demand."""
+    for each in plan.baselines:
+        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+            hourly = each.fleet.dollars / each.fleet.seconds * HOUR
+            return float(mean_dollars(plan, np.array([hourly]), np.array([each.fleet.seconds]))[0])
+    return None
+
+
+def keeps_limits(plan: FleetPlan) -> bool:
+    """Whether it is in time as often as is asked for with revocations.
+
+    Without a confidence a tenth of the chance may be lost.
+    """
+    assert plan.risk is not None
+    return plan.risk.p_deadline.value >= _least_chance(plan)
+
+
+def kept(plan: FleetPlan) -> bool:
+    """Whether the plan rents something that does what was asked, with revocations too where those are known."""
+    if plan.chosen is None or plan.risk is None or plan.confidence is None:
+        return plan.chosen is not None
+    return keeps_limits(plan)
+
+
+def _least_chance(plan: FleetPlan) -> float:
+    return CONFIDENCE * _undisturbed_chance(plan) if plan.confidence is None else plan.confidence
+
+
+def _undisturbed_chance(plan: FleetPlan) -> float:
+    """P(deadline) without revocations; 1 where the error of the plan is unstated."""
+    assert plan.chosen is not None
+    return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
+
+
+def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
+    """Whether to take spot, or why not."""
+    assert plan.chosen is not None
+    rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    if not on_spot(plan.pool, plan.chosen.workers):
+        return (
+            f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
+            f"for less; in time with probability {p_deadline:.2f}"
+        )
+    if p_deadline < _least_chance(plan):
+        asked = (
+            f"without revocations it would be with {_undisturbed_chance(plan):.2f}"
+            if plan.confidence is None
+            else f"--confidence asks for {plan.confidence:g}"
+        )
+        return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
+    if fixed is not None and dollars >= fixed:
+        return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
+    return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
+
+
+# Runs of a fleet whose workers are replaced one by one
+
+
+@dataclass(frozen=True, eq=False)
+class FleetSpeeds:
+    """Work done in a second, 1 being all of it, by every part of one fleet."""
+
+    whole: tuple[int, ...]
+    """Machines of each type."""
+    table: Array
+    """Of every part: [machines of the first type, of the second, …]."""
+
+
+def part_speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
+    """Speeds of every part of a fleet of ``workers``: (place of the type in the pool, how many)."""
+    kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
+    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
+    whole = tuple(count for _, count in workers)
+    found = all_fleets(part)
+    training = found.updates / found.progress.updates_per_second
+    rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
+    return FleetSpeeds(whole, np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole]))
+
+
+@dataclass(frozen=True, eq=False)
+class FleetRuns:
+    """What came of runs: [run] each."""
+
+    seconds: Array
+    """Until all work is done; infinite where that is not before the deadline."""
+    revocations: Array
+    """Of all machines, until then or the deadline."""
+
+
+def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> FleetRuns:
+    """``runs`` of the plan's fleet, or as many as there is room for, where revocations are many."""
+    assert plan.chosen is not None
+    names, workers = [kind.name for kind in plan.pool.types], plan.chosen.workers
+    fleet = part_speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in workers.items()])
+    marks = sum(2 + 2 * plan.deadline_seconds * rate for rate in np.repeat(rates, fleet.whole))
+    works = work_factors(plan, max(min(runs, int(_MAX_MARKS / marks)), 2))
+    generator = np.random.default_rng(SEED)
+    works = generator.permutation(works)
+    return revoked_runs(fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
+
+
+def revoked_runs(
+    fleet: FleetSpeeds,
+    rates: Sequence[float],
+    join: float,
+    work: Array,
+    deadline: float,
+    generator: np.random.Generator,
+) -> FleetRuns:
+    """Runs of workers that are revoked at these rates, a second, one a type.
+
+    ``work`` is what each run has to do, 1 being what is predicted: [run]. Moments in which some run's fleet changes
+    are [run, moment].
+    """
+    runs = len(work)
+    moments, types, changes = [], [], []
+    for number, (rate, count) in enumerate(zip(rates, fleet.whole, strict=True)):
+        for born, gone in _lives(rate, count, deadline, runs, generator):
+            for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
+                moments.append(np.minimum(moment, deadline))
+                types += [number] * count
+                changes += [change] * count
+    when = np.concatenate(moments, axis=1)
+    order = np.argsort(when, axis=1)
+    when, kind, step = np.take_along_axis(when, order, axis=1), np.array(types)[order], np.array(changes)[order]
+    counts = [np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))]
+    # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
+    there = tuple(np.clip(each, 0, most) for each, most in zip(counts, fleet.whole, strict=True))
+    speed = fleet.table[there]
+    until = np.concatenate([when[:, 1:], np.full((runs, 1), deadline)], axis=1)
+    done = np.cumsum(speed * (until - when), axis=1)
+    rows, reached = np.arange(runs), (done >= work[:, None]).argmax(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        early = (done[rows, reached] - work) / speed[rows, reached]
+    ends = np.where(done[:, -1] >= work, until[rows, reached] - early, np.inf)
+    revoked = (step < 0) & (when < deadline) & (when < ends[:, None])
+    return FleetRuns(ends, revoked.sum(axis=1).astype(float))
+
+
+def _lives(
+    rate: float, count: int, deadline: float, runs: int, generator: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """(when machines are asked for, when they are gone) of ``count`` workers, life after life: [run, worker]."""
+    born = np.zeros((runs, count))
+    for _ in range(_MAX_LIVES):
+        drawn = -np.log(1 - generator.random((runs, count)))
+        gone = born + drawn / rate if rate else np.full((runs, count), math.inf)  # on demand: never
+        yield born, gone
+        born = np.minimum(gone, deadline)
+        if (born >= deadline).all():
+            return

@@ -1,1 +1,0 @@
-"""What revocations do to a plan: lifetimes, checkpoints, replacing who is gone."""
