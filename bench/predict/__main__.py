@@ -10,10 +10,7 @@ from bench.machine import arguments
 from bench.predict import (
     gavel,
     gpus,
-    memory,
-    pipelines,
     published,
-    sharded,
     testbed,
 )
 from bench.predict.errors import HELD, verdicts
@@ -22,12 +19,9 @@ from bench.table import deliver, page_path
 SECTIONS = (
     published.section,
     published.more,
-    sharded.section,
-    pipelines.section,
     gavel.section,
     testbed.section,
     gpus.section,
-    memory.section,
 )
 
 
@@ -37,8 +31,6 @@ def beside_rules() -> str:
         *gpus.predictions(),
         *published.throughputs(),
         *published.grown(),
-        *sharded.predictions(),
-        *pipelines.predictions(),
         *gavel.batches(),
     ]
     text = (

@@ -12,7 +12,6 @@ from bench.predict import (
     gavel,
     gpus,
     published,
-    sharded,
     testbed,
 )
 from bench.predict.errors import Prediction, coverage, summary
@@ -65,18 +64,6 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
     assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
-
-
-def test_sharded_models_on_more_gpus_are_predicted_beside_both_rules() -> None:
-    found = list(sharded.predictions())
-    assert len(found) == len(sharded.pairs()) == 79
-    errors = np.abs([each.error for each in found])
-    rules = np.abs([[rule / each.measured - 1 for rule in each.baselines.values()] for each in found])
-    for share in (0.5, 0.9):
-        assert np.quantile(errors, share) < np.quantile(rules, share, axis=0).min()
-    # AND what is predicted is of more GPUs, and of the same job
-    assert all(int(few["gpus"]) < int(many["gpus"]) for few, many in sharded.pairs())
-    assert {tuple(each.baselines) for each in found} == {("perfect scaling from there", "payload over NIC")}
 
 
 def test_intervals_hold_what_they_were_not_fitted_to() -> None:

@@ -296,7 +296,7 @@ class ExchangeModel:
         """What hides of the exchange on ``fabric``, where ``hidden`` of the ``seen`` seconds by themselves did.
 
         As much; but NCCL gathers a sharded model's layers ahead of their passes, so of what that takes longer there
-        anything from nothing to all shows, which nobody measured (``bench.predict.sharded`` is its evidence).
+        anything from nothing to all shows, which nobody measured (``bench.predict.sharded``, archived, is its evidence).
         """
         if fabric is None or backend != "nccl" or not self._job().gathered:
             return hidden
