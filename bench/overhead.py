@@ -1,8 +1,8 @@
 """What the agent costs: steps of warm blocks under Stash against the untouched script, launches interleaved.
 
 *Tiny*: a loop of steps far below a millisecond shows what the agent adds to each, in microseconds, whatever the
-step's length: by the median, and by the tenth percentile, which leaves out what a shared machine may add to nine steps
-in ten. Which of a pair comes first alternates. The blocks' own start (drained queues) is not part of a block's time,
+step's length: by the median, and by the tenth percentile, which leaves out what a shared machine may add to nine of
+ten. Which of a pair comes first alternates. The blocks' own start (drained queues) is not part of a block's time,
 as it is not part of any breakdown. *Stamps*: processor time that a step's stamps take in one process.
 """
 
