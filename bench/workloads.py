@@ -12,15 +12,8 @@ TIMED = ROOT / "bench" / "timed.py"
 
 
 def drop_cache(folder: Path) -> None:
-    """Drop the files of a folder from the page cache, as the original protocol does before its cold run."""
+    """Drop the files of a folder from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def read_all(folder: Path) -> None:
-    """Put the files of a folder into the page cache."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            path.read_bytes()
