@@ -121,7 +121,7 @@ remedies: $(DEV)
 NOISE ?= build/noise
 noise: $(DEV)
 	$(BIN)/python -m bench.noise.record --out $(NOISE)
-	$(BIN)/python -m bench.noise.play $(NOISE) --sealed
+	$(BIN)/python -m bench.noise.play $(NOISE)
 
 # Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
 MINUTES ?= 8
