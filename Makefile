@@ -84,7 +84,7 @@ truth: $(DEV)
 	$(BIN)/python -m bench.truth.computing
 
 cases: $(DEV)
-	$(BIN)/python -m bench.cases --peers
+	$(BIN)/python -m bench.cases
 
 broken: $(DEV)
 	$(BIN)/python -m bench.truth.broken
