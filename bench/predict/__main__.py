@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bench.machine import arguments
 from bench.predict import (
-    gavel,
     gpus,
     published,
     testbed,
@@ -19,7 +18,6 @@ from bench.table import deliver, page_path
 SECTIONS = (
     published.section,
     published.more,
-    gavel.section,
     testbed.section,
     gpus.section,
 )
@@ -31,7 +29,6 @@ def beside_rules() -> str:
         *gpus.predictions(),
         *published.throughputs(),
         *published.grown(),
-        *gavel.batches(),
     ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "

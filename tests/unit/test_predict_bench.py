@@ -9,7 +9,6 @@ import pytest
 
 from bench import recorded
 from bench.predict import (
-    gavel,
     gpus,
     published,
     testbed,
@@ -17,7 +16,7 @@ from bench.predict import (
 from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
-from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
+from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD
 from stash.predict.stragglers import GROWN_SPREAD
 
 DRAWS = Draws()
@@ -39,11 +38,6 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
 
 
-def test_spreads_that_were_learned_are_what_their_half_says() -> None:
-    assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
-    assert gavel.step_spread() == pytest.approx(STEP_SPREAD, abs=0.01)
-
-
 def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
     kept = [(each.source, each.model, each.machine, each.devices, each.exchange) for each in node_scaling()]
     found = [
@@ -63,11 +57,10 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     without = {(row.key, row.gpu) for row in gpus._without("the GPU", gpus.cases()[0]).rows}
     assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
-    assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
 
 
 def test_intervals_hold_what_they_were_not_fitted_to() -> None:
-    for found in (list(published.throughputs()), list(published.grown()), list(gavel.batches())):
+    for found in (list(published.throughputs()), list(published.grown())):
         assert 0.85 <= coverage(found) <= 0.99
 
 
