@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench import machine
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.core.artefact import load
 from stash.monitor.records import load as load_watch
 
-JOB = Path(__file__).with_name("gpu_job.py")
-ROOT = JOB.parents[1]
+JOB = machine.ROOT / "bench" / "gpu_job.py"
+ROOT = machine.ROOT
 MAX_SECONDS = 240.0
 
 
@@ -111,18 +111,9 @@ _STASH = [sys.executable, "-m", "stash"]
 
 
 def run(command: Sequence[str], text: str | None = None, folder: Path = ROOT) -> str:
-    """What a command prints; raises RuntimeError with its last words if it fails."""
+    """What a command prints that runs this repository's Stash; raises RuntimeError if it fails."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=folder,
-        input=text,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(command[1:6])} … ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
-        )
-    return done.stdout
+    return machine.run(command, folder, MAX_SECONDS, text, PYTHONPATH=path)
 
 
 def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str) -> Row:

@@ -8,8 +8,6 @@ watcher its machine.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from bench.machine import ROOT, STASH, arguments
+from bench.machine import STASH, arguments, run
 from bench.table import progress, report, table
 from bench.watch_cost import watched_cost, watcher_cost
 from stash.monitor.records import RunRecord, Window, load
@@ -36,7 +34,6 @@ _STALL = {
     "optimizer": "contention",
     "exchange": "exchange",
 }
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STASH_TESTBED": "1"}
 
 
 @dataclass(frozen=True)
@@ -87,10 +84,8 @@ def watch(faults: Sequence[Fault]) -> RunRecord:
         (folder / "model.yaml").write_text(yaml.safe_dump(model))
         job = ["-m", "stash.lab.testbed.train_emulated", "--model", "model.yaml", "--steps", str(_STEPS)]
         job += [f"--fault={fault.typed}" for fault in faults]
-        subprocess.run(
-            [*STASH, "watch", "--nproc-per-node", "2", "-o", "run.watch.jsonl", *job],
-            check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
-        )  # fmt: skip
+        words = [*STASH, "watch", "--nproc-per-node", "2", "-o", "run.watch.jsonl", *job]
+        run(words, folder, STASH_TESTBED="1")
         return load(folder / "run.watch.jsonl")
 
 

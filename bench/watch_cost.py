@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.machine import ROOT
+from bench.machine import run
 from bench.table import table
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
@@ -50,9 +49,7 @@ _LOOPS = (("0.1 ms", 0.0, 10_000), ("10 ms", 0.01, 1000))
 def launch(folder: Path, extra: float, steps: int, *before: str) -> float:
     """Processor time of a step of the training thread, in microseconds."""
     (folder / "job.py").write_text(_JOB)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = (sys.executable, *before, "job.py", "out", str(extra), str(steps))
-    subprocess.run(command, check=True, capture_output=True, env=environment, cwd=folder)
+    run((sys.executable, *before, "job.py", "out", str(extra), str(steps)), folder)
     return float((folder / "out").read_text()) * 1e6
 
 

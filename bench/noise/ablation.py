@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -98,48 +98,18 @@ OFF: Mapping[str, Mapping[str, object]] = {
 """By what is off: what stands in its place, by its place in ``stash``."""
 
 
-class Recorded(NamedTuple):
-    """A recording that is judged, as its measurement ended."""
-
-    recording: Recording
-    truth: Truth
-    kept: Profile
+def end_recordings(folder: Folder) -> list[tuple[Recording, Profile, Truth]]:
+    """All recordings with a truth, as their measurement ended."""
+    known = [(one, truth) for one, truth in play.known_truths(folder, "") if truth is not None]
+    return [(one, play.stopped(folder.profile(one), one.budget)[0], truth) for one, truth in known]
 
 
-def end_recordings(folder: Folder) -> list[Recorded]:
-    """All recordings with a truth."""
-    found = []
-    for recording, truth in play.known_truths(folder, ""):
-        if truth is not None:
-            kept, _ = play.stopped(folder.profile(recording), recording.budget)
-            found.append(Recorded(recording, truth, kept))
-    return found
-
-
-def judge_without(replaced: Mapping[str, object], known: Sequence[Recorded]) -> list[Judged]:
+def judge_without(replaced: Mapping[str, object], known: Sequence[tuple[Recording, Profile, Truth]]) -> list[Judged]:
     """All recordings with some of ``stash`` replaced."""
     with ExitStack() as stack:
         for place, value in replaced.items():
             stack.enter_context(patch(f"stash.{place}", value))
-        return [play.answer(one.recording, one.kept, one.truth, None) for one in known]
-
-
-HEADS = (
-    "off", "right", "cannot tell", "partly", "wrong", "error (points)", "largest", "hold", "arm (points)",
-)  # fmt: skip
-
-
-def row(name: str, judged: Sequence[Judged]) -> list[object]:
-    """One line of the table."""
-    outcomes = [one.outcome for one in judged]
-    stalls = [stall for one in judged for stall in one.found]
-    errors = [abs(stall.points) for stall in stalls]
-    held = [stall.holds for stall in stalls if stall.holds is not None]
-    arms = [stall.arm for stall in stalls if stall.arm is not None]
-    return [
-        name, *(outcomes.count(outcome) for outcome in ("right", "cannot tell", "partly", "wrong")),
-        f"{np.mean(errors):.2f}", f"{max(errors):.1f}", f"{np.mean(held):.1%}", f"{np.mean(arms):.2f}",
-    ]  # fmt: skip
+        return [play.answer(*one, None) for one in known]
 
 
 def main() -> None:
@@ -148,9 +118,9 @@ def main() -> None:
     known, rows = end_recordings(Folder(DATA)), []
     for name, replaced in {STANDS: {}, **OFF}.items():
         if options.only in name or name == STANDS:
-            rows.append(row(name, judge_without(replaced, known)))
+            rows.append(play.summary(name, judge_without(replaced, known)))
             progress(name, "off")
-    print(table(HEADS, rows))
+    print(table(play.SUMMARY, rows))
 
 
 if __name__ == "__main__":

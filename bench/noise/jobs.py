@@ -7,14 +7,13 @@ says. Emulated jobs get no real-time priority here, which a testbed else gives t
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.machine import run
 from bench.noise.disturbances import OTHERS, TRAIN
 from bench.truth import jobs as truth_jobs
 from bench.truth.cases import Case, Rates, named
@@ -107,13 +106,7 @@ class Computing:
                 ),
                 *("--nproc-per-node", str(ranks), str(TRAIN), *self.options, *slow),
             ]
-            environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
-                timeout=budget + _PATIENCE,
-            )  # fmt: skip
-            if done.returncode:
-                raise RuntimeError(f"{self.name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+            run(command, folder, budget + _PATIENCE)
             return output
 
         yield Ready(start, None, None, self.slow_rank)

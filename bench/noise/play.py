@@ -45,8 +45,6 @@ class Found:
     points: float
     holds: bool | None
     """By its interval."""
-    arm: float | None = None
-    """Half of the interval, in points."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,7 @@ def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | N
             unknown.append(name)
             continue
         points = truths.error(truth, stall) / truth.step * 100
-        arm = None if stall.low is None else stall.width / truth.step * 100
-        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall), arm))
+        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall)))
     text = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
     return Judged(recording, value, text, seconds, breakdown.rounds, tuple(found), tuple(unknown))

@@ -17,7 +17,6 @@ from bench.table import deliver, page_path
 
 SECTIONS = (
     published.section,
-    published.more,
     testbed.section,
     gpus.section,
 )
@@ -28,7 +27,6 @@ def beside_rules() -> str:
     found = [
         *gpus.predictions(),
         *published.throughputs(),
-        *published.grown(),
     ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from bench.plan.rules import RULES, ChoiceRule, Offered, Picked, RuleFacts, linear, skypilot, stash_table
 from stash.catalog.facts import Instance
 from stash.core.intervals import Interval
-from stash.plan.records import HourlyPrice, PaidAs
+from stash.plan.records import HourlyPrice
 
 HOUR = 3600.0
 
 
-def offer(
-    name: str, gpu: str | None, devices: int, dollars: float, most: int = 4, paid_as: PaidAs = "on-demand"
-) -> Offered:
-    price = HourlyPrice(dollars_per_hour=Interval(value=dollars), paid_as=paid_as, source="made up")
+def offer(name: str, gpu: str | None, devices: int, dollars: float, most: int = 4) -> Offered:
+    price = HourlyPrice(dollars_per_hour=Interval(value=dollars), paid_as="on-demand", source="made up")
     instance = Instance(
         cloud="here", name=name, gpu_model=gpu, gpu_count=devices, as_of="2026-11-20", source="made up"
     )
@@ -46,11 +44,6 @@ def test_skypilot_asks_for_as_many_devices_in_all_where_no_node_has_as_many() ->
     two = replace(FACTS, devices=2)
     assert skypilot(OFFERS, two) == Picked(ODD, 2)
     assert skypilot([SMALL, BOX, FAST], two) == Picked(BOX, 1)
-
-
-def test_to_skypilot_reserved_nodes_are_free() -> None:
-    reserved = replace(FAST, price=FAST.price.model_copy(update={"paid_as": "reserved"}))
-    assert skypilot([BOX, reserved], FACTS) == Picked(reserved, 2)
 
 
 def test_linear_rents_the_cheapest_sample_and_one_node_of_it() -> None:

@@ -152,7 +152,7 @@ def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
 
 def test_every_mechanism_can_be_switched_off() -> None:
     taken = recording("a job beside pip")
-    known = ablation.Recorded(taken, TRUE, profile([(0.06, 0.064, 0.064, 0.094)] * 6))
-    assert ablation.row("all on", ablation.judge_without({}, [known]))[1:5] == [1, 0, 0, 0]
+    known = (taken, profile([(0.06, 0.064, 0.064, 0.094)] * 6), TRUE)
+    assert play.summary("all on", ablation.judge_without({}, [known]))[1:6] == [1, 1, 0, 0, 0]
     for replaced in ablation.OFF.values():
         assert ablation.judge_without(replaced, [known])
