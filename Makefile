@@ -12,7 +12,7 @@
 # make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
 # make spot   how well fleets and losses are predicted
-# make spot-truth fleets on emulated hosts (root)
+# make spot-truth how well speeds of fleets are predicted that trained on emulated hosts
 # make remedies what `stash fix` promises against what its patches bring (5 h)
 # make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
 # make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
@@ -70,8 +70,7 @@ check: $(DEV)
 	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
 	$(MAKE) --no-print-directory docs
 
-bench: $(DEV) $(DATA)/stash-dataset.json
-	$(BIN)/python -m bench.time_to_answer
+bench: $(DEV)
 	$(BIN)/python -m bench.overhead
 	$(BIN)/python -m bench.import_time
 	$(BIN)/python -m bench.interval_coverage
@@ -79,14 +78,13 @@ bench: $(DEV) $(DATA)/stash-dataset.json
 
 truth: $(DEV)
 	$(BIN)/python -m bench.truth
-	$(BIN)/python -m bench.truth.interval_coverage
 	$(BIN)/python -m bench.truth.pipelines
 	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
 	$(BIN)/python -m bench.truth.computing
 
 cases: $(DEV)
-	$(BIN)/python -m bench.cases --peers
+	$(BIN)/python -m bench.cases
 
 broken: $(DEV)
 	$(BIN)/python -m bench.truth.broken
@@ -115,7 +113,7 @@ spot: $(DEV)
 	$(BIN)/python -m bench.spot.learned
 
 spot-truth: $(DEV)
-	$(BIN)/python -m bench.spot.truth measure
+	$(BIN)/python -m bench.spot.truth
 
 remedies: $(DEV)
 	$(BIN)/python -m bench.fix
@@ -123,7 +121,7 @@ remedies: $(DEV)
 NOISE ?= build/noise
 noise: $(DEV)
 	$(BIN)/python -m bench.noise.record --out $(NOISE)
-	$(BIN)/python -m bench.noise.play $(NOISE) --sealed
+	$(BIN)/python -m bench.noise.play $(NOISE)
 
 # Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
 MINUTES ?= 8

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,10 +119,8 @@ def hardware(device: str) -> str:
 
     from bench.machine import machine
 
-    if device == "cpu":
-        return f"Rehearsed on a CPU, which proves nothing about GPUs. {machine()}"
-    names = sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
-    return f"{date.today()}, {torch.cuda.device_count()} x {', '.join(names)}, CUDA {torch.version.cuda}. {machine()}"
+    how = f"CUDA {torch.version.cuda}" if device == "cuda" else "Rehearsed on a CPU, which proves nothing about GPUs"
+    return f"{how}. {machine()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,32 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
+from bench import machine
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.core.artefact import load
-from stash.core.records.host import Gpu
-from stash.measure.host.describe import describe
-from stash.measure.host.gpus import gpus, nvml
-from stash.measure.probe import copies
 from stash.monitor.records import load as load_watch
 
-JOB = Path(__file__).with_name("gpu_job.py")
-ROOT = JOB.parents[1]
+JOB = machine.ROOT / "bench" / "gpu_job.py"
+ROOT = machine.ROOT
 MAX_SECONDS = 240.0
-LEAD_IN = 10
-AGENT_SECONDS = 40e-6
-"""Most that the agent may add to a step."""
 
 
 class NotHereError(Exception):
@@ -91,10 +80,10 @@ class Truth:
         return max(abs(run[name] - self.of(name)) for run in self._runs)
 
 
-def plain(ground: Ground, words: Sequence[str], ranks: int = 1, steps: int = 40) -> dict[str, float]:
+def plain(ground: Ground, words: Sequence[str], ranks: int = 1) -> dict[str, float]:
     """What the job measures of itself."""
-    start = [sys.executable] if ranks == 1 else [*_TORCHRUN, f"--nproc-per-node={ranks}"]
-    done = run([*start, str(JOB), "--device", ground.device, *words, "--plain", str(steps)])
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    done = run([sys.executable, *launcher, str(JOB), "--device", ground.device, *words, "--plain", "40"])
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
@@ -103,18 +92,9 @@ def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = 
     out = ground.folder / "gpu.stash.json"
     options = ["--budget", str(ground.budget), "--noise", "1", "-o", str(out)]
     options += ["--rungs", rungs] if rungs else []
-    shared = ranks > ground.devices  # Stash starts no more ranks than there are GPUs: then the launcher is ours
-    start = [*(("--", *_TORCHRUN) if shared else ()), f"--nproc-per-node={ranks}"]
-    run([*_STASH, "profile", *options, *start, str(JOB), "--device", ground.device, *words])
+    options += [f"--nproc-per-node={ranks}"]
+    run([*_STASH, "profile", *options, str(JOB), "--device", ground.device, *words])
     return attribute(load(out))
-
-
-def both(
-    ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "", steps: int = 40
-) -> tuple[Truth, Breakdown]:
-    """The job without Stash, under it, and without it again."""
-    before, found = plain(ground, words, ranks, steps), profiled(ground, words, ranks, rungs)
-    return Truth(before, plain(ground, words, ranks, steps)), found
 
 
 def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Iterator[tuple[str, Truth, Breakdown]]:
@@ -127,35 +107,21 @@ def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Itera
         yield name, truth, profiled(ground, job, rungs=rungs)
 
 
-_TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 _STASH = [sys.executable, "-m", "stash"]
 
 
 def run(command: Sequence[str], text: str | None = None, folder: Path = ROOT) -> str:
-    """What a command prints; raises RuntimeError with its last words if it fails."""
-    done = _finished(command, text, folder)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[1:6])} … ended with {done.returncode}: {done.stderr.strip()[-300:]}")
-    return done.stdout
-
-
-def _finished(
-    command: Sequence[str], text: str | None = None, folder: Path = ROOT
-) -> subprocess.CompletedProcess[str]:
+    """What a command prints that runs this repository's Stash; raises RuntimeError if it fails."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=MAX_SECONDS, env=environment, cwd=folder,
-        input=text,
-    )  # fmt: skip
+    return machine.run(command, folder, MAX_SECONDS, text, PYTHONPATH=path)
 
 
-def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str = "", share: float = 0.02) -> Row:
-    """A stall in ms: within its noise, the truth's own spread, and ``share`` of the step."""
+def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: str) -> Row:
+    """A stall in ms: within its noise, the truth's own spread, and 2 % of the step."""
     stall = found.stall(name)
     half = (stall.parts.noise or 0.0) if stall is not None else 0.0
-    within = 1e3 * (half + spread + share * found.step_seconds)
-    return Row(what or name, "ms", 1e3 * truth, None if stall is None else 1e3 * stall.seconds, within)
+    within = 1e3 * (half + spread + 0.02 * found.step_seconds)
+    return Row(what, "ms", 1e3 * truth, None if stall is None else 1e3 * stall.seconds, within)
 
 
 def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
@@ -223,38 +189,6 @@ def prep(ground: Ground) -> list[Row]:
     return rows
 
 
-def fetch(ground: Ground) -> list[Row]:
-    """Files that are not in the page cache, in a loop that waits: what a plain loop takes longer to read them."""
-    folder, batch, size = ground.folder / "files", 8, 1 << 20
-    folder.mkdir(exist_ok=True)
-    for number in range(256):
-        if not (folder / f"{number:04}").exists():
-            (folder / f"{number:04}").write_bytes(os.urandom(size))
-    os.sync()
-    before = _fetching(folder, batch)
-    words = ["--compute", "0.02", "--synchronise", "--files", str(folder), "--batch", str(batch)]
-    found = profiled(ground, words, rungs="solo,warm,cold")
-    truth = Truth(before, _fetching(folder, batch))
-    return [stall_row(found, "fetch", truth.of("fetch"), truth.spread("fetch"), share=0.05)]
-
-
-def _fetching(folder: Path, batch: int) -> dict[str, float]:
-    return {"fetch": batch * (_reading(folder, cold=True) - _reading(folder, cold=False))}
-
-
-def _reading(folder: Path, cold: bool) -> float:
-    """Seconds to read one file of ``folder``, by a loop over all of them."""
-    files = sorted(folder.iterdir())
-    if cold:
-        for path in files:
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    began = time.perf_counter()
-    for path in files:
-        path.read_bytes()
-    return (time.perf_counter() - began) / len(files)
-
-
 def loop_kinds(ground: Ground) -> dict[str, list[str]]:
     """Loops that use the device in different ways, as the job's words."""
     kinds: dict[str, list[str]] = {
@@ -298,23 +232,15 @@ def host(ground: Ground) -> list[Row]:
     return rows
 
 
-def two_ranks(ground: Ground) -> list[Row]:
-    """Two ranks on one device over gloo: what they lose to each other, against two untouched at once."""
-    return _lost(ground, ["--compute", "0.02", "--exchange", "gloo", "--parameters", str(4 << 20)], 2)
-
-
 def nccl(ground: Ground) -> list[Row]:
-    """Every device with NCCL, against the same untouched."""
+    """What a step loses to other devices with NCCL, and the step, beside the same untouched."""
     ground.needs_gpu()
-    if ground.devices < 2:
+    ranks, words = ground.devices, ["--compute", "0.02", "--parameters", str(256 << 20)]
+    if ranks < 2:
         raise NotHereError("there is one GPU")
-    return _lost(ground, ["--compute", "0.02", "--exchange", "nccl", "--parameters", str(256 << 20)], ground.devices)
-
-
-def _lost(ground: Ground, words: Sequence[str], ranks: int) -> list[Row]:
-    """What a step loses to other ranks, contended for and exchanged, and the step."""
-    alone = plain(ground, words)["resident"]
-    truth, found = both(ground, words, ranks=ranks)
+    alone, before = plain(ground, words)["resident"], plain(ground, words, ranks)
+    found = profiled(ground, words, ranks)
+    truth = Truth(before, plain(ground, words, ranks))
     lost = sum(found.seconds(name) for name in ("contention", "interconnect"))
     within = 1e3 * (0.05 * found.step_seconds + truth.spread("resident"))
     return [
@@ -323,103 +249,13 @@ def _lost(ground: Ground, words: Sequence[str], ranks: int) -> list[Row]:
     ]
 
 
-def agent(ground: Ground) -> list[Row]:
-    """What the agent adds to a step of next to nothing, in microseconds."""
-    truth, found = both(ground, ["--compute", "0.0001"], rungs="warm", steps=2000)
-    added = 1e6 * (found.step_seconds - truth.of("step"))
-    return [Row("the agent, a step", "µs", 0.0, added, 1e6 * (AGENT_SECONDS + truth.spread("step")))]
-
-
-def zoo(ground: Ground) -> list[Row]:
-    """Convolutions in channels-last order and a transformer, with the zoo's own pipelines, against them untouched."""
-    if not ground.on_gpu:
-        small = ["--workload", "squeezenet1_0", "--batch", "4", "--channels-last", "--image-size", "64"]
-        return _of_zoo(ground, "images", small, steps=30)
-    images = ["--workload", "resnet50", "--batch", "64", "--channels-last", "--amp", "--workers", "8"]
-    text = ["--workload", "bert_base_qa", "--batch", "8", "--amp"]
-    return _of_zoo(ground, "images", images) + _of_zoo(ground, "text", text)
-
-
-def _of_zoo(ground: Ground, kind: str, words: list[str], steps: int = 60) -> list[Row]:
-    data, out = ground.folder / kind, ground.folder / f"{kind}.stash.json"
-    if not data.exists():
-        run([*_STASH, "lab", "dataset", "make", kind, str(data), "--count", "1024" if ground.on_gpu else "64"])
-    job = ["stash.lab.zoo.train", *words, "--data", str(data)]
-    before = _untouched(ground, job, steps)
-    profile = ["--rungs", "solo,warm", "--budget", str(ground.budget), "--noise", "1", "-o", str(out)]
-    run([*_STASH, "profile", "--nproc-per-node", "1", *profile, "-m", *job])
-    found, name = attribute(load(out)), words[1]
-    stalls = [Row(f"{name}: {each.name}", "ms", None, 1e3 * each.seconds) for each in found.stalls]
-    return [step_row(found, Truth(before, _untouched(ground, job, steps)), f"{name}: step"), *stalls]
-
-
-def _untouched(ground: Ground, job: Sequence[str], steps: int) -> dict[str, float]:
-    """Its mean step after the first ten, by a stopwatch."""
-    out = ground.folder / "moments.json"
-    run([sys.executable, str(ROOT / "bench" / "timed.py"), str(out), *job, "--steps", str(steps)])
-    moments = json.loads(out.read_text())[LEAD_IN:]
-    return {"step": (moments[-1] - moments[0]) / (len(moments) - 1)}
-
-
-def facts(ground: Ground) -> list[Row]:
-    """What NVML tells Stash against `nvidia-smi`."""
-    ground.needs_gpu()
-    if shutil.which("nvidia-smi") is None:
-        raise NotHereError("there is no nvidia-smi")
-    asked = "index,memory.total,pcie.link.gen.max,pcie.link.width.max"
-    listed = run(["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader,nounits"])
-    with nvml() as library:
-        described = gpus(library, Path("/")).gpus if library is not None else ()
-    return facts_rows(described, listed.splitlines())
-
-
-def facts_rows(described: Iterable[Gpu], lines: Iterable[str]) -> list[Row]:
-    """Memory in MiB and the slot's PCIe, GPU by GPU; ``[N/A]`` of nvidia-smi is no truth."""
-    known, rows = {gpu.index: gpu for gpu in described}, []
-    for line in lines:
-        index, *values = (part.strip() for part in line.split(","))
-        gpu = known.get(int(index))
-        memory = gpu.memory_bytes / 2**20 if gpu is not None and gpu.memory_bytes else None
-        pcie = [float(part.lstrip("genx")) for part in gpu.pcie_max.split()] if gpu and gpu.pcie_max else [None, None]
-        for what, unit, truth, found in zip(
-            ("memory", "PCIe generation", "PCIe lanes"), ("MiB", "", ""), values, (memory, *pcie), strict=True
-        ):
-            number = float(truth) if truth.replace(".", "").isdigit() else None
-            rows.append(Row(f"GPU {index}: {what}", unit, number, found, 1.0 if unit else 0.0))
-    return rows
-
-
-def rates(ground: Ground) -> list[Row]:
-    """Host to device as the probe has it, against a plain loop of copies."""
-    ground.needs_gpu()
-    size = 64 << 20
-    host, there = torch.empty(size, dtype=torch.uint8, pin_memory=True), torch.empty(size, device="cuda").byte()
-    seconds = []
-    for _ in range(20):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        there.copy_(host, non_blocking=True)
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
-    truth = size / sorted(seconds)[len(seconds) // 2] / 1e9
-    cores, free = os.cpu_count() or 1, describe(Path.cwd()).memory_bytes or 1 << 32
-    for copy in copies.measure(8.0, cores, free, 1):
-        if getattr(copy, "source", "") == "host" and getattr(copy, "target", "") == "cuda:0":
-            timing = copy.timings[0]  # type: ignore[union-attr]
-            found = timing.bytes / sorted(timing.seconds)[len(timing.seconds) // 2] / 1e9
-            return [Row("host to device, pinned", "GB/s", truth, found, 0.05 * truth)]
-    return [Row("host to device, pinned", "GB/s", truth, None)]
-
-
 def suite(ground: Ground) -> list[Row]:
     """Every test of the suite that is marked ``gpu``."""
     ground.needs_gpu()
     if find_spec("pytest") is None:
         raise NotHereError("pytest is not installed")
-    done = _finished([sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit"])
-    if done.returncode:
-        raise RuntimeError(done.stdout[-600:])
-    return [Row(done.stdout.strip().splitlines()[-1], "", None, None)]
+    words = ("-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit")
+    return [Row(run([sys.executable, "-m", "pytest", *words]).strip().splitlines()[-1], "", None, None)]
 
 
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
@@ -427,15 +263,9 @@ CHECKS: dict[str, Callable[[Ground], list[Row]]] = {
     "transfer": transfer,
     "watch": watch,
     "prep": prep,
-    "fetch": fetch,
     "loops": loops,
     "host": host,
-    "two ranks, one device": two_ranks,
     "NCCL": nccl,
-    "agent": agent,
-    "facts": facts,
-    "rates": rates,
     "GPU tests": suite,
-    "zoo": zoo,
 }
-"""In this order: the truths first, the figures last, should the time end."""
+"""In this order, should the time end."""

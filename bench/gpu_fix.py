@@ -115,8 +115,6 @@ _SMALL = {"width": 16, "layers": 2, "batch": 8, "pixels": 64, "side": 32}
 """Of a rehearsal on a CPU."""
 _BY_HAND: Mapping[str, tuple[str, str]] = {
     "item": ("loss.item()", "loss.detach()"),
-    "compile": ("optimizer = ", "model.compile()\noptimizer = "),
-    "channels_last": (".to(device)\noptimizer", ".to(device, memory_format=torch.channels_last)\noptimizer"),
     "bfloat16": ("        loss = ", "        with torch.autocast(device.type, torch.bfloat16):\n            loss = "),
 }
 """What a person writes where no patch does, by the name of the change: text of the script, and what replaces it."""
@@ -141,11 +139,6 @@ class Job:
 
 
 JOBS = (
-    Job(
-        "two workers for pictures, copies that wait",
-        {**_PICTURES, "loader": ", num_workers=2", "copy": "inputs.to(device)", "blocking": ""},
-    ),
-    Job("float32, by consent", {**_WORDS, "loader": _SET["loader"]}, ("--allow", "numerics")),
     Job(
         "batches made in the loop, which waits in every step, numerics by consent",
         {**_WORDS, "loader": "", "each": _WAITS, "layers": 2},

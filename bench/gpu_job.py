@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-LEAD_IN, ROUNDS, FILLING = 10, 5, 3
+BATCH, LEAD_IN, ROUNDS, FILLING = 8, 10, 5, 3
 _PROBE_CYCLES = 20_000_000
 
 
@@ -57,20 +56,17 @@ class Spinning(nn.Module):
 
 
 class Samples(Dataset[Tensor]):
-    """Samples of a size, each of which takes a time to make, or a file to read."""
+    """Samples of a size, each of which takes a time to make."""
 
-    def __init__(self, sample_bytes: int, seconds: float, folder: Path | None) -> None:
-        self.files = sorted(folder.iterdir()) if folder is not None else []
+    def __init__(self, sample_bytes: int, seconds: float) -> None:
         self._bytes, self._seconds = sample_bytes, seconds
 
     def __len__(self) -> int:
-        return len(self.files) or 4096
+        return 4096
 
     def __getitem__(self, index: int) -> Tensor:
         if self._seconds:
             time.sleep(self._seconds)
-        if self.files:
-            return torch.frombuffer(bytearray(self.files[index].read_bytes()), dtype=torch.uint8)
         return torch.full((self._bytes,), index % 251, dtype=torch.uint8)
 
 
@@ -176,7 +172,7 @@ def batches(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
 
 
 def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
-    """Seconds of a step, of one on a batch that is on the device already, of the copy, and of making a batch.
+    """Seconds of a step, of one on a batch that is on the device already, and of the copy.
 
     Medians of short rounds in turn, so that a machine that changes changes them all.
     """
@@ -186,7 +182,6 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
     acts: dict[str, Callable[[], object]] = {
         "step": lambda: job.step(next(fresh)),
         "resident": lambda: job.step(there),
-        "making": lambda: next(fresh),
     }
     for act in acts.values():
         _looped(job, act, LEAD_IN)
@@ -239,8 +234,8 @@ def _settle(job: Job) -> None:
 
 
 def loader_of(options: argparse.Namespace) -> DataLoader[Tensor]:
-    data = Samples(options.bytes // options.batch, options.prep / options.batch, options.files)
-    return DataLoader(data, options.batch, shuffle=True, pin_memory=options.pinned, drop_last=True)
+    data = Samples(options.bytes // BATCH, options.prep / BATCH)
+    return DataLoader(data, BATCH, shuffle=True, pin_memory=options.pinned, drop_last=True)
 
 
 def several(jobs: list[list[str]]) -> None:
@@ -256,8 +251,8 @@ def main() -> int:
     if options.several:
         several(json.loads(sys.stdin.read()))
         return 0
-    if options.exchange and "WORLD_SIZE" in os.environ:
-        dist.init_process_group(options.exchange)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        dist.init_process_group("nccl" if options.device == "cuda" else "gloo")
     if options.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     job, loader = Job(options), loader_of(options)
@@ -278,10 +273,7 @@ def parser() -> argparse.ArgumentParser:
     add("--compute", type=float, default=0.02, metavar="SECONDS", help="of the device, forward and backward")
     add("--parameters", type=int, default=4096, metavar="BYTES")
     add("--bytes", type=int, default=4096, metavar="BYTES", help="of a batch")
-    add("--batch", type=int, default=8)
     add("--prep", type=float, default=0.0, metavar="SECONDS", help="to make a batch")
-    add("--files", type=Path, metavar="DIR", help="read a file for each sample")
-    add("--exchange", choices=("gloo", "nccl"), help="exchange gradients, if there are several ranks")
     add("--steps", type=int, help="and end after so many")
     add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
     for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several", "busy"):

@@ -82,19 +82,6 @@ def count_obstacles(sources: list[SourceFile]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def count_code_lines(sources: list[SourceFile]) -> int:
-    """Count lines that are neither blank, comments nor docstrings."""
-    count = 0
-    for source in sources:
-        lines = enumerate(source.text.split("\n"), 1)
-        code = {number for number, line in lines if line.strip() and not line.strip().startswith("#")}
-        for node in ast.walk(source.tree):
-            if _is_docstring(node):
-                code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-        count += len(code)
-    return count
-
-
 def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
@@ -185,7 +172,6 @@ def print_figures(root: Path) -> None:
         if (root / name).is_dir():
             print(f"{name:6s}", "  ".join(f"{k} {v:,}" for k, v in count_syntax(read_sources(root / name)).items()))
     sources = read_sources(root / "src")
-    print(f"nodes per code line {count_syntax(sources)['nodes'] / max(1, count_code_lines(sources)):.1f}")
     for name, value in count_obstacles(sources).items():
         print(f"{name}: {value:,}")
     print("nodes by package:", ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()))

@@ -1,4 +1,4 @@
-"""What ``import stash`` and ``stash --version`` cost, and that neither loads torch; beside an empty interpreter.
+"""What ``import stash`` and ``stash --version`` cost, beside an empty interpreter.
 
 In turns, in one run. ``import stash`` is what it adds to an empty interpreter, a command is all that its user waits;
 beside other work the processor time tells more.
@@ -6,7 +6,6 @@ beside other work the processor time tells more.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,40 +21,21 @@ COMMANDS = {
     "`stash --version`": [STASH, "--version"],
     "`stash --help`": [STASH, "--help"],
 }
-ASKED = """
-import sys
-try:
-    {what}
-except SystemExit:
-    pass
-sys.stderr.write(str('torch' in sys.modules))
-"""
-
-
-def loads_torch(what: str) -> str:
-    """Whether a process that did this has torch: ``"True"`` or ``"False"``."""
-    program = ASKED.format(what=what)
-    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stderr
 
 
 def main() -> None:
     arguments(__doc__)
     runs = [{name: cost(words)[:2] for name, words in COMMANDS.items()} for _ in range(RUNS)]
-    torch = {
-        "`import stash`": loads_torch("import stash"),
-        "`stash --version`": loads_torch("sys.argv[1:] = ['--version']; from stash.__main__ import main; main()"),
-        "`stash --help`": loads_torch("sys.argv[1:] = ['--help']; from stash.__main__ import main; main()"),
-    }
     rows = []
-    for name, loaded in torch.items():
+    for name in list(COMMANDS)[1:]:
         base = [run["empty"] if name == "`import stash`" else (0.0, 0.0) for run in runs]
         wall, busy = (
             [run[name][part] - other[part] for run, other in zip(runs, base, strict=True)] for part in (0, 1)
         )
         low, _, high = quantiles(wall, n=4)
         half = f"{low * 1e3:.1f} to {high * 1e3:.1f} ms"
-        rows.append([name, f"{median(wall) * 1e3:.1f} ms", half, f"{median(busy) * 1e3:.1f} ms", loaded, RUNS])
-    report(table(("what", "median", "half of the runs", "processor time", "torch loaded", "runs"), rows))
+        rows.append([name, f"{median(wall) * 1e3:.1f} ms", half, f"{median(busy) * 1e3:.1f} ms"])
+    report(table(("what", "median", f"half of {RUNS} runs", "processor time"), rows))
 
 
 if __name__ == "__main__":

@@ -2,22 +2,19 @@
 
 A job of known stalls is profiled on a machine of known noise, again and again: real order of visits, real block
 sizes, real rule of stopping, real estimators; only steps are drawn instead of trained. For every kind of noise a row
-says how many of the intervals hold the truth, and half their width in the median, as a share of the step. Of noise
-made of rare events the profiles that met one have a row of their own, and so has fetch as it would be known to
-somebody who knows which blocks are longer and by how much, but not how often (``informed``).
+says how many of the intervals hold the truth, and half their width in the median, as a share of the step.
 Errors of the method and of the launch, of the sizes that Stash assumes, are drawn into the truth: this asks whether
-the whole interval is as wide as its parts say. What real launches add is asked by ``bench.truth.interval_coverage``.
+the whole interval is as wide as its parts say.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv, stdtrit
 
 from bench.machine import arguments, machine
 from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
@@ -36,21 +33,17 @@ STALLS = {
 }  # fmt: skip
 """Seconds of a step; contention is what is true besides ranks that differ."""
 BUDGET, PRECISION = 60.0, 0.02
-SET_ROUNDS, MAX_SETS, LAUNCHING = 3, 10, 3.0
-"""Rounds of a set of launches, sets at most, and seconds that starting a launch takes."""
 
 NOISES = (
     Noise("white", even, white(0.05)),
     Noise("heavy-tailed steps", even, heavy(0.05)),
-    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33), rare=True),
-    Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03), rare=True),
+    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
+    Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
     Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
     Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
     Noise("remembers 60 steps", slow(0.03, 60), white(0.03)),
     Noise("remembers 200 steps", slow(0.03, 200), white(0.03)),
     Noise("recorded", recorded, white(0.02)),
-    Noise("own launches, spread 1 %", even, white(0.02), launches=0.01),
-    Noise("own launches, spread 2.5 %", even, white(0.02), launches=0.025),
     Noise("8 ranks, 2 nodes", even, white(0.05), 8, 2),
     Noise("64 ranks, 8 nodes", even, white(0.05), 64, 8),
     Noise("8 ranks that differ by 2 %", even, white(0.05), 8, 2, unequal=0.02),
@@ -68,52 +61,40 @@ class Run:
     rungs: tuple[str, ...]
     seconds: float = 0.0
     step: int = 0
-    launch: int = 0
-    pace: np.ndarray = field(default_factory=lambda: np.ones(1))
-    """Of each rank, by the chance of its launch."""
     blocks: list[Block] = field(default_factory=list)
-    met: int = 0
-    """Measured blocks that a rare event made longer."""
 
-    def start(self, name: str) -> None:
-        """Another launch: the ranks of ``crowd`` are jobs of their own, all others share one chance."""
-        count = self.noise.ranks if name == "crowd" else 1
-        self.launch, self.seconds = self.launch + 1, self.seconds + LAUNCHING
-        self.pace = np.ones(self.noise.ranks) * (1 + self.noise.launches * self.rng.standard_normal(count))
-
-    def visits(self, rungs: Sequence[str], number: int) -> None:
+    def visits(self, number: int) -> None:
         """All blocks of one round."""
         pace = StepPace(base(self.rungs, self.rungs[-1]))
         sizes = plan(round_of_visits(self.rungs, 0, self.noise.ranks), pace, BUDGET)
-        for visit in round_of_visits(rungs, number, self.noise.ranks if self.rungs == tuple(rungs) else 1):
+        for visit in round_of_visits(self.rungs, number, self.noise.ranks):
             size = sizes.size(visit)
             name = "solo" if visit.rung == CATCH_UP else visit.rung
-            times, longer = self._steps(name, size.together)
+            times = self._steps(name, size.together)
             if visit.measured:
-                self.met += bool(longer[size.settle :].any())
                 ranks = 1 if visit.active == "leader" else self.noise.ranks
                 self.blocks += [
                     Block(
-                        round=number, rung=name, rank=rank, steps=size.steps, launch=self.launch,
+                        round=number, rung=name, rank=rank, steps=size.steps,
                         seconds=float(times[size.settle :, rank].sum()),
                     )
                     for rank in range(ranks)
                 ]  # fmt: skip
 
-    def _steps(self, name: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of the next steps, ``[step, rank]``, and which of them rare events made longer.
+    def _steps(self, name: str, count: int) -> np.ndarray:
+        """Seconds of the next steps, ``[step, rank]``.
 
         Where ranks exchange, all wait for the slowest of each.
         """
         now = slice(self.step, self.step + count)
-        own = self.factors.ranks[now] * self.pace
+        own = self.factors.ranks[now]
         own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
         times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[now, None]
-        hiccups, longer = self.noise.hiccups, self.noise.rare & (self.factors.machine[now] != 1)
+        hiccups = self.noise.hiccups
         if hiccups is not None and name == hiccups.rung and self.rng.random() < hiccups.share:
-            times, longer = times * (1 + hiccups.size), np.ones(count, dtype=np.bool_)
+            times = times * (1 + hiccups.size)
         self.step, self.seconds = self.step + count, self.seconds + float(times.max(axis=1).sum())
-        return times, longer
+        return times
 
     def profile(self) -> Profile:
         nodes, ranks = self.noise.nodes, self.noise.ranks
@@ -122,7 +103,7 @@ class Run:
             workload=Workload(command=(), name=self.noise.name, batch=8),
             ranks=tuple(Rank(rank=r, node=r * nodes // ranks, local_rank=0, device="cpu") for r in range(ranks)),
             settings=Settings(
-                precision=PRECISION, budget_seconds=BUDGET, rungs=self.rungs, isolated=self.launch > 0, why=""
+                precision=PRECISION, budget_seconds=BUDGET, rungs=self.rungs, isolated=False, why=""
             ),
             blocks=tuple(self.blocks),
         )  # fmt: skip
@@ -148,30 +129,13 @@ def simulate(noise: Noise, seed: int) -> Run:
     """One profile, from its first round until it is precise enough or out of budget."""
     rng = np.random.default_rng(seed)
     rungs = ladder(noise)
-    run = Run(noise, noise.draw(rng, round(2 * BUDGET / STALLS["compute"])), rng, rungs)
-    for _ in _sets(run, rungs) if noise.launches else _rounds(run, rungs):
+    run, number = Run(noise, noise.draw(rng, round(2 * BUDGET / STALLS["compute"])), rng, rungs), 0
+    while run.seconds + run.seconds / max(1, number) <= BUDGET or number < 2:
+        run.visits(number)
+        number += 1
         if run.enough():
             break
     return run
-
-
-def _rounds(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
-    number = 0
-    while run.seconds + run.seconds / max(1, number) <= BUDGET or number < 2:
-        run.visits(rungs, number)
-        number += 1
-        yield
-
-
-def _sets(run: Run, rungs: tuple[str, ...]) -> Iterator[None]:
-    for first in range(0, SET_ROUNDS * MAX_SETS, SET_ROUNDS):
-        for own in (("solo",), ("crowd",), rungs[2:]):
-            run.start(own[0])
-            for number in range(first, first + SET_ROUNDS):
-                run.visits(own, number)
-        yield
-        if run.seconds > 3 * BUDGET:
-            return
 
 
 def truth(run: Run) -> dict[str, float]:
@@ -193,90 +157,44 @@ def longer(noise: Noise, name: str) -> float:
 
 
 class Cell(NamedTuple):
-    """One stall of one profile; shares are of the step."""
+    """One stall of one profile; its width is a share of the step."""
 
     holds: bool
     """Its interval, the truth."""
     width: float
     """Half of the interval's."""
-    error: float = 0.0
 
 
-class Held(NamedTuple):
-    """Of one profile."""
+class Outcome(NamedTuple):
+    """Of one profile: its rounds, and every stall."""
 
     rounds: int
-    met: bool
     cells: dict[str, Cell]
-    """Of every stall."""
-    informed: Cell | None
-    """The same of fetch, where hiccups make its blocks longer, by the informed interval."""
 
 
-def held(noise: Noise, seed: int) -> Held:
+def judge(noise: Noise, seed: int) -> Outcome:
     """One profile against its truth."""
-    return compared(noise, simulate(noise, seed), seed)
-
-
-def compared(noise: Noise, run: Run, seed: int) -> Held:
-    """A simulated profile against its truth."""
-    true, found = truth(run), attribute(run.profile())
-    rounds, step = found.rounds, found.step.value
+    run = simulate(noise, seed)
+    true, found, noisy = truth(run), attribute(run.profile()), np.random.default_rng((seed, 1))
+    step = found.step.value
     times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
-    known, fetch, noisy = None, true["fetch"], np.random.default_rng((seed, 1))
     for name in times:
         stall = found.stall(name)
         errors = (launch_error(step), 0.0 if stall is None else stall.parts.method or 0.0)
         true[name] += float(noisy.normal(0, math.hypot(*errors) / NORMAL))
     cells = {
-        name: Cell(time.low <= true[name] <= time.high, time.half_width / step, abs(time.value - true[name]) / step)
+        name: Cell(time.low <= true[name] <= time.high, time.half_width / step)
         for name, time in times.items()
         if time.low is not None and time.high is not None and time.half_width is not None
     }
-    if noise.hiccups is not None:
-        low, high = informed(noise, run, rounds)
-        known = Cell(low <= fetch <= high, (high - low) / 2 / step)
-    return Held(rounds, run.met > 0, cells, known)
+    return Outcome(found.rounds, cells)
 
 
-def informed(noise: Noise, run: Run, rounds: int) -> tuple[float, float]:
-    """Fetch by one who knows which cold blocks are longer, and by how much: only how often, and noise, is unknown.
-
-    How often: Clopper and Pearson's interval of the share of blocks. Noise: Student's of the rest of the differences.
-    """
-    times = {name: np.array([_slowest(run, name, number) for number in range(rounds)]) for name in ("warm", "cold")}
-    size, whole = noise.hiccups.size, base(run.rungs, "cold")
-    longer = times["cold"] > whole * (1 + size / 2)
-    met, rest = int(longer.sum()), times["cold"] / np.where(longer, 1 + size, 1) - times["warm"]
-    arm = stdtrit(rounds - 1, 0.975) * rest.std(ddof=1) / math.sqrt(rounds)
-    least = betaincinv(met, rounds - met + 1, 0.025) if met else 0.0
-    most = betaincinv(met + 1, rounds - met, 0.975)
-    effect = whole * size
-    value = rest.mean() + effect * met / rounds
-    below, above = (math.hypot(arm, effect * apart) for apart in (met / rounds - least, most - met / rounds))
-    return value - below, value + above
-
-
-def _slowest(run: Run, name: str, number: int) -> float:
-    return max(b.seconds / b.steps for b in run.blocks if (b.rung, b.round) == (name, number))
-
-
-def rows(noise: Noise, profiles: int) -> list[list[str]]:
+def row(noise: Noise, profiles: int) -> list[str]:
     """Of one noise: rounds, and for every stall how many intervals hold, and how wide they are."""
-    every = [held(noise, seed) for seed in range(profiles)]
-    found = [_row(noise.name, every)]
-    if noise.rare:
-        met = [one for one in every if one.met]
-        found.append(_row(f"… that met one ({len(met) / len(every):.0%})", met))
-    known = [one.informed for one in every if one.informed is not None]
-    if known:
-        found.append(["… informed", "", *(_cell(known) if name == "fetch" else "" for name in (*STALLS, "step"))])
-    return found
-
-
-def _row(title: str, profiles: Sequence[Held]) -> list[str]:
-    cells = (_cell([one.cells[name] for one in profiles if name in one.cells]) for name in (*STALLS, "step"))
-    return [title, f"{np.median([one.rounds for one in profiles]):g}", *cells]
+    outcomes = [judge(noise, seed) for seed in range(profiles)]
+    cells = (_cell([one.cells[name] for one in outcomes if name in one.cells]) for name in (*STALLS, "step"))
+    return [noise.name, f"{np.median([one.rounds for one in outcomes]):g}", *cells]
 
 
 def _cell(known: Sequence[Cell]) -> str:
@@ -292,7 +210,7 @@ def main() -> None:
     )
     chosen = [noise for noise in NOISES if options.only in noise.name]
     print(f"{machine()}\n")
-    show(("noise", "rounds", *STALLS, "step"), (row for noise in chosen for row in rows(noise, options.profiles)))
+    show(("noise", "rounds", *STALLS, "step"), (row(noise, options.profiles) for noise in chosen))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What the agent costs: steps of warm blocks under Stash against the untouched script, launches interleaved.
 
-Two measurements. A loop of steps far below a millisecond shows what the agent adds to each step, in microseconds,
-whatever the step's length: by the median, and by the tenth percentile, which leaves out what a shared machine may add
-to nine steps in ten. Real workloads (cached files, real loaders, real exchange) show the slow-down itself, as far as
-the machine's noise between launches lets it be seen. Which of a pair comes first alternates. The blocks' own start
-(drained queues) is not part of a block's time, as it is not part of any breakdown.
+*Tiny*: a loop of steps far below a millisecond shows what the agent adds to each, in microseconds, whatever the
+step's length: by the median, and by the tenth percentile, which leaves out what a shared machine may add to nine of
+ten. Which of a pair comes first alternates. The blocks' own start (drained queues) is not part of a block's time,
+as it is not part of any breakdown. *Stamps*: processor time that a step's stamps take in one process.
 """
 
 from __future__ import annotations
@@ -20,19 +19,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.machine import arguments, machine
-from bench.table import table
-from bench.workloads import TASKS, TIMED, Task, make_data, profiled, read_all, untouched
-from stash.core import rounds as stats
+from bench.machine import arguments
+from bench.table import report, table
+from bench.workloads import TIMED
 from stash.core.artefact import load
 
 PAIRS = 6
 _TURNS, _TURN = 60, 300
-STEPS = 40
 QUANTILES = {"the tenth percentile": 0.1, "the median": 0.5}
-
-Steps = Callable[[], list[float]]
-"""Launches a job once and tells its steps' seconds."""
 
 
 def tiny_under_stash() -> list[float]:
@@ -55,39 +49,20 @@ def tiny_untouched() -> list[float]:
         return list(np.diff(json.loads(out.read_text()))[200:])
 
 
-def alternating(ours: Steps, theirs: Steps) -> list[tuple[list[float], list[float]]]:
+def alternating() -> list[tuple[list[float], list[float]]]:
     """``PAIRS`` pairs (with Stash, without) of steps' seconds, in alternating order."""
     pairs = []
     for pair in range(PAIRS):
-        first, second = (ours, theirs) if pair % 2 else (theirs, ours)
-        steps = {first: first(), second: second()}
-        pairs.append((steps[ours], steps[theirs]))
+        launches = (tiny_under_stash, tiny_untouched) if pair % 2 else (tiny_untouched, tiny_under_stash)
+        steps = {launch: launch() for launch in launches}
+        pairs.append((steps[tiny_under_stash], steps[tiny_untouched]))
         medians = [f"{np.median(each) * 1e3:.3f} ms" for each in pairs[-1]]
         print(f"{medians[0]} with, {medians[1]} without", file=sys.stderr, flush=True)
     return pairs
 
 
-def steps_under_stash(task: Task) -> list[float]:
-    profile = profiled(task, 12.0, "--rungs", "warm", "--noise", "0.05")
-    return [s for block in profile.blocks if block.rank == 0 for s in block.step_seconds]
-
-
-def steps_untouched(task: Task) -> list[float]:
-    return list(untouched(task, 2, True, STEPS)[0][5:])
-
-
-def measure(task: Task) -> list[str]:
-    make_data(task)
-    read_all(task.data)
-    pairs = alternating(lambda: steps_under_stash(task), lambda: steps_untouched(task))
-    ratios = np.array([np.median(ours) / np.median(theirs) for ours, theirs in pairs])
-    mean = stats.estimate(ratios[:, None])[0]
-    low, high = ((bound or np.nan) - 1 for bound in (mean.low, mean.high))
-    return [task.workload, str(PAIRS), f"{np.median(ratios) - 1:+.1%}", f"{low:+.1%} to {high:+.1%}"]
-
-
 def measure_tiny() -> str:
-    pairs = alternating(tiny_under_stash, tiny_untouched)
+    pairs = alternating()
     heads = ["of a launch's steps", "untouched step", "added by the agent (median)", "range over pairs", "of 100 ms"]
     return table(heads, [added(name, share, pairs) for name, share in QUANTILES.items()])
 
@@ -163,15 +138,8 @@ def _settle(device: torch.device) -> None:
 
 
 def main() -> None:
-    names = arguments(__doc__, workloads=(["tiny", "resnet18", "m5"], "stamps, or of the zoo")).workloads
-    print(machine())
-    if "stamps" in names:
-        print("", measure_stamps(), sep="\n")
-    if "tiny" in names:
-        print("", measure_tiny(), sep="\n")
-    rows = [measure(TASKS[name]) for name in names if name not in ("tiny", "stamps")]
-    if rows:
-        print("", table(["workload", "pairs", "median slow-down", "95% interval of the mean"], rows), sep="\n")
+    arguments(__doc__)
+    report(measure_tiny(), measure_stamps())
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ The profile is made up, as one of eight-GPU nodes would be, with every number as
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from bench.machine import cost, machine
-from bench.table import table
+from bench.machine import STASH, arguments, cost
+from bench.table import report, table
 from stash.core.artefact import save
 from stash.core.ladder import RUNGS
 from stash.core.records.host import Gpu, Host
@@ -21,7 +20,7 @@ from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Wo
 from stash.measure.launcher.gathered import Gathered
 from stash.measure.protocol.messages import BlockDone
 
-PER_NODE = 8
+RANKS, ROUNDS, PER_NODE = 1024, 30, 8
 STEPS = {"warm": 6, "cold": 12}
 """Steps of a block; four of the others."""
 SECONDS = {"resident": 0.2, "solo": 0.21, "crowd": 0.214, "node": 0.22, "cluster": 0.26, "warm": 0.27, "cold": 0.3}
@@ -101,31 +100,24 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
-    parser.add_argument("--ranks", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--make", type=Path, metavar="FILE", help="only make the profile")
-    wanted = parser.parse_args()
-    if wanted.make:
-        save(made_up(wanted.ranks, wanted.rounds), wanted.make)
-        return 0
+def main() -> None:
+    make = arguments(__doc__, make=("", "only make the profile, as this file")).make
+    if make:
+        save(made_up(RANKS, ROUNDS), Path(make))
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "large.stash.json"
-        sizes = ["--ranks", str(wanted.ranks), "--rounds", str(wanted.rounds)]
-        cost([sys.executable, "-m", "bench.scale", *sizes, "--make", str(path)])
-        shown = cost([sys.executable, "-m", "stash", "show", str(path), "--json"])
+        cost([sys.executable, "-m", "bench.scale", "--make", str(path)])
+        shown = cost([*STASH, "show", str(path), "--json"])
         size = path.stat().st_size
-    print(machine(), f"{wanted.ranks} ranks x {wanted.rounds} rounds", sep="\n\n", end="\n\n")
     rows = [
         ["artefact, MB", f"{size / 1e6:.1f}", "20"],
         ["`stash show`: s on the wall", f"{shown[0]:.1f}", "3"],
         ["`stash show`: s of processor time", f"{shown[1]:.1f}", ""],
         ["`stash show`: peak MB", f"{shown[2]:.0f}", "500"],
     ]
-    print(table(("what", "measured", "at most"), rows))
-    return 0
+    report(f"{RANKS} ranks x {ROUNDS} rounds", table(("what", "measured", "at most"), rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

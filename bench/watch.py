@@ -2,28 +2,24 @@
 
 Jobs of two emulated ranks are watched as users do it; one or two ranks' preparation, forward pass, backward pass,
 optimizer or all ranks' exchange get slower for some hundred steps. Told are the error of every stall against what was
-built in, whether cause and rank are right, and how long it took to notice. What came of a job is kept in
-``build/watch``: started again, the rest is run; ``--again`` runs all. Then what stamps cost the job and the watcher
-its machine.
+built in, whether cause and rank are right, and how long it took to notice. Then what stamps cost the job and the
+watcher its machine.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import re
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import yaml
 
-from bench.machine import ROOT, arguments, machine
-from bench.table import table
-from bench.watch_cost import cost, watcher_cost
+from bench.machine import STASH, arguments, run
+from bench.table import progress, report, table
+from bench.watch_cost import watched_cost, watcher_cost
 from stash.monitor.records import RunRecord, Window, load
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
@@ -38,8 +34,6 @@ _STALL = {
     "optimizer": "contention",
     "exchange": "exchange",
 }
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STASH_TESTBED": "1"}
-KEPT = ROOT / "build" / "watch"
 
 
 @dataclass(frozen=True)
@@ -73,35 +67,26 @@ def cases() -> Iterator[tuple[Fault, ...]]:
 
 
 def named(faults: Sequence[Fault]) -> str:
-    """What is slower in a job, by which it is chosen and kept."""
+    """What is slower in a job, by which it is chosen."""
     return " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
 
 
-def watched(faults: Sequence[Fault], again: bool) -> RunRecord:
+def watch(faults: Sequence[Fault]) -> RunRecord:
     """The record of one job, watched as users do it."""
-    folder = KEPT / re.sub(r"[^a-z0-9]+", "-", named(faults))
-    folder.mkdir(parents=True, exist_ok=True)
     layers = [
         {"name": f"layer {number}", "bytes": 4096, "forward_seconds": _FORWARD / 4, "backward_seconds": _BACKWARD / 4}
         for number in range(4)
     ]
     exchange = {"interconnect": 1e12, "latency_seconds": _EXCHANGE}
     model = {"layers": layers, "optimizer_seconds": _OPTIMIZER, "prep_seconds": _PREP, "exchange": exchange}
-    (folder / "model.yaml").write_text(yaml.safe_dump(model))
-    record, ran = folder / "run.watch.jsonl", folder / "job.yaml"
-    job = ["-m", "stash.lab.testbed.train_emulated", "--model", str(folder / "model.yaml"), "--steps", str(_STEPS)]
-    job += [word for fault in faults for word in (f"--fault={fault.typed}",)]
-    what = yaml.safe_dump({"job": job, "model": model})
-    if again or not ran.exists() or ran.read_text() != what:
-        for path in folder.glob("run.*"):
-            path.unlink()
-        ran.unlink(missing_ok=True)
-        subprocess.run(
-            [sys.executable, "-m", "stash", "watch", "--nproc-per-node", "2", "-o", str(record), *job],
-            check=True, capture_output=True, cwd=folder, env=_ENVIRONMENT,
-        )  # fmt: skip
-        ran.write_text(what)
-    return load(record)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "model.yaml").write_text(yaml.safe_dump(model))
+        job = ["-m", "stash.lab.testbed.train_emulated", "--model", "model.yaml", "--steps", str(_STEPS)]
+        job += [f"--fault={fault.typed}" for fault in faults]
+        words = [*STASH, "watch", "--nproc-per-node", "2", "-o", "run.watch.jsonl", *job]
+        run(words, folder, STASH_TESTBED="1")
+        return load(folder / "run.watch.jsonl")
 
 
 def mean(windows: Sequence[Window]) -> dict[str, float]:
@@ -179,15 +164,15 @@ def _moment(record: RunRecord, step: int) -> float:
     return window.began + window.seconds * (step - window.first_step) / taken
 
 
-def truth(options: argparse.Namespace) -> str:
-    wanted = [part.strip() for part in options.only.split(",")]
-    chosen = [faults for faults in cases() if any(part in named(faults) for part in wanted)][: options.jobs]
+def truth(only: str) -> str:
+    """A line a job whose name has one of the parts of ``only``, and one of all."""
+    wanted = [part.strip() for part in only.split(",")]
+    chosen = [faults for faults in cases() if any(part in named(faults) for part in wanted)]
     if not chosen:
-        sys.exit(f"no job's name has {options.only!r}: {'; '.join(map(named, cases()))}")
+        sys.exit(f"no job's name has {only!r}: {'; '.join(map(named, cases()))}")
     rows, found = [], []
     for faults in chosen:
-        began = time.monotonic()
-        one = judged(faults, watched(faults, options.again))
+        one = judged(faults, watch(faults))
         found.append(one)
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
         noticed = "-" if one.noticed is None else f"{one.noticed:.1f} s"
@@ -195,43 +180,34 @@ def truth(options: argparse.Namespace) -> str:
             named(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
             f"{one.errors[worst]:+.1%} {worst}", "yes" if one.right else "NO", noticed, "yes" if one.ended else "NO",
         ])  # fmt: skip
-        print(rows[-1], f"{time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        progress(*rows[-1])
     every = [abs(error) for one in found for error in one.errors.values()]
     rows.append([
         f"{len(found)} jobs", "", f"{np.mean(every):.1%}", f"{max(every):.1%}",
         f"{sum(one.right for one in found)} of {len(found)}",
         f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
     ])  # fmt: skip
-    heads = ["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"]
-    return table(heads, rows)
+    return table(["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows)
 
 
 def _who(rank: int) -> str:
     return "all ranks'" if rank < 0 else f"rank {rank}'s"
 
 
-_TABLES: dict[str, Callable[[argparse.Namespace], str]] = {
-    "truth": truth,
-    "cost": lambda options: cost(options.pairs, options.traceml),
-    "watcher": lambda options: watcher_cost(),
-}
-
-
 def main() -> None:
+    tables: dict[str, Callable[[str], str]] = {
+        "truth": truth,
+        "cost": lambda only: watched_cost(),
+        "watcher": lambda only: watcher_cost(),
+    }
     options = arguments(
         __doc__,
-        tables=(list(_TABLES), f"which: {', '.join(_TABLES)}; else all"),
-        jobs=(25, "watched jobs of the truth table, at most"),
-        only=("", "of those, parts of what their first column says, with commas between"),
-        again=(False, "run also those that were run before"),
-        pairs=(5, "interleaved launches of each kind for the cost"),
-        traceml=("", "a Python that has traceml-ai and PyTorch, whose cost is measured beside"),
+        tables=(list(tables), f"which: {', '.join(tables)}; else all"),
+        only=("", "watched jobs of the truth table: parts of what its first column says, with commas between"),
     )
-    print(machine())
-    for name in options.tables:
-        if name not in _TABLES:
-            sys.exit(f"there is no table {name}; write {', '.join(_TABLES)}")
-        print("", _TABLES[name](options), sep="\n", flush=True)
+    if unknown := set(options.tables) - set(tables):
+        sys.exit(f"there is no table {min(unknown)}; write {', '.join(tables)}")
+    report(*(tables[name](options.only) for name in options.tables))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What watching costs: the training thread, beside untouched and TraceML's launches, and the watcher."""
+"""What watching costs: the training thread, beside untouched launches, and the watcher."""
 
 from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.machine import ROOT
+from bench.machine import run
 from bench.table import table
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
@@ -20,100 +19,57 @@ from stash.monitor.records import Header, RecordWriter
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import POLL_SECONDS, NodeWatcher
 
-_PAIRS, _CALLS = 41, 20_000
+_PAIRS = 5
+"""Of launches, of each loop."""
 _JOB = """
-import contextlib, sys, time, torch
+import sys, time, torch
 from torch.utils.data import DataLoader, TensorDataset
-out, kind, extra, steps, tool = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
-traced = lambda model: contextlib.nullcontext()
-if tool == "traceml":
-    import traceml_ai
-    traceml_ai.init(mode="auto")
-    traced = traceml_ai.trace_step
+out, extra, steps = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
-def layer(wide, out, size, by):
-    return torch.nn.Conv2d(wide, out, size, by, size // 2, bias=False), torch.nn.BatchNorm2d(out)
-class Block(torch.nn.Module):
-    def __init__(self, wide, out):
-        super().__init__()
-        by = out // wide
-        self.main = torch.nn.Sequential(*layer(wide, out, 3, by), torch.nn.ReLU(), *layer(out, out, 3, 1))
-        self.beside = torch.nn.Sequential(*layer(wide, out, 1, by)) if by > 1 else torch.nn.Identity()
-    def forward(self, x):
-        return torch.relu(self.main(x) + self.beside(x))
-if kind == "resnet":
-    widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
-    model = torch.nn.Sequential(
-        *layer(3, 64, 7, 2), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
-        *(Block(wide, out) for wide, out in zip(widths, widths[1:])),
-        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(512, 10),
-    )
-    data = torch.randn(8, 3, 64, 64)
-else:
-    model, data = torch.nn.Linear(8, 8), torch.randn(4, 8)
+model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-data = torch.cat([data] * 4)
-loader, began, wall = DataLoader(TensorDataset(data), batch_size=len(data) // 4), 0.0, 0.0
+loader, began = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4), 0.0
 number = 0
 while number < steps:
     for (batch,) in loader:
         if number == steps // 10:
-            began, wall = time.thread_time(), time.perf_counter()
+            began = time.thread_time()
         number += 1
-        with traced(model):
-            optimizer.zero_grad()
-            model(batch).sum().backward()
-            optimizer.step()
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
         if extra:
             time.sleep(extra)
-left = steps - steps // 10
-print((time.thread_time() - began) / left, (time.perf_counter() - wall) / left, file=open(out, "w"))
+print((time.thread_time() - began) / (steps - steps // 10), file=open(out, "w"))
 """
-_LOOPS = (("0.1 ms", "linear", 0.0, 10_000), ("10 ms", "linear", 0.01, 1000), ("ResNet-18", "resnet", 0.0, 120))
+_LOOPS = (("0.1 ms", 0.0, 10_000), ("10 ms", 0.01, 1000))
+"""A step, its seconds of sleep, and steps."""
 
 
-def _launch(folder: Path, kind: str, words: tuple[str, ...], traceml: str, number: int) -> float:
+def launch(folder: Path, extra: float, steps: int, *before: str) -> float:
     """Processor time of a step of the training thread, in microseconds."""
-    script, out = folder / "job.py", folder / "out"
-    script.write_text(_JOB)
-    job = [str(script), str(out), *words, kind]
-    watch = ["-m", "stash", "watch", "-o", f"{folder}/{number}.watch.jsonl"]
-    command = {"untouched": [sys.executable, *job], "watched": [sys.executable, *watch, *job]}
-    if traceml:
-        tool = str(Path(traceml).parent / "traceml")
-        run = ["run", "--mode", "summary", "--logs-dir", str(folder / "logs"), "--run-name", str(number), job[0]]
-        command |= {"untouched by TraceML's Python": [traceml, *job], "traceml": [tool, *run, "--args", *job[1:]]}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run(command[kind], check=True, capture_output=True, env=environment, cwd=folder)
-    return float(out.read_text().split()[0]) * 1e6
+    (folder / "job.py").write_text(_JOB)
+    run((sys.executable, *before, "job.py", "out", str(extra), str(steps)), folder)
+    return float((folder / "out").read_text()) * 1e6
 
 
-def cost(pairs: int, traceml: str = "") -> str:
+def watched_cost() -> str:
     """Processor time of the training thread that watching adds to a step, in launches that take turns."""
-    kinds = ["untouched", "watched", *(["traceml"] if traceml else [])]
-    rows = []
-    for name, model, extra, steps in _LOOPS:
-        with tempfile.TemporaryDirectory() as place:
-            spent: dict[str, list[float]] = {kind: [] for kind in kinds}
-            for pair in range(pairs):
-                for at, kind in enumerate(kinds[pair % len(kinds) :] + kinds[: pair % len(kinds)]):
-                    words = (model, str(extra), str(steps))
-                    spent[kind].append(_launch(Path(place), kind, words, traceml, pair * 10 + at))
-        plain = np.array(spent["untouched"])
-        more = {kind: np.array(spent[kind]) - plain for kind in kinds[1:]}
-        own = more["watched"]
-        row = [
-            name,
-            f"{np.median(plain):.0f} µs",
-            f"{np.median(own):.1f} µs",
-            f"{own.min():.0f} to {own.max():.0f} µs",
-        ]
-        if traceml:
-            other = float(np.median(more["traceml"]))
-            row += [f"{other:.1f} µs", f"{np.median(own) / other:.0%}" if other > 0 else "-"]
-        rows.append(row)
-    heads = ["a step of", "untouched, processor time", "added by watching", "range"]
-    return table([*heads, *(["added by TraceML (auto)", "watching over TraceML"] if traceml else [])], rows)
+    rows, watch = [], ("-m", "stash", "watch", "-o", "job.watch.jsonl")
+    for name, extra, steps in _LOOPS:
+        spent: dict[tuple[str, ...], list[float]] = {(): [], watch: []}
+        for pair in range(_PAIRS):
+            for before in list(spent)[:: 1 if pair % 2 else -1]:
+                with tempfile.TemporaryDirectory() as folder:
+                    spent[before].append(launch(Path(folder), extra, steps, *before))
+        more = np.subtract(spent[watch], spent[()])
+        cells = (
+            f"{np.median(spent[()]):.0f} µs",
+            f"{np.median(more):.1f} µs",
+            f"{more.min():.0f} to {more.max():.0f} µs",
+        )
+        rows.append([name, *cells])
+    return table(["a step of", "untouched, processor time", "added by watching", "range"], rows)
 
 
 def watcher_cost() -> str:

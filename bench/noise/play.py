@@ -1,19 +1,18 @@
-"""What Stash makes of recorded profiles: ``python -m bench.noise.play DIR [--sealed]``.
+"""What Stash makes of recorded profiles: ``python -m bench.noise.play DIR``.
 
 Every recording is cut off after the round in which the rule of stopping fires, attributed, and judged by its truth:
-errors in points (hundredths) of the true step, whether intervals hold it, and what the verdict is worth. Without
-``--sealed``, the sealed half is not even opened.
+errors in points (hundredths) of the true step, whether intervals hold it, and what the verdict is worth.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bench.machine import arguments
 from bench.noise import truths
 from bench.noise.jobs import JOBS, Emulated
 from bench.noise.recordings import Folder, Recording
@@ -24,7 +23,6 @@ from stash.advice import stopping
 from stash.advice.verdict import Advice, verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.disturbance import without_delays
 from stash.analysis.step_times import step_matrix
 from stash.core.errors import StashError
 from stash.core.records.profile import Profile
@@ -47,8 +45,6 @@ class Found:
     points: float
     holds: bool | None
     """By its interval."""
-    arm: float | None = None
-    """Half of the interval, in points."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +131,6 @@ def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -
     return truth
 
 
-def judge(recording: Recording, profile: Profile, truth: Truth, budget: float) -> Judged:
-    """What is answered once the rule has fired, against the truth."""
-    kept, seconds = stopped(profile, budget)
-    return answer(recording, kept, truth, seconds)
-
-
 def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | None) -> Judged:
     """What is answered of a measurement as it ended after so many ``seconds``."""
     try:
@@ -156,8 +146,7 @@ def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | N
             unknown.append(name)
             continue
         points = truths.error(truth, stall) / truth.step * 100
-        arm = None if stall.low is None else stall.width / truth.step * 100
-        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall), arm))
+        found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall)))
     text = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
     value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
     return Judged(recording, value, text, seconds, breakdown.rounds, tuple(found), tuple(unknown))
@@ -171,23 +160,21 @@ def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Adv
     return truths.agrees(truth, truths.ranked(breakdown.stalls), advice.stall, rank)
 
 
-def play(
-    folder: Folder, only: str = "", with_sealed: bool = False, budget: float | None = None, as_seen: bool = False
-) -> Iterator[Judged]:
-    """Judge all recordings that may be opened and whose truth is known; ``as_seen``: with nothing subtracted."""
-    for recording, truth in known_truths(folder, only, with_sealed):
+def play(folder: Folder, only: str = "") -> Iterator[Judged]:
+    """Judge all recordings whose truth is known."""
+    for recording, truth in known_truths(folder, only):
         if truth is None:
             yield Judged(recording, None, "failed", None)
             continue
-        profile = folder.profile(recording)
-        yield judge(recording, without_delays(profile) if as_seen else profile, truth, budget or recording.budget)
+        kept, seconds = stopped(folder.profile(recording), recording.budget)
+        yield answer(recording, kept, truth, seconds)
 
 
-def known_truths(folder: Folder, only: str, with_sealed: bool) -> Iterator[tuple[Recording, Truth | None]]:
-    """The recordings that may be opened and whose truth is known; ``None`` where there is no profile."""
+def known_truths(folder: Folder, only: str) -> Iterator[tuple[Recording, Truth | None]]:
+    """The recordings whose truth is known; ``None`` where there is no profile."""
     every = folder.recordings()
     for recording in sorted(every, key=lambda one: (one.job, one.disturbance)):
-        if recording.reference or (recording.sealed and not with_sealed) or only not in label(recording):
+        if recording.reference or only not in f"{recording.job} + {recording.disturbance}":
             continue
         truth = None if recording.failed else truth_of(folder, recording, every)
         if not recording.failed and (truth is None or truth.uncertain):
@@ -195,10 +182,6 @@ def known_truths(folder: Folder, only: str, with_sealed: bool) -> Iterator[tuple
             progress(recording.name, why)
             continue
         yield recording, truth
-
-
-def label(recording: Recording) -> str:
-    return f"{recording.job} + {recording.disturbance}"
 
 
 # Tables ----------------------------------------------------------------------------------------------------
@@ -216,9 +199,8 @@ def line(one: Judged) -> list[object]:
         f"{found.stall} {_known(found.truth)} → {found.estimate * 1e3:.1f}{'' if found.holds else '*'}"
         for found in one.found
     ] + [f"{name} unknown" for name in one.unknown]
-    sealed = " (sealed)" if one.recording.sealed else ""
     return [
-        one.recording.job, f"{one.recording.disturbance}{sealed}", f"{one.recording.others_mean:.2f}",
+        one.recording.job, one.recording.disturbance, f"{one.recording.others_mean:.2f}",
         one.outcome or "**none**", one.answer, "" if one.seconds is None else f"{one.seconds:.0f}", one.rounds,
         "" if worst is None else f"{worst.stall} {worst.points:+.1f}", ", ".join(stalls),
     ]  # fmt: skip
@@ -230,8 +212,7 @@ def _known(truth: Known) -> str:
 
 SUMMARY = (
     "", "recordings", "right", "partly", "cannot tell", "wrong with confidence", "no answer", "error, mean (points)",
-    "largest error", "largest of all stalls, mean", "intervals hold",
-    "rule fired", "seconds to it, median",
+    "largest error", "intervals hold", "rule fired", "seconds to it, median",
 )  # fmt: skip
 
 
@@ -239,43 +220,33 @@ def summary(name: str, group: Sequence[Judged]) -> list[object]:
     """Some recordings in a line."""
     outcomes = [one.outcome for one in group]
     errors = [abs(found.points) for one in group for found in one.found]
-    worst = [max(abs(found.points) for found in one.found) for one in group if one.found]
     fired = [one.seconds for one in group if one.seconds is not None]
     held = [found.holds for one in group for found in one.found if found.holds is not None]
     return [
         name, len(group), *(outcomes.count(outcome) for outcome in ("right", "partly", "cannot tell", "wrong", None)),
         f"{np.mean(errors):.1f}" if errors else "", f"{max(errors):.1f}" if errors else "",
-        f"{np.mean(worst):.1f}" if worst else "", f"{np.mean(held):.0%}" if held else "",
-        f"{len(fired)} of {len(group)}",
+        f"{np.mean(held):.0%}" if held else "", f"{len(fired)} of {len(group)}",
         f"{np.median(fired):.0f}" if fired else "",
     ]  # fmt: skip
 
 
 def summaries(judged: Sequence[Judged], by: Callable[[Recording], str]) -> str:
-    groups = {name: [one for one in judged if by(one.recording) == name] for name in map(by, _recordings(judged))}
-    rows = [summary(name, group) for name, group in sorted(groups.items())]
-    return table(SUMMARY, [*rows, *([summary("all", judged)] if len(rows) > 1 else [])])
-
-
-def _recordings(judged: Sequence[Judged]) -> list[Recording]:
-    return [one.recording for one in judged]
+    """A line each of the groups that ``by`` makes, and one of all."""
+    names = sorted({by(one.recording) for one in judged})
+    groups = {name: [one for one in judged if by(one.recording) == name] for name in names}
+    return table(SUMMARY, [*(summary(*group) for group in groups.items()), summary("all", judged)])
 
 
 def main() -> None:
     """Play and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.noise.play", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--only", default="", help="recordings whose `JOB + DISTURBANCE` contains this")
-    parser.add_argument("--sealed", action="store_true", help="open the sealed half, too: for the last table only")
-    parser.add_argument("--budget", type=float, help="seconds of each recording that count (default: all)")
-    parser.add_argument("--brief", action="store_true", help="only the summaries")
-    parser.add_argument("--as-seen", action="store_true", help="subtract nothing of what other work cost")
-    options = parser.parse_args()
-    judged = list(play(Folder(options.folder), options.only, options.sealed, options.budget, options.as_seen))
-    if not options.brief:
-        print(table(HEADS, map(line, judged)), end="\n\n")
-    for by in (lambda one: "sealed" if one.sealed else "open", lambda one: one.disturbance, lambda one: one.job):
-        print(summaries(judged, by), end="\n\n")
+    options = arguments(
+        __doc__,
+        folder=(["bench/noise/data"], "of recordings"),
+        only=("", "recordings whose `JOB + DISTURBANCE` contains this"),
+    )
+    judged = [one for folder in options.folder for one in play(Folder(Path(folder)), options.only)]
+    by_disturbance, by_job = (summaries(judged, by) for by in (lambda one: one.disturbance, lambda one: one.job))
+    print(table(HEADS, map(line, judged)), by_disturbance, by_job, sep="\n\n")
 
 
 if __name__ == "__main__":

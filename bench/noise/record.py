@@ -1,4 +1,4 @@
-"""Profile jobs of known truth beside other work: ``python -m bench.noise.record --out DIR [--minutes N]``.
+"""Profile jobs of known truth beside other work: ``python -m bench.noise.record --out DIR``.
 
 Every job of ``jobs`` beside every kind of ``disturbances``, in an order drawn at random, so that what is there after
 an interruption is a fair sample; called again it goes on. Jobs that compute have no truth by hand: before such a run
@@ -9,7 +9,6 @@ Needs root, for testbeds and control groups.
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
 import subprocess
@@ -20,10 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.machine import DATA, machine
+from bench.machine import DATA, arguments, machine
 from bench.noise import accounts, disturbances
-from bench.noise.jobs import JOBS, Emulated, Job, Wish, slug
+from bench.noise.jobs import JOBS, Emulated, Job, slug
 from bench.noise.recordings import Folder, Recording
+from bench.table import progress
 from stash.core.errors import StashError
 
 SCRATCH = DATA / "noise"
@@ -71,7 +71,7 @@ def missing(folder: Folder, only: str) -> Iterator[Take]:
     return (take for take in takes(only) if take.name not in done)
 
 
-def record(folder: Folder, take: Take, wish: Wish, reference: bool = False) -> Recording:
+def record(folder: Folder, take: Take, budget: float, reference: bool = False) -> Recording:
     """Take one profile and keep it; a job that fails is kept as failed."""
     count = sum(1 for one in folder.recordings() if one.reference and one.job == take.job.name)
     name = f"{slug(take.job.name, take.reference)}--reference-{count + 1}" if reference else take.name
@@ -88,7 +88,7 @@ def record(folder: Folder, take: Take, wish: Wish, reference: bool = False) -> R
         began, when, failed, artefact = time.monotonic(), time.time(), "", None
         with accounts.Others(group) as others:
             try:
-                artefact = ready.start(Path(place), group.words, wish)
+                artefact = ready.start(Path(place), group.words, budget)
             except (RuntimeError, StashError, subprocess.SubprocessError) as error:
                 failed = str(error)[-2000:]
         found = Recording(
@@ -98,7 +98,7 @@ def record(folder: Folder, take: Take, wish: Wish, reference: bool = False) -> R
             reference=reference,
             when=round(when, 1),
             machine=machine(),
-            budget=wish.budget,
+            budget=budget,
             truth=ready.truth,
             cause=ready.cause,
             slow_rank=ready.slow_rank,
@@ -110,64 +110,42 @@ def record(folder: Folder, take: Take, wish: Wish, reference: bool = False) -> R
     return found
 
 
-def refer(folder: Folder, take: Take, wish: Wish, fresh: float) -> None:
+def refer(folder: Folder, take: Take, budget: float) -> None:
     """Take a reference for a job that computes, unless there is a fresh one, or two if the machine was not quiet."""
     if isinstance(take.job, Emulated):
         return
-    known = [one for one in folder.references(take.job.name, take.reference) if time.time() - one.when < fresh]
+    known = [one for one in folder.references(take.job.name, take.reference) if time.time() - one.when < FRESH]
     while len(known) < TRIES and not any(one.others_mean < QUIET for one in known):
         accounts.quiet(QUIET, PATIENCE)
-        found = record(folder, take, wish, reference=True)
+        found = record(folder, take, budget, reference=True)
         tell(found)
         known.append(found)
 
 
-def refer_again(folder: Folder, only: str, wish: Wish) -> None:
-    """Take another reference of each job that computes, where those there are were not quiet enough."""
-    wanted = {(take.job.name, take.reference): take for take in takes(only) if not isinstance(take.job, Emulated)}
-    for take in wanted.values():
-        accounts.quiet(QUIET, PATIENCE)
-        tell(record(folder, take, wish, reference=True))
-
-
-def tell(found: Recording, left: int | None = None) -> None:
+def tell(found: Recording) -> None:
     """A line on what was taken."""
     outcome = f"FAILED: {found.failed.strip().splitlines()[-1]}" if found.failed else f"{found.seconds:.0f} s"
-    rest = "" if left is None else f"  ({left} left)"
-    print(f"{found.name}: {outcome}, others {found.others_mean:.2f} cores{rest}", file=sys.stderr, flush=True)
+    progress(found.name, outcome, f"others {found.others_mean:.2f} cores")
 
 
 def main() -> None:
-    """Record what is missing until all is there or the time is up."""
-    parser = argparse.ArgumentParser(prog="python -m bench.noise.record", description=__doc__)
-    parser.add_argument("--only", default="", help="jobs and disturbances whose `JOB + DISTURBANCE` contains this")
-    parser.add_argument("--budget", type=float, default=30, help="seconds of measuring for each profile")
-    parser.add_argument("--noise", type=float, help="per cent; a small one measures for the whole budget")
-    parser.add_argument("--minutes", type=float, default=600, help="begin no profile after this time")
-    parser.add_argument("--fresh", type=float, default=FRESH / 60, help="minutes for which a reference is of use")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the recordings")
-    parser.add_argument("--references", action="store_true", help="only take another reference of each job")
-    parser.add_argument("--list", action="store_true", help="only say what would be recorded")
-    options = parser.parse_args()
+    """Record what is missing."""
+    options = arguments(
+        __doc__,
+        out=("build/noise", "folder of the recordings"),
+        only=("", "jobs and disturbances whose `JOB + DISTURBANCE` contains this"),
+        budget=(30.0, "seconds of measuring for each profile"),
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends, too
-    folder, wish = Folder(options.out.resolve()), Wish(options.budget, options.precision)
-    if options.references:
-        refer_again(folder, options.only, wish)
-        return
+    folder = Folder(Path(options.out).resolve())
     wanted = list(missing(folder, options.only))
-    if options.list:
-        print("\n".join(f"{take.job.name} + {take.disturbance}" for take in wanted))
-        return
-    end = time.monotonic() + 60 * options.minutes
-    for number, take in enumerate(wanted, 1):
-        if time.monotonic() > end:
-            print(f"time is up: {len(wanted) - number + 1} left", file=sys.stderr)
-            break
+    for left, take in reversed(list(enumerate(reversed(wanted)))):
         try:
-            refer(folder, take, wish, 60 * options.fresh)
-            tell(record(folder, take, wish), len(wanted) - number)
+            refer(folder, take, options.budget)
+            tell(record(folder, take, options.budget))
         except (StashError, RuntimeError) as error:  # a testbed that was not made, a disturbance that ended
-            print(f"{take.name}: not recorded: {error}", file=sys.stderr, flush=True)
+            progress(take.name, f"not recorded: {error}")
+        progress(f"{left} left")
 
 
 if __name__ == "__main__":

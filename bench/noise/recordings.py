@@ -1,13 +1,11 @@
-"""A folder of recordings: profiles, compressed, and a manifest with a line for each; which of them are sealed.
+"""A folder of recordings: profiles, compressed, and a manifest with a line for each.
 
-Half of all are sealed, chosen by a hash of their names: they serve the last table and nothing else, so that what is
-tuned on the others cannot have been tuned on them. Knows nothing of how a profile is judged.
+Knows nothing of how a profile is judged.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -47,17 +45,8 @@ class Recording:
     """What was printed at the end if there is no profile."""
 
     @property
-    def sealed(self) -> bool:
-        return not self.reference and sealed(self.name)
-
-    @property
     def others_mean(self) -> float:
         return sum(self.others) / len(self.others) if self.others else 0.0
-
-
-def sealed(name: str) -> bool:
-    """Whether the recording of that name is: half of all names are, by the first digit of their SHA-256."""
-    return int(hashlib.sha256(name.encode()).hexdigest()[0], 16) % 2 == 0
 
 
 class Folder:

@@ -1,15 +1,13 @@
 """Side by side: the same faulty jobs given to Stash and to what people use today; prints Markdown tables.
 
-For every fault the untouched job is run first and last, and the tools in between, on request beside other work on the
-machine, which the job's truth does not contain. Needs root, for the testbed. Judges
-nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
+Every tool watches every fault, on request beside other work on the machine, which the job's truth does not contain.
+Needs root, for the testbed. Judges nothing itself: ``answers`` holds the rules, ``jobs`` the truth.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import statistics
 import sys
 import tempfile
 import time
@@ -21,7 +19,7 @@ from bench.noise import disturbances
 from bench.peers import stash_tool, torch_profiler_hta, traceml
 from bench.peers.answers import Answer, Reading, error, right_cause, right_rank
 from bench.peers.jobs import FAULTS, Fault, Truth, make_files
-from bench.peers.launch import LaunchError, Place, Tool, plain
+from bench.peers.launch import LaunchError, Place, Tool
 from bench.table import progress, report, span, table
 from stash.core.errors import StashError
 
@@ -32,14 +30,15 @@ TOOLS: dict[str, Tool] = {
 }
 HEADS = (
     "fault", "truth", "tool", "in its own words", "cause", "rank", "error, ms", "its numbers allow", "cause", "rank",
-    "error, ms", "seconds", "lines", "overhead",
+    "error, ms", "seconds",
 )  # fmt: skip
 SUMMARY = (
     "tool", "right cause, in its own words", "right cause, from its numbers", "slow rank named", "largest error, ms",
-    "seconds an answer", "lines changed", "overhead",
+    "seconds an answer",
 )  # fmt: skip
 LONGEST_QUOTE = 170
-MIN_STEPS = 35  # the profiler's schedule must fit
+STEPS = 60
+"""Of every launch: the profiler's schedule fits into them."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,6 @@ class Result:
     tool: Tool
     answer: Answer | None
     error: str
-    plain_seconds: float
-    """The step of the untouched job."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,49 +60,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
     parser.add_argument("--beside", choices=disturbances.OTHERS, help="other work while the tools watch")
-    parser.add_argument("--steps", type=_steps, default=60, metavar="N", help="steps of every launch (default 60)")
     options = parser.parse_args(arguments)
     tools = [TOOLS[name] for name in options.only or TOOLS]
-    faults = [fault for fault in FAULTS if options.fault in (None, fault.name)]
     results: list[Result] = []
     missing: list[str] = []
-    for fault in faults:
+    for fault in (fault for fault in FAULTS if options.fault in (None, fault.name)):
         try:
-            results += measure(fault, tools, options.steps, options.beside)
+            results += measure(fault, tools, options.beside)
         except StashError as problem:
             missing.append(f"- {fault.name} was not run: {problem}")
-        except KeyboardInterrupt:
-            missing.append(f"- {fault.name} and what follows it was not run: interrupted")
-            break
-    results_table = table(HEADS, [row(result) for result in results])
-    remarks = "\n".join([*notes(results), *missing])
     beside = f", beside {options.beside}" if options.beside else ""
-    report(f"{options.steps} steps a launch{beside}", table(SUMMARY, summary(results)), results_table, remarks)
+    rows = table(HEADS, map(row, results))
+    report(f"{STEPS} steps a launch{beside}", table(SUMMARY, summary(results)), rows, "\n".join(missing))
     return 1 if missing else 0
 
 
-def measure(fault: Fault, tools: Sequence[Tool], steps: int, beside: str | None = None) -> list[Result]:
-    """Every tool on one fault, on one testbed, between two runs of the untouched script."""
+def measure(fault: Fault, tools: Sequence[Tool], beside: str | None = None) -> list[Result]:
+    """Every tool on one fault, on one testbed."""
     with tempfile.TemporaryDirectory() as folder, fault.bed() as bed:
         data = Path(folder) / "data"
         data.mkdir()
         if fault.cold:
-            make_files(data, steps)
-        place = Place(fault, bed, data, Path(folder), steps)
-        untouched = [_plain(place)]
+            make_files(data, STEPS)
+        place, truth = Place(fault, bed, data, Path(folder), STEPS), fault.truth(bed.links)
         others = disturbances.beside(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
         with others:
-            answers = [(tool, *_answer(tool, place)) for tool in tools]
-        untouched.append(_plain(place))
-        truth = fault.truth(bed.links)
-        mean = statistics.mean(untouched)
-        return [Result(fault, truth, tool, answer, words, mean) for tool, answer, words in answers]
-
-
-def _plain(place: Place) -> float:
-    seconds = plain(place.inside("plain"))
-    progress(place.fault.name, "untouched", f"{seconds * 1e3:.1f} ms a step")
-    return seconds
+            return [Result(fault, truth, tool, *_answer(tool, place)) for tool in tools]
 
 
 def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
@@ -123,22 +103,24 @@ def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
 
 
 def summary(results: Sequence[Result]) -> list[list[str]]:
-    """One line for each tool over all faults; errors where the cause was right, at least broadly."""
+    """One line for each tool over all faults; errors of its numbers, where the cause was right, at least broadly."""
     lines = []
     for name in dict.fromkeys(one.tool.NAME for one in results):
         own = [one for one in results if name == one.tool.NAME]
-        given = [(one, one.answer) for one in own if one.answer is not None]
-        slow = [one for one in own if one.truth.rank is not None]
-        ranks = [right_rank(one.answer.says.rank, one.truth.rank) for one in slow if one.answer is not None]
+        given = [(one.truth, one.answer) for one in own if one.answer is not None]
+        says = [right_cause(answer.says.cause, truth.cause) for truth, answer in given]
+        allows = [right_cause(answer.allows.cause, truth.cause) for truth, answer in given]
+        ranks = [right_rank(answer.says.rank, truth.rank) for truth, answer in given if truth.rank is not None]
+        errors = [
+            answer.allows.seconds - truth.seconds
+            for verdict, (truth, answer) in zip(allows, given, strict=True)
+            if answer.allows.seconds is not None and verdict in ("yes", "broadly")
+        ]
         lines.append([
-            name,
-            _count([right_cause(answer.says.cause, one.truth.cause) for one, answer in given], len(own)),
-            _count([right_cause(answer.allows.cause, one.truth.cause) for one, answer in given], len(own)),
-            f"{ranks.count('yes')} of {len(slow)}",
-            _largest_error(own),
+            name, *(_count(verdicts, len(own)) for verdicts in (says, allows)),
+            f"{ranks.count('yes')} of {sum(one.truth.rank is not None for one in own)}",
+            f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–",
             span([answer.wall_seconds for _, answer in given], "{:.0f}"),
-            str(own[0].tool.lines()),
-            span([a.step_seconds / one.plain_seconds - 1 for one, a in given if a.step_seconds], "{:+.1%}"),
         ])  # fmt: skip
     return lines
 
@@ -148,29 +130,14 @@ def _count(verdicts: Sequence[str], faults: int) -> str:
     return f"{verdicts.count('yes')} of {faults}" + (f", {broadly} broadly" if broadly else "")
 
 
-def _largest_error(results: Sequence[Result]) -> str:
-    """Signed, of what its numbers allow."""
-    errors = [
-        one.answer.allows.seconds - one.truth.seconds
-        for one in results
-        if one.answer is not None
-        and one.answer.allows.seconds is not None
-        and right_cause(one.answer.allows.cause, one.truth.cause) in ("yes", "broadly")
-    ]
-    return f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–"
-
-
 def row(result: Result) -> list[str]:
     """One line of the table."""
     truth, answer = result.truth, result.answer
     first = [result.fault.name, _reading(Reading(truth.cause, truth.rank, truth.seconds)), result.tool.NAME]
     if answer is None:
-        return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8, str(result.tool.lines()), "–"]
-    overhead = "–" if answer.step_seconds is None else f"{answer.step_seconds / result.plain_seconds - 1:+.1%}"
-    return [
-        *first, _cell(answer.quote), *_judged(answer.says, truth), _reading(answer.allows),
-        *_judged(answer.allows, truth), f"{answer.wall_seconds:.0f}", str(result.tool.lines()), overhead,
-    ]  # fmt: skip
+        return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8]
+    allows = [_reading(answer.allows), *_judged(answer.allows, truth)]
+    return [*first, _cell(answer.quote), *_judged(answer.says, truth), *allows, f"{answer.wall_seconds:.0f}"]
 
 
 def _judged(reading: Reading, truth: Truth) -> list[str]:
@@ -189,31 +156,6 @@ def _reading(reading: Reading) -> str:
 def _cell(text: str) -> str:
     text = " ".join(text.split()).replace("|", "\\|")
     return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + "…"
-
-
-def notes(results: Sequence[Result]) -> list[str]:
-    """What stands under the table: whole steps, how each tool was used, what it could not do."""
-    steps = {
-        one.fault.name: f"{one.truth.step_seconds * 1e3:.1f} ms (untouched {one.plain_seconds * 1e3:.1f} ms)"
-        for one in results
-    }
-    lines = ["- The whole step as worked out: " + ", ".join(f"{name} {text}" for name, text in steps.items()) + "."]
-    for name in dict.fromkeys(one.tool.NAME for one in results):
-        own = [(one.tool, one.fault.name, one.answer) for one in results if name == one.tool.NAME and one.answer]
-        if own:
-            lines.append(f"- {(own[0][0].__doc__ or '').splitlines()[0]} Its numbers: {own[0][2].why}.")
-        faults: dict[str, list[str]] = {}
-        for _, fault, answer in own:
-            if answer.note:
-                faults.setdefault(answer.note, []).append(fault)
-        lines += [f"  - {', '.join(names)}: {note}" for note, names in faults.items()]
-    return lines
-
-
-def _steps(text: str) -> int:
-    if (number := int(text)) < MIN_STEPS:
-        raise argparse.ArgumentTypeError(f"it must be at least {MIN_STEPS}")
-    return number
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 BROADER = {"prep": "input", "fetch": "input", "interconnect": "communication", "network": "communication"}
 """Causes and the broader word that a tool may use which cannot tell them apart."""
-CAUSES = ("compute", "slow rank", *BROADER, *sorted(set(BROADER.values())))
 NOTICEABLE = 0.1
 """A part of the step smaller than this is no reader's bottleneck."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A conclusion: a word of ``CAUSES``, the rank at fault, the seconds it costs a step; None is not stated."""
+    """A conclusion: *compute*, *slow rank*, a word of ``BROADER`` or its broader one; the rank at fault, the seconds
+    it costs a step; None is not stated."""
 
     cause: str | None = None
     rank: int | None = None
@@ -33,13 +33,8 @@ class Answer:
     """The tool's own words, or the exact line with which it failed."""
     says: Reading
     allows: Reading
-    why: str
-    """Which of its numbers the reader's conclusion rests on."""
     wall_seconds: float
     """All of its launches and its analysis."""
-    step_seconds: float | None
-    """The job's step while the tool watched; None if it cannot be told."""
-    note: str = ""
 
 
 def conclude(step: float, parts: Mapping[str, float], rank: int | None = None) -> Reading:

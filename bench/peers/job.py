@@ -1,11 +1,9 @@
 """An ordinary data-parallel training script, as a user might have written it; the model takes known times.
 
-Started by torchrun. Prints how long its steps take, as such scripts do, and with ``--times`` keeps every step's
-seconds. Knows nothing of any tool that may watch it.
+Started by torchrun. Prints how long its steps take, as such scripts do. Knows nothing of any tool that may watch it.
 """
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler
 
 from stash.lab.testbed.accelerator import EmulatedModel, EmulatedOptimizer, go_first
 from stash.lab.testbed.emulation import load
@@ -22,10 +20,8 @@ from stash.lab.testbed.train_emulated import Samples
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", type=Path, required=True)
 parser.add_argument("--data", type=Path)
-parser.add_argument("--synthetic", action="store_true")
 parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--steps", type=int, default=10**9)
-parser.add_argument("--times", type=Path)
 
 
 def main():
@@ -34,11 +30,10 @@ def main():
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     emulation = load(options.model)
+    torch.manual_seed(0)
 
     files = sorted(options.data.iterdir()) if options.data else []
     data = Samples(emulation, options.batch, 1000 * options.batch * world, files)
-    if options.synthetic:
-        data = TensorDataset(torch.ones(1000 * options.batch * world, 1))
     sampler = DistributedSampler(data, world, rank)
     loader = DataLoader(data, options.batch, sampler=sampler, num_workers=1, drop_last=True, persistent_workers=True)
 
@@ -49,8 +44,7 @@ def main():
     seconds, last = [], time.perf_counter()
     for epoch in range(1000):
         sampler.set_epoch(epoch)
-        for batch in loader:
-            inputs = batch[0] if options.synthetic else batch
+        for inputs in loader:
             optimizer.zero_grad()
             loss = model(inputs).sum()
             loss.backward()
@@ -64,8 +58,6 @@ def main():
                 break
         if len(seconds) == options.steps:
             break
-    if options.times and rank == 0:
-        options.times.write_text(json.dumps(seconds))
     dist.destroy_process_group()
 
 

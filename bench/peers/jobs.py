@@ -34,13 +34,11 @@ _LAYERS = (
 
 @dataclass(frozen=True)
 class Truth:
-    """What is wrong (a word of ``answers.CAUSES``), on which rank if on one, and what it costs every step."""
+    """What is wrong (as ``answers.Reading`` has it), on which rank if on one, and what it costs every step."""
 
     cause: str
     rank: int | None
     seconds: float
-    step_seconds: float
-    """The whole step."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Fault:
             "compute": COMPUTE_SECONDS, "slow rank": slow, "network": exchange, "interconnect": exchange,
             "prep": prep, "fetch": fetch,
         }  # fmt: skip
-        return Truth(self.cause, self.rank, seconds[self.cause], busy + prep + fetch)
+        return Truth(self.cause, self.rank, seconds[self.cause])
 
 
 FAULTS = (

@@ -7,14 +7,11 @@ every host. What the tool's output means is not known here.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,14 +19,13 @@ from typing import Protocol
 
 from bench.peers.answers import Answer
 from bench.peers.jobs import BATCH, RANKS, Fault
-from bench.workloads import drop_cache, read_all
+from bench.workloads import drop_cache
 from stash.core.errors import StashError
 from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.emulation import dump
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1] / "src"
-WARM_UP_STEPS = 5
 MAX_SECONDS = 240.0
 _ports = itertools.count(29600)
 
@@ -38,9 +34,6 @@ class Tool(Protocol):
     """What the module of a tool offers."""
 
     NAME: str
-
-    def lines(self) -> int:
-        """Lines a user adds to the script."""
 
     def watch(self, place: Place) -> Answer:
         """Run the job under the tool and read its answer; raises LaunchError."""
@@ -73,10 +66,6 @@ class Place:
     def model(self) -> Path:
         return self.folder / "model.yaml"
 
-    @property
-    def times(self) -> Path:
-        return self.folder / "times.json"
-
     def inside(self, name: str) -> Place:
         """The same place with a fresh folder of its own."""
         folder = self.folder / name
@@ -85,14 +74,12 @@ class Place:
         (folder / "model.yaml").write_text(dump(self.fault.emulation))
         return replace(self, folder=folder)
 
-    def options(self, synthetic: bool = False, endless: bool = False) -> list[str]:
+    def options(self, endless: bool = False) -> list[str]:
         """The job's command line."""
         words = ["--model", str(self.model), "--batch", str(BATCH)]
         if not endless:
-            words += ["--steps", str(self.steps), "--times", str(self.times)]
-        if synthetic:
-            words.append("--synthetic")
-        elif self.fault.cold:
+            words += ["--steps", str(self.steps)]
+        if self.fault.cold:
             words += ["--data", str(self.data)]
         return words
 
@@ -129,15 +116,6 @@ def changed(script: str, changes: Sequence[Change]) -> str:
     return text
 
 
-def lines_added(script: str, changes: Sequence[Change]) -> int:
-    """Lines a user writes or changes; a line that is only indented deeper does not count."""
-
-    def lines(text: str) -> Counter[str]:
-        return Counter(line.strip() for line in text.splitlines() if line.strip())
-
-    return (lines(changed(script, changes)) - lines((HERE / script).read_text())).total()
-
-
 def torchrun(place: Place, node: int, interpreter: str, script: Path, options: Sequence[str], port: int) -> list[str]:
     """The ordinary launch of a script on one host of the cluster."""
     nodes = place.bed.nodes
@@ -148,13 +126,14 @@ def torchrun(place: Place, node: int, interpreter: str, script: Path, options: S
     ]  # fmt: skip
 
 
-def run(place: Place, command: Callable[[int, int], list[str]], cold: bool = True) -> tuple[str, float]:
+def run(place: Place, command: Callable[[int, int], list[str]]) -> tuple[str, float]:
     """Start ``command(node, port)`` on every host; (output of node 0, wall seconds). Raises LaunchError.
 
-    A job that reads files finds none of them in the page cache, or all of them.
+    A job that reads files finds none of them in the page cache.
     """
     if place.fault.cold:
-        _prepare_cache(place.data, cold)
+        os.sync()  # pages not written yet cannot be dropped
+        drop_cache(place.data)
     port = next(_ports)
     environment = {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
     began = time.monotonic()
@@ -183,29 +162,8 @@ def run_changed(place: Place, tool: str, script: str, changes: Sequence[Change])
     return run(place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port))
 
 
-def plain(place: Place) -> float:
-    """The untouched job's median step, seconds."""
-    run(place, lambda node, port: torchrun(place, node, sys.executable, HERE / "job.py", place.options(), port))
-    return median_step(place.times)
-
-
-def median_step(times: Path) -> float:
-    """The median of the steps a job wrote down, without the first ones."""
-    return statistics.median(steps(times)[WARM_UP_STEPS:])
-
-
-def steps(times: Path) -> list[float]:
-    """Seconds of every step as the job wrote them down."""
-    return [float(seconds) for seconds in json.loads(times.read_text())]
-
-
 def last_line(output: str) -> str:
     """The line that names the error: the last that looks like one, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("error:")]
     return (errors or lines or ["(no output)"])[-1][:200]
-
-
-def _prepare_cache(folder: Path, cold: bool) -> None:
-    os.sync()  # pages not written yet cannot be dropped
-    (drop_cache if cold else read_all)(folder)

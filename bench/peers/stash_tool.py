@@ -5,7 +5,6 @@ What it says is the verdict of the profile; its numbers are the stalls. Judged b
 
 from __future__ import annotations
 
-import statistics
 import sys
 from pathlib import Path
 
@@ -19,12 +18,7 @@ from stash.core.artefact import load
 from stash.core.records.profile import Profile
 
 NAME = "Stash"
-SCRIPT = "job.py"
 BUDGET_SECONDS = 20.0
-
-
-def lines() -> int:
-    return 0
 
 
 def watch(place: Place) -> Answer:
@@ -37,7 +31,7 @@ def watch(place: Place) -> Answer:
             words += ["--nnodes", str(place.bed.nodes), "--node-rank", str(node)]
             words += ["--rdzv-endpoint", f"{place.bed.address(0)}:{port}"]
         words += ["--budget", str(BUDGET_SECONDS), "--output", str(outputs[node])]
-        return [*words, str(HERE / SCRIPT), *place.options(endless=True)]
+        return [*words, str(HERE / "job.py"), *place.options(endless=True)]
 
     _, wall = run(place, command)
     return read(load(Path(outputs[0])), wall)
@@ -55,10 +49,7 @@ def read(profile: Profile, wall: float) -> Answer:
         quote=advice.text,
         says=_reading(advice, breakdown, rank),
         allows=conclude(breakdown.step_seconds, parts, rank),
-        why="the stalls, and the slowest rank",
         wall_seconds=wall,
-        step_seconds=_real_step(profile),
-        note="; ".join(f"{missing.name} unknown: {missing.why}" for missing in breakdown.skipped),
     )
 
 
@@ -70,17 +61,3 @@ def _reading(advice: Advice, breakdown: Breakdown, rank: int | None) -> Reading:
     if advice.stall == "contention" and rank is not None and f"rank {rank}" in advice.text:
         return Reading("slow rank", rank, seconds)
     return Reading(advice.stall, None, seconds)
-
-
-def _real_step(profile: Profile) -> float | None:
-    """Rank 0's median step of the rung that is the job as it is: with cold files if it reads files."""
-    measured = {block.rung for block in profile.blocks}
-    rung = next((name for name in ("cold", "warm") if name in measured), None)
-    if rung is None:
-        return None
-    return statistics.median(
-        seconds
-        for block in profile.blocks
-        if block.rung == rung and block.rank == 0
-        for seconds in block.step_seconds
-    )

@@ -18,8 +18,6 @@ from bench.peers.launch import (
     LaunchError,
     Place,
     last_line,
-    lines_added,
-    median_step,
     pinned,
     python,
     run_changed,
@@ -42,18 +40,14 @@ CHANGES = (
     ),
     Change("            optimizer.step()\n", "            optimizer.step()\n            profiler.step()\n"),
     Change(
-        "    if options.times and rank == 0:\n",
+        "    dist.destroy_process_group()\n",
         """    profiler.stop()
     if rank == 0:
         print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=10, max_name_column_width=80))
-    if options.times and rank == 0:
+    dist.destroy_process_group()
 """,
     ),
 )
-
-
-def lines() -> int:
-    return lines_added(SCRIPT, CHANGES)
 
 
 def watch(place: Place) -> Answer:
@@ -65,11 +59,11 @@ def watch(place: Place) -> Answer:
     if done.returncode != 0:
         raise LaunchError(last_line(done.stderr))
     found = json.loads(done.stdout.splitlines()[-1])
-    return read(output, found, place.bed.nodes, wall + found["seconds"], median_step(place.times))
+    return read(output, found, place.bed.nodes, wall + found["seconds"])
 
 
-def read(output: str, found: dict[str, Any], nodes: int, wall: float, step: float) -> Answer:
-    """The profiler's top entry, what HTA answered, and what the recorded events of all ranks allow."""
+def read(output: str, found: dict[str, Any], nodes: int, wall: float) -> Answer:
+    """The profiler's top entry, what HTA answered, and what the loader's and gloo's events of all ranks allow."""
     name, share = top_entry(output)
     cause = _cause(name)
     failures = [f"{call}: {text}" for call, text in found["answers"].items() if _FAILURE.match(text)]
@@ -78,10 +72,7 @@ def read(output: str, found: dict[str, Any], nodes: int, wall: float, step: floa
         quote=f"{name} {share} of self CPU time; {hta}",
         says=Reading(cause, None, None if cause == "compute" else found["events"]["0"].get(name)),
         allows=_allows({int(rank): events for rank, events in found["events"].items()}, nodes),
-        why="the loader's and gloo's events on every rank: the rank that arrives last waits least",
         wall_seconds=wall,
-        step_seconds=step,
-        note="; ".join(f"{call}: {text}" for call, text in found["answers"].items()),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.peers.answers import Answer, Reading, conclude
 from bench.peers.jobs import RANKS
-from bench.peers.launch import Change, Place, changed, lines_added, median_step, pinned, python, run
+from bench.peers.launch import Change, Place, changed, pinned, python, run
 
 NAME = f"TraceML {pinned('traceml', 'traceml-ai')}"
 SCRIPT = "job.py"
@@ -34,10 +34,6 @@ CHANGES = (
 )  # fmt: skip
 
 
-def lines() -> int:
-    return lines_added(SCRIPT, CHANGES)
-
-
 def watch(place: Place) -> Answer:
     """Run the job under ``traceml run`` and read its summary; raises LaunchError."""
     interpreter = python("traceml")
@@ -57,10 +53,10 @@ def watch(place: Place) -> Answer:
 
     _, wall = run(place, command)
     found = json.loads((place.folder / "logs/job/final_summary.json").read_text())
-    return read(found, wall, median_step(place.times))
+    return read(found, wall)
 
 
-def read(summary: dict[str, Any], wall: float, step: float) -> Answer:
+def read(summary: dict[str, Any], wall: float) -> Answer:
     """TraceML's primary diagnosis, and what its table of phases and ranks allows."""
     found = summary["primary_diagnosis"]
     rows = {int(rank): row["metrics"] for rank, row in summary["step_time"]["groups"]["rows"].items()}
@@ -68,9 +64,7 @@ def read(summary: dict[str, Any], wall: float, step: float) -> Answer:
         quote=f"{found['status']}: {found['summary']}",
         says=_says(found["kind"], summary["step_time"]),
         allows=_allows(rows),
-        why="input wait, and each rank's forward; the exchange is inside backward",
         wall_seconds=wall,
-        step_seconds=step,
     )
 
 

@@ -1,9 +1,7 @@
 """Decisions judged on an emulated fleet, where every candidate can be run and the best is known.
 
-    python -m bench.plan.fleet --plan              what would be run, and for how long; without root
     python -m bench.plan.fleet --only "even on"    candidates whose name contains this (root)
     python -m bench.plan.fleet                     all that are not kept yet (root; three quarters of an hour)
-    python -m bench.plan.fleet --judge             decides and judges, from what is kept alone: seconds, without root
 
 Each model is profiled on one cheap type, all candidates are forecast from that, and then each is run: untouched but
 for a stopwatch at the optimizer, on data that are not in memory. Everything is kept as soon as it is known, a line a
@@ -15,23 +13,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from bench import recorded
 from bench.machine import ROOT, arguments
-from bench.plan.emulated import CANDIDATES, MODELS, Candidate, FleetModel, case_of, machines, profiled
+from bench.plan.emulated import CANDIDATES, Candidate, FleetModel, case_of, machines, profiled
+from bench.table import progress
 from bench.truth.jobs import cluster, files, profile
 from bench.truth.stopwatch import LEAD_IN, moments
 from bench.workloads import drop_cache
 from stash.core.artefact import load, save
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
-from stash.core.ladder import STALLS
 from stash.core.records.profile import Profile
 from stash.core.redaction import redacted
 from stash.predict.changes import Alteration
@@ -40,8 +37,8 @@ from stash.predict.forecasting import base_of, forecast_of, stall_draws
 from stash.predict.passes import Base
 
 DATA = Path(__file__).parent / "data"
-OVERHEAD = 20
-"""Seconds of a run beside its steps: setting up and verifying links and disks, starting ranks, ending them."""
+BUDGET, SECONDS = 120.0, 16.0
+"""Of a profile; of steps of a run."""
 PRECISION = 1.0
 """Per cent of the step, of profiles."""
 MIN_STEPS = 12
@@ -50,10 +47,8 @@ ENDS = ("", "_low", "_high")
 FIELDS = (
     *("model", "instance", "nodes", "as_of", "steps"),
     *(f"{whose}_step{end}" for whose in ("measured", "forecast") for end in ENDS),
-    *(f"forecast_{stall}" for stall in STALLS),
 )
 Row = Mapping[str, str]
-Answer = TypeVar("Answer")
 
 
 def rows() -> dict[str, Row]:
@@ -77,20 +72,20 @@ def drawn(base: Base, candidate: Candidate) -> StallDraws:
     return stall_draws(base, Alteration(cluster=candidate.type.name, nodes=candidate.nodes))
 
 
-def start_of(model: FleetModel, budget: float) -> Base:
+def start_of(model: FleetModel) -> Base:
     """What forecasts of ``model`` start with, profiled now if it was not yet; raises RuntimeError if that fails."""
     path = profile_path(model)
     if not path.exists():
         case = case_of(profiled(model))
         with tempfile.TemporaryDirectory() as folder, cluster(case) as (bed, _):
-            save(redacted(profile(case, Path(folder), bed, budget, PRECISION)), path)
+            save(redacted(profile(case, Path(folder), bed, BUDGET, PRECISION)), path)
     return base_for(load(path))
 
 
-def run(candidate: Candidate, base: Base, seconds: float) -> Row:
+def run(candidate: Candidate, base: Base) -> Row:
     """The candidate's line: forecast first, then run, then kept; raises RuntimeError if it could not be run."""
     forecast = forecast_of(base, drawn(base, candidate))
-    line = line_of(candidate, forecast, steps_of(candidate, seconds, forecast.breakdown.step_seconds))
+    line = line_of(candidate, forecast, steps_of(candidate, SECONDS, forecast.breakdown.step_seconds))
     keep(line)
     return line
 
@@ -115,13 +110,11 @@ def line_of(candidate: Candidate, forecast: Forecast, steps: np.ndarray) -> Row:
         return {name + end: "" if value is None else f"{value:.6g}" for end, value in zip(ENDS, values, strict=True)}
 
     half, mean = 1.96 * float(steps.std(ddof=1)) / len(steps) ** 0.5, float(steps.mean())
-    stalls = {name: forecast.breakdown.stall(name) for name in STALLS}
     return {
         **{"model": candidate.model.name, "instance": candidate.type.name, "nodes": str(candidate.nodes)},
         **{"as_of": date.today().isoformat(), "steps": str(len(steps))},
         **ends("measured_step", Interval(value=mean, low=mean - half, high=mean + half)),
         **ends("forecast_step", forecast.step),
-        **{f"forecast_{name}": "" if each is None else f"{each.seconds:.6g}" for name, each in stalls.items()},
     }
 
 
@@ -137,54 +130,22 @@ def missing(words: str) -> list[Candidate]:
     return [each for each in CANDIDATES if words in each.name and each.name not in kept]
 
 
-def show_plan(wanted: list[Candidate], budget: float, seconds: float) -> None:
-    models = [model for model in MODELS if not profile_path(model).exists()]
-    for model in models:
-        print(f"{profiled(model).name:22} a profile to forecast from, {budget:.0f} s")
+def run_all(wanted: list[Candidate]) -> list[str]:
+    """Run what is wanted; the sentences about those that could not be run."""
+    failed = []
     for each in wanted:
-        print(f"{each.name:22} ${each.dollars_per_hour:.2f}/h, {seconds:.0f} s of steps")
-    minutes = (len(models) * (budget + OVERHEAD) + len(wanted) * (seconds + OVERHEAD)) / 60
-    print(f"{len(models)} profiles and {len(wanted)} runs, about {minutes:.0f} minutes")
-
-
-def run_all(wanted: list[Candidate], budget: float, seconds: float) -> list[str]:
-    """Run what is wanted, each twice at most; the sentences about those that could not be run."""
-    failed: list[str] = []
-
-    def tried(name: str, do: Callable[[], Answer]) -> Answer | None:
-        for last in (False, True):
-            try:
-                return do()
-            except (RuntimeError, StashError, OSError, subprocess.SubprocessError) as error:
-                print(f"{name}: {error}", file=sys.stderr, flush=True)
-                if last:
-                    failed.append(f"{name} could not be run: {str(error).splitlines()[0]}")
-        return None
-
-    for model in MODELS:
-        own = [each for each in wanted if each.model == model]
-        base = tried(profiled(model).name, lambda model=model: start_of(model, budget)) if own else None
-        for each in own if base is not None else ():
-            line = tried(each.name, lambda each=each, base=base: run(each, base, seconds))
-            if line is not None:
-                step = f"measured {line['measured_step']}, forecast {line['forecast_step']}"
-                print(f"{each.name:22} {step}", flush=True)
+        try:
+            line = run(each, start_of(each.model))
+        except (RuntimeError, StashError, OSError, subprocess.SubprocessError) as error:
+            failed.append(f"{each.name} could not be run: {str(error).splitlines()[0]}")
+            progress(each.name, error)
+            continue
+        progress(each.name, f"measured {line['measured_step']}, forecast {line['forecast_step']}")
     return failed
 
 
 def main() -> int:
-    options = arguments(
-        __doc__,
-        plan=(False, "print what would be run"),
-        only=("", "candidates whose name contains this"),
-        budget=(120.0, "of a profile (default 120)"),
-        seconds=(16.0, "of steps of a run (default 16)"),
-    )
-    wanted = missing(options.only)
-    if options.plan:
-        show_plan(wanted, options.budget, options.seconds)
-        return 0
-    failed = run_all(wanted, options.budget, options.seconds)
+    failed = run_all(missing(arguments(__doc__, only=("", "candidates whose name contains this")).only))
     print(f"kept in {(DATA / 'fleet.csv').relative_to(ROOT)}; python -m bench.plan says what the choices were worth")
     print("\n".join(failed), end="\n" if failed else "")
     return 1 if failed else 0

@@ -212,8 +212,6 @@ def page() -> str:
         reliability_table(at_quantiles(sure)),
         "What was forecast, and what was run:",
         forecast_table(),
-        f"Not decided as well as possible, asked to be {SURELY:.0%} sure:",
-        "\n".join(misses(sure)),
     )
     return "\n\n".join(parts)
 
@@ -239,17 +237,3 @@ def forecast_table() -> str:
         sizes = (f"{np.percentile(np.abs(errors), q):.1%}" for q in (50, 90))
         lines.append([model.name, len(own), *sizes, f"{errors.mean():+.1%}", f"{held.mean():.0%}"])
     return table(["model", "candidates", "error of the step: median", "90th", "bias", "in the interval"], lines)
-
-
-def misses(every: Sequence[Judged]) -> list[str]:
-    """A line for each goal that was not decided as well as possible."""
-    lines = []
-    for each in every:
-        for goal, verdict in zip(each.goals, each.verdicts, strict=True):
-            late, dear = goal.deadline_seconds, goal.budget_dollars
-            asked = [*([f"in {late / 3600:.2f} h"] if late else []), *([f"for ${dear:.2f}"] if dear else [])]
-            how = "the goal was not kept" if verdict.more is None else f"{verdict.more:.1%} more"
-            chosen, best = verdict.chosen or "nothing", verdict.best or "nothing"
-            if not verdict.right:
-                lines.append(f"- {each.model.name}, {' and '.join(asked)}: {chosen} instead of {best}, {how}")
-    return lines

@@ -68,12 +68,9 @@ def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     The user names accelerators, how many a node has, and the number of nodes; several kinds may be named, and here
     all are. Where nothing has as many in a node as the job was profiled on, as many in all are asked for. Run time is
     what the task's time estimator says, and one hour without one, whatever the resource; cost is nodes · price · run
-    time, in which nodes that are reserved already are free. Source: ``sky/optimizer.py``,
+    time. Source: ``sky/optimizer.py``,
     ``Optimizer._estimate_nodes_cost_or_time``, github.com/skypilot-org/skypilot at 005b1cb, read on 2026-11-22.
     """
-
-    def hour(picked: Picked) -> float:
-        return 0.0 if picked.offer.price.paid_as == "reserved" else picked.dollars_per_hour
 
     total = facts.nodes * facts.devices
     together = [Picked(offer, total // offer.devices) for offer in offers if total % offer.devices == 0]
@@ -81,7 +78,7 @@ def skypilot(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:
     asked = [picked for picked in possible if picked.nodes == facts.nodes] or possible
     if not asked:
         return f"nothing that is offered has {total} devices in all, as the job was profiled on"
-    return min(asked, key=lambda picked: (hour(picked), picked.nodes, picked.offer.key))
+    return min(asked, key=lambda picked: (picked.dollars_per_hour, picked.nodes, picked.offer.key))
 
 
 def linear(offers: Sequence[Offered], facts: RuleFacts) -> Picked | str:

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 from bench.machine import arguments
 from bench.predict import (
-    gavel,
     gpus,
-    memory,
-    pipelines,
     published,
-    sharded,
     testbed,
 )
 from bench.predict.errors import HELD, verdicts
@@ -21,13 +17,8 @@ from bench.table import deliver, page_path
 
 SECTIONS = (
     published.section,
-    published.more,
-    sharded.section,
-    pipelines.section,
-    gavel.section,
     testbed.section,
     gpus.section,
-    memory.section,
 )
 
 
@@ -36,10 +27,6 @@ def beside_rules() -> str:
     found = [
         *gpus.predictions(),
         *published.throughputs(),
-        *published.grown(),
-        *sharded.predictions(),
-        *pipelines.predictions(),
-        *gavel.batches(),
     ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "

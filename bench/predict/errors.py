@@ -54,14 +54,6 @@ def coverage(predictions: Sequence[Prediction]) -> float:
     return float(np.mean([each.covered for each in predictions]))
 
 
-def of_rules(predictions: Sequence[Prediction]) -> str:
-    """Each simpler means, with its errors over cases that all have it: median and 90th percentile."""
-    return "; ".join(
-        f"{name} {median_90((each.baselines[name] / each.measured - 1 for each in predictions), ' / ')}"
-        for name in predictions[0].baselines
-    )
-
-
 def widened(spread: float, witnesses: int) -> float:
     """A standard deviation seen in so few sources, or models, such that ±1.96 of it hold 95 % of new ones."""
     return spread * float(stdtrit(witnesses, 0.975)) / 1.96

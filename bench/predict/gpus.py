@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
-from bench.table import median_90, table
+from bench.table import median_90
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.predict.draws import Draws
@@ -63,7 +63,7 @@ def section() -> str:
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split())}"
     )
-    return "\n\n".join((evidence("Another GPU", split, found), blind(), batches()))
+    return "\n\n".join((evidence("Another GPU", split, found), batches()))
 
 
 @cache
@@ -152,39 +152,6 @@ def _without(name: str, case: Case) -> GpuScale:
 @cache
 def _fitted(rows: tuple[Speed, ...]) -> GpuScale:
     return GpuScale(rows, sheets())
-
-
-AIM = 0.3
-"""What nine errors of ten should stay below, of a model that was never measured."""
-
-
-def blind() -> str:
-    """What can be known of a model by others alone, were all of them measured on the very two GPUs."""
-    lines = []
-    for name, of in sorted(_by_set().items()):
-        pairs: dict[tuple[str, ...], list[Case]] = defaultdict(list)
-        for case in of:
-            pairs[case.first.gpu, case.second.gpu, case.first.precision].append(case)
-        held, errors = 0, []
-        for same in pairs.values():
-            times = np.exp([case.log_ratio for case in same])
-            most = times * (1 + AIM)  # a number that is the most that one of them allows is as good as any
-            held += int((np.abs(most[:, np.newaxis] / times - 1) <= AIM + 1e-9).sum(axis=1).max())
-            for case in same:
-                by_model: dict[str, list[float]] = defaultdict(list)
-                for other in same:
-                    by_model[other.first.key].append(other.log_ratio)
-                others = [float(np.mean(logs)) for key, logs in by_model.items() if key != case.first.key]
-                errors += [math.exp(float(np.median(others)) - case.log_ratio) - 1] if others else []
-        if errors:
-            lines.append([name, len(of), median_90(errors, " / "), f"{held / len(of):.0%}"])
-    text = (
-        "The median of what all other models took on the very two GPUs, in the same precision, stands for each. "
-        f"*By one number*: in how many cases one for two GPUs, whatever the model, is within {AIM:.0%}, if it is "
-        "chosen with these cases in sight. Below 90 % no rule that knows nothing of the model reaches the aim."
-    )
-    heads = ["set", "cases", "others on the two GPUs: median / 90th", f"within {AIM:.0%} by one number"]
-    return f"## What other models tell\n\n{text}\n\n{table(heads, lines)}"
 
 
 def batches() -> str:

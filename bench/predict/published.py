@@ -31,7 +31,6 @@ from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import MODEL_SPREAD
-from stash.predict.stragglers import GROWN_SPREAD
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128
@@ -264,121 +263,6 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
 
 def _short(source: str) -> str:
     return source.partition(" (")[0].replace("NVIDIA/DeepLearningExamples", "NVIDIA").removeprefix("Oneflow-Inc/")
-
-
-def grown() -> Iterator[Prediction]:
-    """Every published throughput on more GPUs, from that on the fewest of several that the same source has."""
-    for case in _grown_cases():
-        source, name, _, batch, precision, data = case.key
-        doubt = grown_spread(without=source) * np.sqrt(case.doublings)
-        step = case.seen * (1 + doubt * DRAWS.normals("step of more ranks")) + case.growth(model_spread(name))
-        total, short = case.ranks * case.samples, _short(source)
-        yield Prediction.throughput(
-            source=f"{short}, {'to several nodes' if case.nodes > 1 else 'in a node'}, {data} data",
-            name=f"{name} on {case.fewer} to {case.ranks} GPUs, batch {batch or '?'}, {precision}",
-            measured=total / case.measured,
-            samples=total,
-            step=step,
-            baselines={
-                "perfect scaling from there": total / case.seen,
-                "payload over one link": total / (case.seen + case.payload),
-            },
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Grown:
-    """One job on several GPUs, and on more."""
-
-    key: Key
-    fewer: int
-    ranks: int
-    nodes: int
-    samples: float
-    seen: float
-    """Seconds of a step with the fewer."""
-    measured: float
-    """With the more."""
-    payload: float
-    """Seconds that the payload takes longer over one link as claimed."""
-    before: Fabric
-    after: Fabric
-    alone: float
-    """A step on one."""
-
-    @property
-    def doublings(self) -> float:
-        return float(np.log2(self.ranks / self.fewer))
-
-    def growth(self, spread: float) -> Array:
-        """Seconds that the exchange grows by, ``[draws]``: of several nodes as forecasts that are held have it."""
-        exchanges = model(self.key[1])
-        timeline_s = exposed(exchanges, self.alone, self.after, spread) - exposed(
-            exchanges, self.alone, self.before, spread
-        )
-        if self.before.nodes == 1:
-            return timeline_s
-        over_links = [collective_times.payload(each, exchanges.bytes) for each in (self.before, self.after)]
-        return (timeline_s + over_links[1] - over_links[0]) / 2
-
-
-@cache
-def _grown_cases() -> tuple[Grown, ...]:
-    groups: dict[Key, list[dict[str, str]]] = {}
-    ones: dict[Key, dict[str, str]] = {}
-    for key, alone, row in _pairs():
-        groups.setdefault(key, []).append(row)
-        ones[key] = alone
-    found = []
-    for key, rows in groups.items():
-        rows.sort(key=lambda row: int(row["n_gpus"]))
-        machine, exchanges, samples = MACHINES[key[2]], model(key[1]), float(key[3] or _ANY_BATCH)
-        for number, less in enumerate(rows):
-            for more in rows[number + 1 :]:
-                (few, many), (one, other) = (
-                    [int(row[name]) for row in (less, more)] for name in ("n_gpus", "n_nodes")
-                )
-                rates = [
-                    over_one_nic(
-                        exchanges, ranks, machine.between if nodes > 1 and machine.between else machine.inside
-                    )
-                    for ranks, nodes in ((few, one), (many, other))
-                ]
-                found.append(
-                    Grown(
-                        key, few, many, other, samples, few * samples / float(less["value"]),
-                        many * samples / float(more["value"]), rates[1] - rates[0], fabric(machine, one, few // one),
-                        fabric(machine, other, many // other), samples / float(ones[key]["value"]),
-                    )
-                )  # fmt: skip
-    return tuple(found)
-
-
-@cache
-def grown_spread(without: str | None = None) -> float:
-    """How far steps on more GPUs are from the forecast, for each doubling: the source of ``GROWN_SPREAD``.
-
-    The size of ln(seen / predicted) / √doublings that 90 % keep, of all sources but ``without``, over 1.645: tails
-    are heavier than a normal distribution's. Widened to what Student's asks of so few sources, as a new one may be as
-    unlike them as they are unlike each other.
-    """
-    cases = [case for case in _grown_cases() if case.key[0] != without]
-    logs = [
-        abs(np.log(case.measured / (case.seen + float(np.mean(case.growth(0.0))))) / np.sqrt(case.doublings))
-        for case in cases
-    ]
-    return widened(float(np.quantile(logs, 0.9)) / 1.645, len({case.key[0] for case in cases}))
-
-
-def more() -> str:
-    """The section on more GPUs than were measured."""
-    split = (
-        "Throughputs on more GPUs, each from the same source's throughput on one and on fewer: what was waited there "
-        "is kept, and the exchange grows by the timeline; from several nodes on by the mean of its growth and the "
-        f"plain rule's. *Split*: by source: a step is off by {GROWN_SPREAD:.1%} for each doubling in all of them, "
-        "each predicted with the others' spread."
-    )
-    return evidence("Published throughput on more GPUs than measured", split, list(grown()))
 
 
 def section() -> str:

@@ -1,6 +1,5 @@
 """Predictions against emulated clusters: a few configurations are profiled, many others predicted and then measured.
 
-    python -m bench.predict.testbed --plan           what would be run, without root
     python -m bench.predict.testbed --only "4 x 2"   those whose name contains this (root)
     python -m bench.predict.testbed                  all that have not been measured yet (root; 40 minutes)
 
@@ -11,8 +10,8 @@ whatif``, which know how many times as fast a link or a disk is shaped, and noth
 
 from __future__ import annotations
 
-import argparse
 import math
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,8 +21,9 @@ from itertools import product
 from pathlib import Path
 
 from bench import recorded
-from bench.machine import ROOT
+from bench.machine import ROOT, arguments
 from bench.predict.errors import Prediction, evidence
+from bench.table import progress
 from bench.truth.cases import Case, Layer, Rates
 from bench.truth.jobs import cluster, profile
 from stash.analysis.attribution import attribute
@@ -254,25 +254,18 @@ def section() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.predict.testbed", description=__doc__)
-    parser.add_argument("--plan", action="store_true", help="print what would be run")
-    parser.add_argument("--only", metavar="WORDS", default="", help="configurations whose name contains this")
-    parser.add_argument("--budget", type=float, default=25.0, metavar="SECONDS", help="of each profile (default 25)")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__, only=("", "configurations whose name contains this"), budget=(25.0, "seconds of each profile")
+    )
+    done = measured()
     wanted = [each for each in ALL if options.only in each.name]
     if not wanted:
-        parser.error(f"no configuration is called {options.only!r}; --plan lists them")
-    if options.plan:
-        for each in wanted:
-            print(f"{each.name:36} {'calibrates' if each.calibrates else f'from {each.seen}'}")
-        print(f"{len(wanted)} configurations, about {len(wanted) * (options.budget + 12) / 60:.0f} minutes")
-        return
-    done = measured()
+        sys.exit(f"no configuration is called {options.only!r}")
     for configuration in wanted:
         if configuration.name not in done or disturbed(done[configuration.name]):
             found = measure(configuration, options.budget)
             keep(configuration, found)
-            print(f"{configuration.name}: {attribute(found).step_seconds:.4f} s", flush=True)
+            progress(configuration.name, f"{attribute(found).step_seconds:.4f} s")
     print(f"kept in {RESULTS.relative_to(ROOT)}; `python -m bench.predict` writes the page")
 
 

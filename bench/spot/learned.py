@@ -4,31 +4,29 @@ A curve is learned from 1, 2, 4 and 8 workers with three batches, four times, wi
 fleets of other sizes, batches and speeds are replayed with eight orders each. Losses are those that all of a job's
 replays passed. What the order of the samples does to a fleet no curve can know: two orders of one fleet stand beside.
 
-Jobs are those of ``learned_jobs.REPORTED``; the others, by which the form was chosen, are judged when they are named.
 Takes eight minutes of processors, one for each job at a time.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 
-from bench.spot.learned_jobs import REPORTED, TRIED
+from bench.machine import arguments
+from bench.spot.learned_jobs import JOBS
 from bench.table import median_90, report, table
 from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shape_of, shapes, updates_to
 from stash.spot.replay import replay
 from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
-LEARNINGS, ORDERS = 4, 8
+LEARNINGS, ORDERS, UPDATES = 4, 8, 1000
+"""The last of a replay."""
 NINE_IN_TEN = 1.6449
 """Standard deviations of a normal distribution."""
 CPU = torch.device("cpu")
@@ -67,26 +65,24 @@ def unseen(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
     )
 
 
-def judged(name: str, updates: int) -> Judged:
+def judged(name: str) -> Judged:
     """Learns, and replays what was not learned from. Orders are the same whenever it is called."""
     torch.set_num_threads(1)
-    job = {**REPORTED, **TRIED}[name]()
+    job = JOBS[name]()
     fleets = shapes((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch))
     seeds = [job.seed + 1 + 100 * learning for learning in range(LEARNINGS)]
-    learned = [replayed(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)], updates) for seed in seeds]
+    learned = [replayed(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)]) for seed in seeds]
     runs = [
-        replayed(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)], updates)
+        replayed(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)])
         for at, fleet in enumerate(unseen(job.batch))
     ]
     return held(name, learned, runs)
 
 
-def replayed(
-    job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]], updates: int
-) -> list[LossReplay]:
+def replayed(job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]]) -> list[LossReplay]:
     """Of fleets, each with the seed of its order."""
     data = job.data()
-    found = [replay(job, data, fleet, updates, seed, CPU) for fleet, seed in wanted]
+    found = [replay(job, data, fleet, UPDATES, seed, CPU) for fleet, seed in wanted]
     return [each for each in found if each is not None]
 
 
@@ -148,16 +144,11 @@ def groups(jobs: Sequence[Judged]) -> Iterator[tuple[str, Sequence[Judged]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[*REPORTED, *TRIED, []], metavar="JOB")
-    parser.add_argument("--updates", type=int, default=1000)
-    asked = parser.parse_args()
+    arguments(__doc__)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        jobs = list(pool.map(partial(judged, updates=asked.updates), asked.jobs or list(REPORTED)))
-    took = resource.getrusage(resource.RUSAGE_CHILDREN)
+        jobs = list(pool.map(judged, JOBS))
     report(
-        f"{asked.updates:,} updates a replay, {took.ru_utime + took.ru_stime:.0f} processor seconds; median and 90th "
-        "percentile of errors in updates to a loss",
+        f"{UPDATES:,} updates a replay; median and 90th percentile of errors in updates to a loss",
         errors(jobs),
         "How many orders are within the curve's 90 % interval",
         coverage(jobs),

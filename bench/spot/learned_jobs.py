@@ -1,6 +1,5 @@
-"""Small jobs on synthetic data whose loss curves are learned: some to choose a form by, others to say how it errs.
+"""Small jobs on synthetic data whose loss curves are learned, to say how the form errs.
 
-``TRIED`` are what a change of the forms is chosen by, ``REPORTED`` what errors are published of: no job is both.
 Samples are numbers of rows, which ``collate`` looks up all at once: the same batches as from a ``TensorDataset``, in
 a part of the time.
 """
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, interpolate, mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 
 from stash.spot.train.elastic_job import ElasticJob, load_job
 
@@ -28,22 +27,6 @@ def _blobs(noise: float) -> Rows:
     random = torch.Generator().manual_seed(3)
     centres, labels = torch.randn(10, 20, generator=random), torch.randint(10, (4000,), generator=random)
     return centres[labels] + noise * torch.randn(4000, 20, generator=random), labels
-
-
-def _slopes() -> Rows:
-    """4,000 points in 40 directions of unlike length, and a noisy linear function of them."""
-    random = torch.Generator().manual_seed(5)
-    points = torch.randn(4000, 40, generator=random) * torch.logspace(0, -1, 40)
-    values = points @ torch.randn(40, 1, generator=random) + 0.3 * torch.randn(4000, 1, generator=random)
-    return points, values
-
-
-def _pictures() -> Rows:
-    """4,000 noisy pictures of six patterns."""
-    random = torch.Generator().manual_seed(7)
-    patterns = interpolate(torch.randn(6, 1, 3, 3, generator=random), size=12)
-    labels = torch.randint(6, (4000,), generator=random)
-    return patterns[labels] + 1.5 * torch.randn(4000, 1, 12, 12, generator=random), labels
 
 
 def _sequences() -> Rows:
@@ -88,7 +71,7 @@ def _example() -> ElasticJob:
     return replace(job, **_by_number(job.data().tensors))
 
 
-REPORTED: dict[str, Callable[[], ElasticJob]] = {
+JOBS: dict[str, Callable[[], ElasticJob]] = {
     "logistic": lambda: _job(partial(nn.Linear, 20, 10), _classified, partial(torch.optim.SGD, lr=0.05), _blobs(1.5)),
     "perceptron": lambda: _job(
         lambda: nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)),
@@ -110,28 +93,5 @@ REPORTED: dict[str, Callable[[], ElasticJob]] = {
         _fitted,
         partial(torch.optim.SGD, lr=0.2, momentum=0.5),
         _surfaces(),
-    ),
-}
-TRIED: dict[str, Callable[[], ElasticJob]] = {
-    "regression": lambda: _job(partial(nn.Linear, 40, 1), _fitted, partial(torch.optim.SGD, lr=0.01), _slopes()),
-    "momentum": lambda: _job(
-        lambda: nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10)),
-        _classified,
-        partial(torch.optim.SGD, lr=0.01, momentum=0.9),
-        _blobs(1.5),
-    ),
-    "pictures": lambda: _job(
-        lambda: nn.Sequential(
-            nn.Conv2d(1, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 6)
-        ),
-        _classified,
-        partial(torch.optim.SGD, lr=0.03),
-        _pictures(),
-    ),
-    "sigmoid": lambda: _job(
-        lambda: nn.Sequential(nn.Linear(20, 32), nn.Sigmoid(), nn.Linear(32, 32), nn.Sigmoid(), nn.Linear(32, 10)),
-        _classified,
-        partial(torch.optim.SGD, lr=0.7),
-        _blobs(1.0),
     ),
 }

@@ -1,4 +1,4 @@
-"""Profile jobs whose stalls are known beforehand and compare: ``python -m bench.truth [--only TEXT] [--repeat N]``.
+"""Profile jobs whose stalls are known beforehand and compare: ``python -m bench.truth [--only TEXT]``.
 
 Runs the cases of ``cases`` with the command a user would type and prints, for every stall: the truth by hand, the
 same by an independent stopwatch (``stopwatch``), the estimate, its interval, the error in points of the step; then
@@ -7,7 +7,6 @@ mean and largest error, whether the right causes were named, and how often the i
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -16,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.table import report, table
+from bench.machine import arguments
+from bench.table import progress, report, table
 from bench.truth.cases import named
-from bench.truth.suite import Result, run, saved
+from bench.truth.suite import Result, run
 
 
 def per_stall(results: Sequence[Result]) -> str:
@@ -35,11 +35,10 @@ def per_stall(results: Sequence[Result]) -> str:
             f"{r.estimate * 1e3:.1f}", interval, f"{r.points:+.2f}",
             "" if r.timed_points is None else f"{r.timed_points:+.2f}", held(r, r.truth), held(r, r.timed),
             f"{r.used:.0f}", r.named or "nothing", "yes" if r.right else "**no**",
-            "" if r.noise is None else f"{r.noise * 1e3:.2f}",
         ])  # fmt: skip
     heads = (
         "case", "stall", "by hand (ms)", "stopwatch (ms)", "estimate (ms)", "95 % interval", "error (points)",
-        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right", "noise (ms)",
+        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right",
     )  # fmt: skip
     return table(heads, rows)
 
@@ -88,37 +87,30 @@ def _coverage(held: Sequence[bool | None]) -> str:
 
 
 def main() -> None:
-    """Run the cases and print as they come; ``--read`` prints the tables of saved results instead."""
-    parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of every case, one suite after the other")
-    parser.add_argument("--budget", type=float, default=15, help="seconds of measuring per case")
-    parser.add_argument("--no-stopwatch", action="store_true", help="only the truth by hand: half the time")
-    parser.add_argument("--save", type=Path, help="append the results to this file, one JSON object a line")
-    parser.add_argument("--read", type=Path, nargs="+", help="results saved before: print their tables")
-    options = parser.parse_args()
-    if options.read:
-        results = [result for path in options.read for result in saved(path)]
-        print(per_stall(results), "\n\n", summary(results), sep="")
-        return
+    """Run the cases and print as they come."""
+    options = arguments(
+        __doc__,
+        only=("", "cases whose name contains this"),
+        budget=(15.0, "seconds of measuring per case"),
+        no_stopwatch=(False, "only the truth by hand: half the time"),
+        save=("", "append the results to this file, one JSON object a line"),
+    )
     results = []
-    for _ in range(options.repeat):
-        for case in named(options.only):
-            try:
-                found = run(case, options.budget, timed=not options.no_stopwatch)
-            except RuntimeError as error:
-                print(f"FAILED {error}", file=sys.stderr, flush=True)
-                continue
-            results += found
-            worst = max(found, key=lambda r: abs(r.points))
-            print(
-                f"{case.name}: worst {worst.stall} {worst.points:+.2f} points, "
-                f"{'right' if worst.right else 'WRONG'} ({worst.named}), {worst.used:.0f} s",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
-            if options.save:
-                with options.save.open("a") as file:
-                    file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
+    for case in named(options.only):
+        try:
+            found = run(case, options.budget, timed=not options.no_stopwatch)
+        except RuntimeError as error:
+            print(f"FAILED {error}", file=sys.stderr, flush=True)
+            continue
+        results += found
+        worst = max(found, key=lambda r: abs(r.points))
+        verdict = f"{'right' if worst.right else 'WRONG'} ({worst.named})"
+        progress(case.name, f"worst {worst.stall} {worst.points:+.2f} points", verdict, f"{worst.used:.0f} s")
+        if options.save:
+            with Path(options.save).open("a") as file:
+                file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
+    if not results:
+        sys.exit(f"no case whose name contains {options.only!r} was run")
     report(per_stall(results), summary(results))
 
 

@@ -342,11 +342,6 @@ CASES: tuple[Case, ...] = (
     ),
 )  # fmt: skip
 
-VARIED = _paced(
-    "steps that vary", (), layers=single(BIG), devices=2, paced=Paced(BIG / (0.5 * COMPUTE)), prep=0.3 * COMPUTE,
-    read=0.5 * COMPUTE, files=FILES,
-)  # fmt: skip
-"""What is profiled again and again, with some jitter: every stall of one node."""
 QUICK = (
     "all five at once, 2 nodes of 2",
     "network 1x, 2 nodes, not overlapped",

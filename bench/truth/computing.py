@@ -8,8 +8,6 @@ whether the printed interval held the truth, by itself and within that differenc
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from bench.machine import ROOT, STASH, arguments, machine
+from bench.machine import STASH, arguments, machine, run
 from bench.table import show
 from bench.truth.computing_job import KINDS
 
@@ -74,20 +72,14 @@ class Judged:
 
 def run_untouched(kind: str, seconds: float, folder: Path) -> dict[str, float]:
     """What the job says of itself."""
-    words = (sys.executable, str(JOB), kind, str(seconds))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    return json.loads(run((sys.executable, str(JOB), kind, str(seconds)), folder))
 
 
 def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
     """What Stash says of it, as ``stash show --json`` prints it."""
-    saved = folder / "job.stash.json"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    words = (*STASH, "profile", "--quiet", "--budget", str(budget), "-o", str(saved), str(JOB), kind, "1e9")
-    subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True)
-    shown = subprocess.run((*STASH, "show", str(saved), "--json"), env=environment, check=True, capture_output=True)
-    return json.loads(shown.stdout)
+    words = (*STASH, "profile", "--quiet", "--budget", str(budget), "-o", "job.stash.json", str(JOB), kind, "1e9")
+    run(words, folder)
+    return json.loads(run((*STASH, "show", "job.stash.json", "--json"), folder))
 
 
 def judge(kind: str, own: tuple[Mapping[str, float], Mapping[str, float]], answer: Mapping[str, Any]) -> list[Judged]:

@@ -47,8 +47,6 @@ class Result:
     """The stalls that the answer ranks first, as many as there are causes."""
     right: bool
     """Whether those are the causes, in their order, and the slow rank is named if there is one."""
-    noise: float | None = None
-    """Half-width that rounds leave open, the part of the interval that ``bench.truth.method_error`` needs."""
     answered: bool = True
     """Whether there is a verdict."""
 
@@ -91,7 +89,7 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
             why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
-        judged = (", ".join(ranked), right, stall.parts.noise, advice.kind not in ("cannot tell", "estimate"))
+        judged = (", ".join(ranked), right, advice.kind not in ("cannot tell", "estimate"))
         results.append(Result(case.name, name, seconds, timed.get(name), *answer, used, *judged))
     return results
 

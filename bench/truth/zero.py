@@ -1,10 +1,10 @@
 """What ZeRO's stages exchange beside no work, on two nodes of two emulated ranks: by Stash, and by a stopwatch.
 
-    python -m bench.truth.zero [--deepspeed]        root; 3 minutes of a quiet machine for each of both
+    python -m bench.truth.zero        root; 3 minutes of a quiet machine
 
 By the stopwatch it is the step of four ranks less that of one, which exchanges nothing: the script's own clock, run
 without Stash. Layers sleep. Stage 1 is DistributedDataParallel with ZeroRedundancyOptimizer, 2 and 3 are
-``fully_shard``; ``--deepspeed`` takes DeepSpeed's instead, which must be installed (its first start compiles).
+``fully_shard``.
 """
 
 from __future__ import annotations
@@ -61,10 +61,9 @@ class Exchange(NamedTuple):
         return found | ({"buckets": float(sum(work.bucket_bytes))} if work.bucket_bytes else {})
 
 
-def measure(stage: int, deepspeed: bool, budget: float, folder: Path) -> Exchange:
+def measure(stage: int, budget: float, folder: Path) -> Exchange:
     """One profile between two runs with the stopwatch; needs root. Raises RuntimeError with what was printed."""
     job = (SCRIPT, "--stage", stage, "--width", WIDTH, "--seconds", SECONDS)
-    job += ("--deepspeed",) if deepspeed else ()
     with CLUSTER.made() as bed:
 
         def timed(cluster: Cluster) -> float:
@@ -76,17 +75,17 @@ def measure(stage: int, deepspeed: bool, budget: float, folder: Path) -> Exchang
     return Exchange(stage, (before + after) / 2, alone, profile)
 
 
-def rows(deepspeed: bool, budget: float) -> Iterator[list[object]]:
+def rows(budget: float) -> Iterator[list[object]]:
     with tempfile.TemporaryDirectory() as name:
         for stage in (1, 2, 3):
-            found = measure(stage, deepspeed, budget, Path(name))
+            found = measure(stage, budget, Path(name))
             sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in found.sent.items())
             times = (found.together, found.alone, found.timed, found.found)
             yield [stage, *(f"{each:.3f}" for each in times), f"{found.points:+.1f}", sent]
 
 
 if __name__ == "__main__":
-    taken = arguments(__doc__, deepspeed=(False, "DeepSpeed's ZeRO"), budget=(30.0, "seconds of each profile"))
+    budget = arguments(__doc__, budget=(30.0, "seconds of each profile")).budget
     report(str(CLUSTER))
     heads = ("stage", "step (s)", "of one rank", "exchange by stopwatch", "by Stash", "error (points)", "sent")
-    show(heads, rows(taken.deepspeed, taken.budget))
+    show(heads, rows(budget))

@@ -57,7 +57,7 @@ def test_what_the_stages_of_zero_exchange_is_what_a_stopwatch_finds(
     tmp_path: Path, stage: int, sent: dict[str, float]
 ) -> None:
     # GIVEN ranks that divide gradients, and parameters, too; their step by its own clock, together and alone
-    found = measure_zero(stage, deepspeed=False, budget=40.0, folder=tmp_path)
+    found = measure_zero(stage, budget=40.0, folder=tmp_path)
     # THEN the difference is the exchange that one launch shows, within 2 points of the step, and bytes are exact
     assert found.points == pytest.approx(0.0, abs=2.0)
     assert found.sent == sent

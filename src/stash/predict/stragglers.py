@@ -19,7 +19,7 @@ from stash.predict.draws import Array, Draws
 GROWN_SPREAD = 0.070
 """Standard deviation of a step on GPUs, as a fraction of it, for each doubling of the ranks that were measured, and
 what the exchange is off by comes on top: of published steps, widened as they are of three sources
-(``bench.predict.published.grown_spread``)."""
+(``bench.predict.published``, archived)."""
 MIN_STEPS = 20
 """Single steps of all ranks together, below which their spread is not worth a number."""
 _TENTH = 10

@@ -7,7 +7,7 @@ import re
 import pytest
 from documentation import ROOT
 
-PAGES = ("Makefile", "docs/how-we-know.md", "docs/benchmarks.md", "docs/market.md", "docs/schedule.md")
+PAGES = ("Makefile", "docs/how-we-know.md", "docs/benchmarks.md", "docs/market.md", "docs/catalog.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -17,7 +17,6 @@ def test_each_script_has_a_truth_whose_line_and_words_exist() -> None:
     assert {case.script for case in cases} == scripts
     for case in cases:
         re.compile(case.remedy)
-        re.compile(case.fix)
         assert bool(re.search("init_process_group|Accelerator", case.path.read_text())) == (case.nproc > 1)
 
 

@@ -1,25 +1,21 @@
-"""The rules that choices are held against: each on a few offers by pencil, and what must hold on any."""
+"""The rules that choices are held against: each on a few offers by pencil."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bench.plan.rules import RULES, ChoiceRule, Offered, Picked, RuleFacts, linear, skypilot, stash_table
+from bench.plan.rules import Offered, Picked, RuleFacts, linear, skypilot, stash_table
 from stash.catalog.facts import Instance
 from stash.core.intervals import Interval
-from stash.plan.records import HourlyPrice, PaidAs
+from stash.plan.records import HourlyPrice
 
 HOUR = 3600.0
 
 
-def offer(
-    name: str, gpu: str | None, devices: int, dollars: float, most: int = 4, paid_as: PaidAs = "on-demand"
-) -> Offered:
-    price = HourlyPrice(dollars_per_hour=Interval(value=dollars), paid_as=paid_as, source="made up")
+def offer(name: str, gpu: str | None, devices: int, dollars: float, most: int = 4) -> Offered:
+    price = HourlyPrice(dollars_per_hour=Interval(value=dollars), paid_as="on-demand", source="made up")
     instance = Instance(
         cloud="here", name=name, gpu_model=gpu, gpu_count=devices, as_of="2026-11-20", source="made up"
     )
@@ -46,11 +42,6 @@ def test_skypilot_asks_for_as_many_devices_in_all_where_no_node_has_as_many() ->
     two = replace(FACTS, devices=2)
     assert skypilot(OFFERS, two) == Picked(ODD, 2)
     assert skypilot([SMALL, BOX, FAST], two) == Picked(BOX, 1)
-
-
-def test_to_skypilot_reserved_nodes_are_free() -> None:
-    reserved = replace(FAST, price=FAST.price.model_copy(update={"paid_as": "reserved"}))
-    assert skypilot([BOX, reserved], FACTS) == Picked(reserved, 2)
 
 
 def test_linear_rents_the_cheapest_sample_and_one_node_of_it() -> None:
@@ -100,47 +91,3 @@ def test_the_original_stash_knows_only_what_it_measured(
 def test_the_original_stash_recommends_nothing_that_was_not_measured() -> None:
     assert "was profiled on none of the machines that are offered" in str(stash_table(OFFERS, FACTS))
     assert "none of the machines" in str(stash_table([HUGE], MEASURED))
-
-
-ANY = st.lists(
-    st.builds(
-        offer,
-        st.sampled_from(["a", "b", "c"]),
-        st.sampled_from(["old", "new", None]),
-        st.integers(1, 16),
-        st.floats(0.01, 100),
-        st.integers(1, 8),
-    ),
-    max_size=8,
-)
-JOBS = st.builds(
-    replace,
-    st.just(MEASURED),
-    deadline_seconds=st.one_of(st.none(), st.floats(1, 1e6)),
-    budget_dollars=st.one_of(st.none(), st.floats(0.01, 1e4)),
-    nodes=st.integers(1, 4),
-    devices=st.integers(1, 16),
-)
-
-
-@given(ANY, JOBS, st.sampled_from(RULES))
-def test_a_rule_picks_of_what_is_offered_or_says_why_not(
-    offers: list[Offered], facts: RuleFacts, rule: ChoiceRule
-) -> None:
-    picked = rule.chooses(offers, facts)
-    if isinstance(picked, str):
-        assert picked
-        return
-    assert picked.offer in offers
-    assert 1 <= picked.nodes <= picked.offer.most_nodes
-
-
-@given(ANY, JOBS, st.sampled_from(RULES), st.randoms())
-def test_the_order_of_offers_does_not_change_what_is_paid(
-    offers: list[Offered], facts: RuleFacts, rule: ChoiceRule, random: object
-) -> None:
-    mixed = list(offers)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
-    found = [rule.chooses(each, facts) for each in (offers, mixed)]
-    paid = [each if isinstance(each, str) else each.dollars_per_hour for each in found]
-    assert paid[0] == paid[1]

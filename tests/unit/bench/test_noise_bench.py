@@ -1,4 +1,4 @@
-"""The bench of disturbed profiles: what is sealed and true, what an answer is worth, where a profile is cut off."""
+"""The bench of disturbed profiles: what is true, what an answer is worth, where a profile is cut off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bench.noise import ablation, accounts, jobs, play, record, recordings, trut
 from bench.noise.recordings import Folder, Recording
 from bench.noise.truths import Known, Truth
 from stash.analysis.breakdown import Stall
-from stash.core.artefact import save
 from stash.core.intervals import Interval
 from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
 
@@ -56,15 +55,9 @@ TRUE = Truth(
 )
 
 
-def test_half_of_the_matrix_is_sealed_by_its_names_alone() -> None:
+def test_every_recording_of_the_matrix_has_a_name_of_its_own() -> None:
     names = [take.name for take in record.takes()]
     assert len(names) == len({*names}) == 180
-    assert 0.35 < sum(map(recordings.sealed, names)) / len(names) < 0.65
-    assert recordings.sealed("abc") is False  # SHA-256 ba7816bf…
-    assert recordings.sealed("a") is True  # ca978112…
-    assert recordings.sealed("b") is False  # 3e23e816…
-    assert recordings.sealed("c") is True  # 2e7d2c03…
-    assert not recording("c", reference=True).sealed
 
 
 def test_24_jobs_of_known_kinds() -> None:
@@ -72,21 +65,6 @@ def test_24_jobs_of_known_kinds() -> None:
     for job in jobs.JOBS:
         if isinstance(job, jobs.Emulated):
             assert job.case.name == job.name
-
-
-def test_a_sealed_recording_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    artefact = tmp_path / "run.stash.json"
-    save(profile([(0.06, 0.06, 0.07, 0.1)] * 4), artefact)
-    folder = Folder(tmp_path / "recorded")
-    truth = {"compute": 0.06, "contention": 0.0, "interconnect": 0.01, "prep": 0.03}
-    for name in ("b", "c"):
-        folder.add(recording(name, truth=truth, cause=("prep",)), artefact)
-    opened: list[str] = []
-    read = Folder.profile
-    monkeypatch.setattr(Folder, "profile", lambda self, one: opened.append(one.name) or read(self, one))
-    assert [one.recording.name for one in play.play(folder)] == ["b"]
-    assert opened == ["b"]
-    assert len([*play.play(folder, with_sealed=True)]) == 2
 
 
 def test_a_recording_taken_again_replaces_the_first(tmp_path: Path) -> None:
@@ -174,8 +152,7 @@ def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
 
 def test_every_mechanism_can_be_switched_off() -> None:
     taken = recording("a job beside pip")
-    known = ablation.Recorded(taken, TRUE, profile([(0.06, 0.064, 0.064, 0.094)] * 6))
-    whole = ablation.figures({}, [known], [])
-    assert ablation.row("all on", whole, whole)[1:5] == [1, 0, 0, 0]
+    known = (taken, profile([(0.06, 0.064, 0.064, 0.094)] * 6), TRUE)
+    assert play.summary("all on", ablation.judge_without({}, [known]))[1:6] == [1, 1, 0, 0, 0]
     for replaced in ablation.OFF.values():
-        assert ablation.figures(replaced, [known], []).judged
+        assert ablation.judge_without(replaced, [known])

@@ -1,11 +1,9 @@
-"""What a step holds on a device, by hand, and the line through its activations against counted tensors."""
+"""What a step holds on a device, by hand."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
-from bench.predict.memory import counted
 from stash.predict.memory import RESERVE, Footprint, ModelState, constant_bytes, footprint
 
 MODEL = ModelState(parameter_bytes=8e8, optimizer_bytes=16e8, unit_bytes=1e8)
@@ -38,18 +36,3 @@ def test_a_peak_below_what_is_constant_tells_nothing() -> None:
 )
 def test_each_stage_keeps_its_part(stage, bytes_held) -> None:
     assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(bytes_held * 1e8)
-
-
-def test_counted_tensors_are_those_of_the_hand() -> None:
-    # 1000 -> 2000 -> 10 without biases: 2,020,000 parameters; the batch, and what ReLU makes.
-    def model() -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Linear(1000, 2000, bias=False), torch.nn.ReLU(), torch.nn.Linear(2000, 10, bias=False)
-        )
-
-    found = counted(model, (1000,), 64)
-    assert found.parameters == 4 * 2_020_000
-    assert found.gradients == 4 * 2_020_000
-    assert found.optimizer == 4 * 2_020_000  # momentum
-    # For the backward pass: the batch, and what ReLU made of its product.
-    assert found.kept == 4 * 64 * (1000 + 2000)
