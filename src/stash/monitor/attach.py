@@ -33,8 +33,8 @@ if "stash" not in sys.modules:
     spec = importlib.util.spec_from_file_location("stash", {file!r}, submodule_search_locations=[{package!r}])
     sys.modules["stash"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["stash"])
-from stash.monitor.watching import enter_process
-enter_process({folder!r}, began=True)
+from stash.monitor.entry import enter_process
+enter_process({folder!r})
 """
 """What a process runs that is entered."""
 

@@ -42,8 +42,6 @@ class RankState:
     note: str = ""
     asked: int = 0
     """The last request that its rank was told of."""
-    followed: int = -1
-    """The last step that was read in full."""
 
     def ask(self, number: int) -> None:
         """Tell its rank of the request of that number."""
@@ -69,8 +67,6 @@ class Collector:
         self._known: set[str] = set()
         self.taken = 0
         """The last step that any rank has taken."""
-        self.pieces: dict[int, tuple[int, tuple[float, ...]]] = {}
-        """By rank, what was followed in full since the last call of ``poll``: the step and its pieces."""
 
     def find(self) -> None:
         """Look for ranks that have begun, or begun again."""
@@ -103,15 +99,11 @@ class Collector:
 
     def poll(self) -> Joined | None:
         """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
-        self.pieces = {}
         for rank, state in self.ranks.items():
             new = state.reader.new()
             state.rows += new
             if new:
                 self.taken = max(self.taken, new[-1].number)
-                number, pieces = state.reader.pieces()
-                if number != state.followed and pieces:
-                    state.followed, self.pieces[rank] = number, (number, pieces)
             note = state.reader.note
             if note and note != state.note:
                 state.note = note

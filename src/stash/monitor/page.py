@@ -9,7 +9,7 @@ from typing import Any
 
 from stash.core.formatting import dollars, listed, span
 from stash.core.units import counted, format_seconds, scale_for
-from stash.monitor.accounting import STALLS
+from stash.monitor.accounting import STALL_OF, STALLS
 from stash.monitor.baseline import GROUPS
 from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
@@ -23,9 +23,9 @@ from stash.ui.page import Chapter, Page, Row
 
 SCHEMA = 1
 _DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
+_ALERT_FIELDS = ("step", "stall", "rank", "ratio", "ended", "what", "stage", "seconds", "text")
 _MIN_SHARE = 0.05
 """Of the step: what is worth a sentence."""
-_MOST_SENTENCES = 3
 _LEAST_SHARE = 0.0005
 """Of a run: what is less is in the JSON alone."""
 _MOST_ROWS = 5
@@ -89,24 +89,8 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
         yield f"A step takes {now / known:.0%} of the profile's{against}."
     elif not (live and open_ones):
         yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header)}"
-    ended = [alert for alert in record.alerts if alert.ended]
-    for alert in ended[-_MOST_SENTENCES:]:
-        yield _past(alert, record)
-    if len(ended) > _MOST_SENTENCES:
-        yield f"{counted(len(ended) - _MOST_SENTENCES, 'earlier alert')} ended, too."
     if not record.alerts:
         yield "There was no alert."
-
-
-def _past(alert: Alert, record: RunRecord) -> str:
-    """What an alert was about that has ended, and from when to when."""
-    since = f"step {alert.step:,} ({_clock(_began(alert), record)} to {_clock(alert.when, record)})"
-    if alert.seconds is None or alert.stall is None:
-        return f"At {since}: {alert.what}."
-    sure = "" if alert.plus_minus is None else f" ± {format_seconds(alert.plus_minus)}"
-    whose = "" if alert.rank is None else f" of rank {alert.rank}"
-    what = f"{row_name(alert.stall, record.header.nodes)}{whose}"
-    return f"From {since} {what} took {format_seconds(alert.seconds)}{sure} more a step."
 
 
 def _began(alert: Alert) -> float:
@@ -187,13 +171,9 @@ def _remark(record: RunRecord, shown: Window, name: str) -> str:
     if name == "disturbed":
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""
-    remarks = []
-    late = next((each for each in shown.stragglers if _stall_of(each.stage) == name), None)
-    if late is not None:
-        remarks.append(f"rank {late.rank}")
-    if name in shown.set_by and late is not None and name in shown.others_wait:
-        remarks.append(f"others {format_seconds(shown.others_wait[name])}")
-    return ", ".join(remarks)
+    stage = {"compute": "contention"}
+    late = next((e for e in shown.stragglers if stage.get(STALL_OF[e.stage], STALL_OF[e.stage]) == name), None)
+    return "" if late is None else f"rank {late.rank}"
 
 
 def _against(record: RunRecord, shown: Window) -> Grid | None:
@@ -214,10 +194,6 @@ def _against(record: RunRecord, shown: Window) -> Grid | None:
                 )
             )
     return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
-
-
-def _stall_of(stage: str) -> str:
-    return {"input": "input", "between": "other", "transfer": "transfer"}.get(stage, "contention")
 
 
 def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
@@ -337,14 +313,7 @@ def document(record: RunRecord) -> dict[str, Any]:
         "baseline": header.baseline,
         **_summed(whole),
         "wall": _wall_document(record),
-        "alerts": [
-            {
-                "step": alert.step, "stall": alert.stall, "rank": alert.rank, "ratio": alert.ratio,
-                "ended": alert.ended, "what": alert.what, "stage": alert.stage, "seconds": alert.seconds,
-                "text": alert.text,
-            }
-            for alert in record.alerts
-        ],
+        "alerts": [{name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts],
         "windows": [
             {
                 "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each),

@@ -20,7 +20,7 @@ def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise:
         for rank in range(3)
     }
     found = StepAccount(
-        40, sum(seconds.values()), seconds, {}, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
+        40, sum(seconds.values()), seconds, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
     )
     return Slice(number * 40, number * 40 + 39, found)
 
