@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.session import ProfileSession
 
 _HOW = "How to try"
-_CONSENT = ("numerics", "batch")
+_CONSENT = ("numerics",)
 _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
@@ -76,7 +76,7 @@ class FixOptions(RankOptions):
         "TIME", "Take at most this long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Also keep changes of numerics or batch.", lambda text: _known(text, _CONSENT), default=(),
+        "WHAT", "Also keep changes of numerics.", lambda text: _known(text, _CONSENT), default=(),
         panel=_HOW,
     )  # fmt: skip
     min_saving: float = option(
@@ -197,7 +197,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             first.epoch_seconds, tuple(map(tuple, evidence["numa"])),
             len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
         )  # fmt: skip
-        changes, left = propose(facts, options.try_only or (), options.allow)
+        changes, left = propose(facts, options.try_only or ())
         search = Search(
             [Candidate(change) for change in changes], run,
             TimeBudget(until - time.monotonic(), time.monotonic), first, say, turns=trials.take_turns,
@@ -208,7 +208,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     tried = [_record(each, written.get(each.change.name), search) for each in search.candidates]
     record = _fix(session, search, patch, tried, case)
     more = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
-    notes = tuple(f"{each.knob}: {each.why}" for each in left)
+    notes = tuple(f"{knob}: {why}" for knob, why in left.items())
     return record.model_copy(update={**more, "left": notes}), patch
 
 
@@ -236,7 +236,7 @@ def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, 
     patch, job = Patch(), session.job
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
-    return patch, {each.change.name: patch.add(each.change, script, job.arguments) for each in kept}
+    return patch, {each.change.name: patch.add(each.change, script) for each in kept}
 
 
 def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
@@ -277,7 +277,7 @@ def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[
         final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
         advice=_outside(case, search.of(final.kept), search.worth),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
+        sources=patch.sources(), proof=search.proven_long,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -30,7 +29,7 @@ LARGE = 0.1
 proven by turns."""
 _DOING: Mapping[SearchStage, str] = {"screening": "trying", "combining": "trying together", "final": "comparing"}
 """What a launch of a stage is for."""
-_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
+_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
 TYPED: Arm = ()
@@ -161,7 +160,7 @@ class Search:
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
                 rounds.append({})
-            rounds[number][arm] = self._seconds(found) / math.prod(each.change.samples for each in self.of(arm))
+            rounds[number][arm] = self._seconds(found)
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:

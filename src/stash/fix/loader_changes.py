@@ -12,7 +12,7 @@ from stash.advice.case import Remedy
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
-from stash.fix.script_changes import OF_EXCHANGE, Around, Facts, Proposal, ScriptChange, Site, of_threads
+from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, of_threads
 from stash.measure.agent.wraps.patched_code import OneThread
 from stash.measure.agent.wraps.sample_cache import MEMORY, CachedSamples
 
@@ -208,20 +208,6 @@ def source_with_imports(cls: type, *names: str) -> str:
     text = re.sub(r"  # type: ignore.*", "", inspect.getsource(cls))
     imports = "".join(f"import {name}\n" for name in names)
     return f"{imports}\n\n{text}"
-
-
-def batch_changes(facts: Facts, site: Site) -> Proposal:
-    now = site.values.get("batch_size")
-    if not now:
-        return "the loader's batches are made elsewhere"
-    return [
-        _set(
-            f"batch={factor * now}", "batch", f"batch_size {now} -> {factor * now}, per {now} samples", site,
-            {"batch_size": factor * now}, effect="batch", consent="batch",
-            stalls=("compute", *OF_EXCHANGE, "prep"), samples=float(factor),
-        )
-        for factor in (2, 4)
-    ]  # fmt: skip
 
 
 def pin_changes(facts: Facts, site: Site) -> Proposal:

@@ -23,9 +23,8 @@ from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
 from stash.fix.script_changes import Around, ScriptChange, Site
-from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
+from stash.fix.source import POSITIONS, ByWords, Edit, SourceText, edited
 
-_YAML = (".yaml", ".yml")
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
 _REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """Variables by which git looks at another repository than the folder's."""
@@ -49,8 +48,8 @@ class Patch:
     edits: dict[str, list[Edit]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, change: ScriptChange, script: str | None, words: Sequence[str]) -> Written:
-        """Plan how ``change`` is written; ``script`` is the job's own file, ``words`` its arguments."""
+    def add(self, change: ScriptChange, script: str | None) -> Written:
+        """Plan how ``change`` is written; ``script`` is the job's own file."""
         if change.cores is not None or (change.variables and not change.writes):
             named = " ".join(f"{name}={value}" for name, value in change.variables.items())
             return Written("setting", named or change.text)
@@ -80,10 +79,8 @@ class Patch:
                 found = source.argument(call, name, value, position, now)
                 if isinstance(found, (Edit, tuple)):
                     edits += [(each.file, edit) for edit in (found if isinstance(found, tuple) else (found,))]
-                elif isinstance(found, FromCommandLine):
-                    by_words.append(found.typed)
-                elif isinstance(found, FromConfig):
-                    by_words.append(_in_config(found, words))
+                elif isinstance(found, ByWords):
+                    by_words.append(found.text)
                 else:
                     text = f"at {where} set {_arguments(writes)}: no patch does, as {found}"
                     return Written("explained", text, each.file, each.line)
@@ -174,13 +171,6 @@ class Patch:
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
 
-    def notes(self) -> tuple[str, ...]:
-        """What a person has to know of the files that are edited."""
-        read = [_short(file) for file in self.edits if SourceText(self.texts[file]).reads_itself()]
-        return tuple(
-            f"{file} reads its own source, and finds the patched one once the patch is applied" for file in read
-        )
-
     def sources(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
@@ -221,19 +211,6 @@ def text_of(path: Path) -> str:
 
 def _arguments(writes: Mapping[str, Any]) -> str:
     return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
-
-
-def _in_config(found: FromConfig, words: Sequence[str]) -> str:
-    """Where a value of a configuration stands: in a YAML file of the command line, if one has that key."""
-    for word in words:
-        path = Path(word.rpartition("=")[2])
-        if path.suffix not in _YAML or not path.is_file():
-            continue
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if line.strip().partition(":")[0].strip("'\"") == found.key:
-                value = "null" if found.value == "None" else found.value
-                return f"{found.key}: {value} in {word}, line {number}"
-    return f"{found.key}: {found.value} in the script's configuration"
 
 
 def _short(file: str) -> str:

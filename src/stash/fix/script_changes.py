@@ -201,8 +201,6 @@ class ScriptChange:
     """A milder value of the same: this one is tried only if that saves something."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
-    samples: float = 1.0
-    """Times as many in a step: its time counts for as many as before."""
 
     @property
     def knobs(self) -> frozenset[str]:

@@ -30,27 +30,13 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class FromCommandLine:
-    """A value that an option of the script sets."""
+class ByWords:
+    """What a person types, or writes into a configuration: an option of the script, or a key by its last name."""
 
-    option: str
-    value: str = ""
-    """Empty of a flag."""
-
-    @property
-    def typed(self) -> str:
-        return f"{self.option} {self.value.strip(chr(39))}".rstrip()
+    text: str
 
 
-@dataclass(frozen=True)
-class FromConfig:
-    """A value that comes from a key of a mapping or a configuration, by its last name."""
-
-    key: str
-    value: str
-
-
-ArgumentFix = Edit | tuple[Edit, ...] | FromCommandLine | FromConfig | str
+ArgumentFix = Edit | tuple[Edit, ...] | ByWords | str
 """What to do about one argument; a text says why nothing can be done."""
 
 
@@ -106,10 +92,11 @@ class SourceText:
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             found = self._by_option(node.attr, value)
-            worked_on = isinstance(found, FromCommandLine) and self._sets_attribute(node.attr)  # a share for each GPU
+            is_option = isinstance(found, ByWords) and found.text.startswith("--")
+            worked_on = is_option and self._sets_attribute(node.attr)  # a share for each GPU
             return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            return FromConfig(str(node.slice.value), repr(value))
+            return _in_config(str(node.slice.value), value)
         return f"its value is worked out while the script runs ({ast.unparse(node)})"
 
     def _over_mapping(self, mapping: ast.expr, text: str) -> tuple[Edit, ...]:
@@ -205,18 +192,6 @@ class SourceText:
             if isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
         ]
 
-    def reads_itself(self) -> bool:
-        """Whether the file names itself to what reads files or source: a patch would change what it finds."""
-        for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Call):
-                continue
-            if _name(node.func) in ("getsource", "getsourcelines", "getsourcefile"):
-                return True
-            inside = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == "__file__"]
-            if inside and _name(node.func) in ("open", "read_text", "read_bytes"):
-                return True
-        return False
-
     def _span(self, node: ast.expr) -> tuple[int, int]:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end_column
@@ -246,16 +221,16 @@ class SourceText:
     def _by_option(self, dest: str, value: Any) -> ArgumentFix:
         found = self._option(dest)
         if found is None:
-            return FromConfig(dest, repr(value))
+            return _in_config(dest, value)
         option, action = found
         if value is None:
             return f"None cannot be typed for {option}"
         if "Boolean" in action:
-            return FromCommandLine(option if value else f"--no-{option[2:]}")
+            return ByWords(option if value else f"--no-{option[2:]}")
         if "store_true" in action or "store_false" in action:
             wanted = bool(value) == ("store_true" in action)
-            return FromCommandLine(option) if wanted else f"the flag {option} says otherwise: leave that out"
-        return FromCommandLine(option, repr(value))
+            return ByWords(option) if wanted else f"the flag {option} says otherwise: leave that out"
+        return ByWords(f"{option} {value}")
 
     def _option(self, dest: str) -> tuple[str, str] | None:
         """The option of an argument parser in this file whose value has that name, and its action."""
@@ -301,6 +276,10 @@ POSITIONS: Mapping[tuple[str, str], int] = {
     ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
 }  # fmt: skip
 """Where arguments may stand without a name."""
+
+
+def _in_config(key: str, value: Any) -> ByWords:
+    return ByWords(f"{key}: {'null' if value is None else value} in the script's configuration")
 
 
 def _name(node: ast.expr) -> str:

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from stash.advice.run_remedies import COLLECTED
@@ -307,34 +305,8 @@ def _bfloat16(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
-_NCCL: tuple[tuple[str, str, Mapping[str, str]], ...] = (
-    ("Ring", "NCCL's algorithm: Ring", {"NCCL_ALGO": "Ring"}),
-    ("Tree", "NCCL's algorithm: Tree", {"NCCL_ALGO": "Tree"}),
-    ("channels", "at least 16 channels of NCCL", {"NCCL_MIN_NCHANNELS": "16"}),
-    ("sockets", "4 threads with 4 sockets each for NCCL",
-     {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}),
-)  # fmt: skip
-"""By name, text and variables, as NCCL documents them (docs.nvidia.com, *Environment Variables*)."""
-SETTABLE: Mapping[str, str] = {
-    **dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}"),
-    **{name: re.escape(value) for _, _, variables in _NCCL for name, value in variables.items()},
-    "NCCL_ALGO": "Ring|Tree",
-}
+SETTABLE: Mapping[str, str] = dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}")
 """Variables that a change may set, and a pattern of their values: no record sets another."""
-
-
-def _nccl(facts: Facts) -> Proposal:
-    if facts.ranks < 2 or facts.on_cpu:
-        return "NCCL carries no gradients between GPUs here"
-    by_sockets = os.environ.get("NCCL_P2P_DISABLE") == os.environ.get("NCCL_SHM_DISABLE") == "1"
-    return [
-        ScriptChange(
-            f"nccl={name}", "nccl", text, effect="rounding", stalls=OF_EXCHANGE, variables=variables,
-            forecast=_exchange(facts),
-        )
-        for name, text, variables in _NCCL
-        if (name != "sockets" or by_sockets) and not variables.keys() & os.environ.keys()
-    ] or "set already"  # fmt: skip
 
 
 def _collector(facts: Facts) -> Proposal:
@@ -378,7 +350,6 @@ SPACE: tuple[Knob, ...] = (
     Knob("in_order", of_loader(loaders.order_changes)),
     Knob("worker_threads", of_loader(loaders.worker_threads_changes)),
     Knob("cache", of_loader(loaders.cache_changes)),
-    Knob("batch", of_loader(loaders.batch_changes)),
     Knob("pin", of_loader(loaders.pin_changes), joins=True),
     Knob("non_blocking", loaders.non_blocking_changes, joins=True),
     Knob("waits", _waits, joins=True),
@@ -398,7 +369,6 @@ SPACE: tuple[Knob, ...] = (
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
     Knob("compile", _compile),
     Knob("bfloat16", _bfloat16),
-    Knob("nccl", _nccl),
 )
 """In the order in which they are weighed where no forecast ranks them."""
 NAMES = tuple(knob.name for knob in SPACE)
@@ -406,35 +376,17 @@ _UNASKED = ("compile", "channels_last", "bfloat16")
 """Knobs that are tried on CPUs only if ``--try`` names them: each launch takes long, and gains there are rare."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A knob without changes here, and why."""
-
-    knob: str
-    why: str
-
-
-def propose(
-    facts: Facts, wanted: Sequence[str] = (), allowed: Sequence[str] = ()
-) -> tuple[list[ScriptChange], list[LeftOut]]:
-    """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none.
-
-    Another batch is tried only if that is ``allowed``.
-    """
+def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], dict[str, str]]:
+    """All changes for a job, of the knobs ``wanted`` or of all, and why there are none of the others."""
     changes: list[ScriptChange] = []
-    left: list[LeftOut] = []
+    left: dict[str, str] = {}
     for knob in SPACE:
         if wanted and knob.name not in wanted:
             continue
-        if knob.name in _UNASKED and facts.on_cpu and knob.name not in wanted:
-            left.append(LeftOut(knob.name, f"on CPUs only with --try {knob.name}"))
-            continue
-        if knob.name == "batch" and "batch" not in allowed:
-            left.append(LeftOut(knob.name, "changes the effective batch: only with --allow batch"))
-            continue
-        found = knob.propose(facts)
+        is_asked = knob.name not in _UNASKED or not facts.on_cpu or knob.name in wanted
+        found = knob.propose(facts) if is_asked else f"on CPUs only with --try {knob.name}"
         if isinstance(found, str):
-            left.append(LeftOut(knob.name, found))
+            left[knob.name] = found
         else:
             changes += [replace(each, joins=knob.joins or each.joins) for each in found]
     return changes, left

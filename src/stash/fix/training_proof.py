@@ -76,8 +76,6 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
     if again > 0:
         return Proof(holds=False, text=f"{again} of {fewest * len(changed)} batches came twice", **compared)
     other = sum(a != b for a, b in known)
-    if effect == "batch":
-        return Proof(holds=finite, text="more samples a step, so that losses cannot be compared", **compared)
     if other and effect != "order" and not own:
         return Proof(holds=False, text=f"{other} of {len(known)} batches were others", **compared)
     if losses < _FEWEST or difference is None:

@@ -212,7 +212,7 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     settings = dict(change.settings)
     outside = change.variables and "threads" not in settings
     loader = settings.get("loader")
-    once = outside or change.cores or change.samples != 1
+    once = outside or change.cores
     if once or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
         return None
     if isinstance(loader, Mapping):
