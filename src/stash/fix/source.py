@@ -71,17 +71,16 @@ class SourceText:
 
         ``now`` is what it got while it ran, if that is known.
         """
-        node: ast.expr | None = next((each.value for each in call.keywords if each.arg == name), None)
-        if node is None and any(isinstance(each, ast.Starred) for each in call.args):
+        node, text, mappings = _argument_node(call, name, position), f"{name}={value!r}", _mappings(call)
+        if all(each.arg != name for each in call.keywords) and any(isinstance(e, ast.Starred) for e in call.args):
             return "its arguments come from a sequence (*)"
-        if node is None and position is not None and position < len(call.args):
-            node = call.args[position]
-        mappings = [keyword.value for keyword in call.keywords if keyword.arg is None]
-        if node is None and mappings:
-            several = "its arguments come from several mappings (**)"
-            return self._over_mapping(mappings[0], f"{name}={value!r}") if len(mappings) == 1 else several
+        if node is None and len(mappings) > 1:
+            return "its arguments come from several mappings (**)"
+        if node is None and mappings:  # put over what the mapping may have, here or on another machine
+            start, end = self._span(mappings[0])
+            return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
         if node is None:
-            return self._added(call, f"{name}={value!r}")
+            return self._added(call, text)
         if isinstance(node, ast.Call) and _name(node.func) in ("int", "bool") and len(node.args) == 1:
             node = node.args[0]
         if _is_literal(node):
@@ -98,11 +97,6 @@ class SourceText:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return _in_config(str(node.slice.value), value)
         return f"its value is worked out while the script runs ({ast.unparse(node)})"
-
-    def _over_mapping(self, mapping: ast.expr, text: str) -> tuple[Edit, ...]:
-        """The argument put over what ``**mapping`` may have, here or on another machine: ``**dict(mapping, …)``."""
-        start, end = self._span(mapping)
-        return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
 
     def _added(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
@@ -130,22 +124,16 @@ class SourceText:
             at += len(trailing[0].encode())
         return Edit(at, at, f"{before}{text}," if trailing else f",{before}{text}")
 
-    def around_argument(self, call: ast.Call, around: Around, position: int | None) -> list[Edit] | str:
-        """Edits that put text before and behind an argument, which may stand at ``position``; else why not."""
-        name, before, behind = around.argument, around.before, around.behind
-        node = next((each.value for each in call.keywords if each.arg == name), None)
-        if node is None and position is not None and position < len(call.args):
-            node = call.args[position]
-        unseen = any(isinstance(each, ast.Starred) for each in call.args) or None in {
-            each.arg for each in call.keywords
-        }
+    def around_argument(self, call: ast.Call, around: Around, position: int | None) -> ArgumentFix:
+        """Text before and behind an argument, which may stand at ``position``."""
+        node = _argument_node(call, around.argument, position)
+        unseen = any(isinstance(each, ast.Starred) for each in call.args) or _mappings(call)
         if node is None and around.alone and not unseen:
-            added = self._added(call, f"{name}={before}{behind}")
-            return added if isinstance(added, str) else [added]
+            return self._added(call, f"{around.argument}={around.before}{around.behind}")
         if node is None or isinstance(node, ast.Starred):
-            return f"its argument {name} does not stand there"
+            return f"its argument {around.argument} does not stand there"
         start, end = self._span(node)
-        return [Edit(start, start, before), Edit(end, end, behind)]
+        return Edit(start, start, around.before), Edit(end, end, around.behind)
 
     def without(self, call: ast.Call) -> Edit | str:
         """The statement that is nothing but this call taken out, by lines; ``pass`` where a block had no other."""
@@ -280,6 +268,17 @@ POSITIONS: Mapping[tuple[str, str], int] = {
 
 def _in_config(key: str, value: Any) -> ByWords:
     return ByWords(f"{key}: {'null' if value is None else value} in the script's configuration")
+
+
+def _argument_node(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
+    named = next((each.value for each in call.keywords if each.arg == name), None)
+    if named is None and position is not None and position < len(call.args):
+        return call.args[position]
+    return named
+
+
+def _mappings(call: ast.Call) -> list[ast.expr]:
+    return [keyword.value for keyword in call.keywords if keyword.arg is None]
 
 
 def _name(node: ast.expr) -> str:

@@ -104,15 +104,7 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
-    return _account(ranks, _by_stage(seconds), delays)
-
-
-def _by_stage(seconds: SecondsArray) -> SecondsArray:
-    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
-    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
-
-
-def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -> StepAccount:
+    stages = _by_stage(seconds)
     upto, tops, last = np.zeros(stages.shape[1:]), [], []
     for stage in stages:  # one sum for all stages, so that it stays in the cache
         upto += stage
@@ -150,6 +142,11 @@ def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -
     )
 
 
+def _by_stage(seconds: SecondsArray) -> SecondsArray:
+    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
+    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
+
+
 def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
     """The account without what strangers cost, ``lost`` of ``seconds`` (both of one shape), which is ``disturbed``.
 
@@ -165,7 +162,7 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
     np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
     own = before - strange[:_OWN].sum(axis=0)
     calm[-1] = (own.max(axis=1) + after)[:, None] - own
-    found, step = _account(ranks, calm, delays), float(longest.mean())
+    found, step = account(ranks, np.moveaxis(calm, 0, 2), delays), float(longest.mean())
     stalls = {**found.seconds, "disturbed": step - found.step_seconds}
     ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
     return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)

@@ -13,11 +13,11 @@ from stash.monitor.accounting import STALL_OF, STALLS
 from stash.monitor.baseline import GROUPS
 from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
-from stash.monitor.records import Alert, Header, LateRank, RunRecord, Window
+from stash.monitor.records import Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
 from stash.monitor.wall_ledger import WallLedger, wall_ledger
 from stash.monitor.window_lines import digits
-from stash.monitor.window_sums import inapplicable, overall, row_name
+from stash.monitor.window_sums import alert_name, inapplicable, overall, row_name
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -47,18 +47,22 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     wall = wall_ledger(record)
     rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
     events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
+    charts = () if shown is None else (step_course(record),)
     return Page(
         title=title,
         source=source,
         verdict=tuple(_verdict(record, shown, live)),
         bar=rows[:-1],
         rows=rows,
-        numbers=money,
         grids=tuple(_grids(record, shown, None if live else wall)),
         warnings=tuple(_warnings(record, shown, wall)),
         below_rows=_below(record, shown),
         chapters=(
-            *([_course(record)] if record.windows else []),
+            *(
+                [Chapter("course", "The run over time", label="Course", charts=(step_course(record),))]
+                if record.windows
+                else []
+            ),
             *([Chapter("money", "Money", facts=money, brief=True)] if money else []),
             *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
         ),
@@ -70,10 +74,6 @@ def summary(record: RunRecord, source: str) -> Page:
     """What is said when a watch ends: all of the run, without what happened on the way."""
     shown = page(record, source)
     return replace(shown, chapters=tuple(each for each in shown.chapters if each.name == "money"))
-
-
-def _course(record: RunRecord) -> Chapter:
-    return Chapter("course", "The run over time", label="Course", charts=(step_course(record),))
 
 
 def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[str]:
@@ -91,10 +91,6 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
         yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header)}"
     if not record.alerts:
         yield "There was no alert."
-
-
-def _began(alert: Alert) -> float:
-    return alert.when if alert.began is None else alert.began
 
 
 def _clock(seconds: float, record: RunRecord) -> str:
@@ -224,7 +220,15 @@ def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> 
         yield beside
     if record.alerts:
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
-        rows = tuple(_alert_row(alert, record) for alert in record.alerts[-12:])
+        rows = tuple(
+            (
+                _clock(alert.first_told, record), f"{alert.step:,}", alert_name(alert, record.header.nodes),
+                "" if alert.rank is None else str(alert.rank),
+                *("" if each is None else format_seconds(each) for each in (alert.seconds, alert.plus_minus)),
+                _clock(alert.when, record) if alert.ended else "open", alert.text,
+            )
+            for alert in record.alerts[-12:]
+        )  # fmt: skip
         yield Grid("Changes", head, rows, frozenset({0, 2, 7}), first="since (UTC)", prose=True)
     if shown is not None and shown.stragglers:
         rows = tuple(
@@ -244,18 +248,6 @@ def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
         if any((each.rank, each.stage) == (late.rank, late.stage) for each in window.stragglers):
             return "; ".join(causes(each) for each in window.machines if each.node == late.node)
     return ""
-
-
-def _alert_row(alert: Alert, record: RunRecord) -> tuple[str, ...]:
-    what = alert.what if alert.stall is None else row_name(alert.stall, record.header.nodes)
-    return (
-        _clock(_began(alert), record), f"{alert.step:,}", what,
-        "" if alert.rank is None else str(alert.rank),
-        "" if alert.seconds is None else format_seconds(alert.seconds),
-        "" if alert.plus_minus is None else format_seconds(alert.plus_minus),
-        _clock(alert.when, record) if alert.ended else "open",
-        alert.text,
-    )  # fmt: skip
 
 
 def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iterator[str]:
@@ -302,7 +294,11 @@ def _date(seconds: float) -> str:
 
 def document(record: RunRecord) -> dict[str, Any]:
     """The contract of ``stash show RUN.watch.jsonl --json``: over all windows, and for each."""
-    header, whole = record.header, overall(record.windows)
+    header, wall, price = record.header, wall_ledger(record), record.header.price
+
+    def cost(seconds: float) -> float | None:
+        return None if price is None else digits(seconds * price.dollars_per_hour / 3600)
+
     return {
         "schema": SCHEMA,
         "kind": "watch",
@@ -311,8 +307,18 @@ def document(record: RunRecord) -> dict[str, Any]:
         "nodes": header.nodes,
         "began": header.began,
         "baseline": header.baseline,
-        **_summed(whole),
-        "wall": _wall_document(record),
+        **_summed(overall(record.windows)),
+        "wall": {
+            "seconds": digits(wall.seconds), "dollars": cost(wall.seconds), "exit_code": wall.code,
+            "rows": [
+                {
+                    "name": row.name, "seconds": digits(row.seconds),
+                    "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
+                    "dollars": cost(row.seconds), "times": row.times or None,
+                }
+                for row in wall.rows
+            ],
+        },
         "alerts": [{name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts],
         "windows": [
             {
@@ -322,24 +328,6 @@ def document(record: RunRecord) -> dict[str, Any]:
             for each in record.windows
         ],
         "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
-    }  # fmt: skip
-
-
-def _wall_document(record: RunRecord) -> dict[str, Any]:
-    wall, price = wall_ledger(record), record.header.price
-    rate = None if price is None else price.dollars_per_hour / 3600
-    return {
-        "seconds": digits(wall.seconds),
-        "dollars": None if rate is None else digits(wall.seconds * rate),
-        "exit_code": wall.code,
-        "rows": [
-            {
-                "name": row.name, "seconds": digits(row.seconds),
-                "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
-                "dollars": None if rate is None else digits(row.seconds * rate), "times": row.times or None,
-            }
-            for row in wall.rows
-        ],
     }  # fmt: skip
 
 

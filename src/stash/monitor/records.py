@@ -154,6 +154,10 @@ class Alert(Record):
     ended: bool = False
     text: Sentence = ""
 
+    @property
+    def first_told(self) -> float:
+        return self.when if self.began is None else self.began
+
 
 class RunEvent(Record):
     """Something that happened to the job or to watching it: a rank began, was lost, gave up; the end."""
@@ -320,18 +324,15 @@ class RecordWriter:
         if isinstance(line, Header):
             self._header = line.model_copy(update={name: getattr(self._header, name) for name in _KEPT})
             text = _encoded(self._header)
-        self._append(text)
-        if isinstance(line, Alert):
-            self._open[line.number] = line
-            if line.ended:
-                del self._open[line.number]
-
-    def _append(self, text: bytes) -> None:
         try:
             add_lines(self._file, text)
             self.failed = None
         except OSError as error:
             self.failed = error.strerror or str(error)
+        if isinstance(line, Alert):
+            self._open[line.number] = line
+            if line.ended:
+                del self._open[line.number]
 
     def _rotate(self) -> None:
         """Move the file aside and go on in another, which begins with what is needed to read it alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stash.monitor.accounting import STALLS
-from stash.monitor.records import Header, LateRank, Window
+from stash.monitor.records import Alert, Header, LateRank, Window
 
 _MOST_LATE = 8
 
@@ -18,6 +18,11 @@ def row_name(stall: str, nodes: int = 1) -> str:
         "other": "between steps",
     }
     return names.get(stall, stall)
+
+
+def alert_name(alert: Alert, nodes: int) -> str:
+    """What it is about."""
+    return alert.what if alert.stall is None else row_name(alert.stall, nodes)
 
 
 def inapplicable(header: Header) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
     in_library = ScriptChange(
         "x", "x", "x", site=at(script, file="/usr/lib/python3/site-packages/lib.py"), writes={"num_workers": 4}
     )
-    assert "is in a library, which no patch changes: set num_workers=4 there" in patch.add(in_library, None).how
+    assert "lib.py:4 set num_workers=4: no patch does, as it is in a library" in patch.add(in_library, None).how
     script.write_text(SCRIPT.replace("num_workers=0", "**options, **more"))
     found = patch.add(workers(script), None)
     assert (found.way, found.file) == ("explained", str(script))
