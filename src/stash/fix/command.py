@@ -195,8 +195,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
         evidence = first.evidence[0]
         facts = Facts(
             case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"], tuple(evidence["cores"]),
-            first.epoch_seconds, tuple(map(tuple, evidence["numa"])),
-            len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
+            first.epoch_seconds, len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
         )  # fmt: skip
         changes, left = propose(facts, options.try_only or ())
         search = Search(

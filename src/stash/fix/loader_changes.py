@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stash.advice.case import Remedy
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
@@ -44,15 +43,12 @@ _MOST_WORKERS, _VALUES = 32, 6
 """Of a rank; and values that are tried."""
 
 
-def _advised(remedy: Remedy) -> int | None:
-    return remedy.asks.workers if remedy.asks is not None else None
-
-
 def workers_changes(facts: Facts, site: Site) -> Proposal:
     now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
     if site.values["iterable"]:
         return "a stream gives each worker all of it unless it is written otherwise"
-    needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
+    asked = [each.asks.workers for each in REMEDIES["prep"](facts.case) if each.asks is not None]
+    needed = max((n for n in asked if n is not None), default=room)
     most_workers = min(_MOST_WORKERS, 2 * room if _made_by_cores(facts) else max(2 * room, needed))
     powers = [2**power for power in range(7)]
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}

@@ -30,7 +30,7 @@ _UNDECIDED = ("no difference", "unproven")
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
-    kept = counted(len(fix.kept), "change")
+    kept, launches = counted(len(fix.kept), "change"), sum(each.elapsed_seconds > 0 for each in fix.launches)
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
@@ -45,7 +45,11 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
         warnings=tuple(_warnings(fix)),
         next_steps=tuple(_next(fix, record, patch)),
         chapters=tuple(_chapters(fix)),
-        footer=_footer(fix),
+        footer=(
+            f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
+            f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole "
+            "search. What other processes cost a step is subtracted."
+        ),
         again=" ".join(("stash fix", *ranks, *job_words(fix.command))),
         made=f"{fix.created[:_DAY]}, Stash {fix.stash_version}",
     )
@@ -203,12 +207,3 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
 
 def _texts(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
     return Grid("", (head,), tuple(rows), frozenset({0, 1}), first="change", prose=True)
-
-
-def _footer(fix: Fix) -> str:
-    launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
-    return (
-        f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
-        f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole search. "
-        "What other processes cost a step is subtracted."
-    )

@@ -75,7 +75,7 @@ class Patch:
         """Edits by file, and what a person types; raises _UnwritableError with what to do where no patch does it."""
         if change.line and change.around is None:
             own = None if script is None else self._source(script)
-            if script is None or own is None or not own.imports("torch"):
+            if script is None or own is None or not own.find_imports("torch"):
                 raise _UnwritableError(change.by_hand or f"write `{change.line}` before the model is built")
             return [(script, own.line_after_imports(change.line, needs="torch"))], []
         calls = _list_calls(change)

@@ -8,7 +8,6 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE, Fix
@@ -65,13 +64,6 @@ def start(record: Path, job: Job, options: RankOptions) -> None:
     words, new = command(FILE.load(record), job, options)
     with FolderLock(Path.cwd(), is_shared=True) as folder_lock:
         folder_lock.hand_on()
-        _become(words, new)
-
-
-def _become(words: tuple[str, ...], new: dict[str, str]) -> NoReturn:
-    print(
-        " ".join(f"{name}={value}" for name, value in new.items() if name != "PYTHONPATH"),
-        file=sys.stderr,
-        flush=True,
-    )
-    os.execvpe(words[0], words, {**os.environ, **new})
+        shown = " ".join(f"{name}={value}" for name, value in new.items() if name != "PYTHONPATH")
+        print(shown, file=sys.stderr, flush=True)
+        os.execvpe(words[0], words, {**os.environ, **new})

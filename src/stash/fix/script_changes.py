@@ -76,8 +76,6 @@ class Facts:
     """Of the cores that a rank may use as typed; none: not known."""
     epoch_seconds: float | None = None
     """Of a step, its share in beginning an epoch; ``None`` where no epoch ended."""
-    numa: tuple[tuple[int, ...], ...] = ()
-    """Of those cores, by NUMA node."""
     steps: int = 0
     """That the launch took."""
     update_seconds: float | None = None

@@ -87,12 +87,17 @@ class SourceText:
             return Edit(*self._span(node), repr(value))
         if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
             # Else others use it too, or something that is not seen here has set it: an exec of what the user typed.
-            alone = self._uses(node.id) == 1 and now in (None, ast.literal_eval(set_at))
+            uses = [each for each in ast.walk(self.tree) if isinstance(each, ast.Name) and each.id == node.id]
+            alone = sum(isinstance(each.ctx, ast.Load) for each in uses) == 1 and now in (
+                None, ast.literal_eval(set_at)
+            )  # fmt: skip
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             found = self._by_option(node.attr, value)
+            same = [each for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)]
+            stores = any(each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same)
             is_option = isinstance(found, ByWords) and found.text.startswith("--")
-            worked_on = is_option and self._sets_attribute(node.attr)  # a share for each GPU
+            worked_on = is_option and stores  # a share for each GPU
             return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return _in_config(str(node.slice.value), value)
@@ -106,22 +111,16 @@ class SourceText:
             return "its one argument is a generator without brackets of its own"
         if not given:
             return Edit(end - 1, end - 1, text)
-        last = max(given, key=lambda each: self._span(each)[1])
-        at = self._span(last)[1]
-        rest = self._bytes[at : end - 1].decode()
-        closing = re.match(r"(?:\s*\))*", rest)  # of an argument in brackets
-        at += len(closing[0]) if closing else 0
-        rest = self._bytes[at : end - 1].decode()
-        starts = sorted({each.lineno for each in given})
-        one_a_line = len(starts) == len(given) and starts[0] > call.lineno
-        trailing = re.match(r"\s*,", rest)
-        before = " "
-        if one_a_line:
+        at = max(self._span(each)[1] for each in given)
+        closing = re.match(rb"(?:\s*\))*", self._bytes[at : end - 1])  # of an argument in brackets
+        at += closing.end() if closing else 0
+        trailing = re.match(rb"\s*,", self._bytes[at : end - 1])
+        at += trailing.end() if trailing else 0
+        starts, before = sorted({each.lineno for each in given}), " "
+        if len(starts) == len(given) and starts[0] > call.lineno:
             lines = (self._lines[line - 1] for line in starts)
-            margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len).decode()
-            before = self._newline + margin
-        if trailing:
-            at += len(trailing[0].encode())
+            margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len)
+            before = self._newline + margin.decode()
         return Edit(at, at, f"{before}{text}," if trailing else f",{before}{text}")
 
     def around_argument(self, call: ast.Call, around: Around, position: int | None) -> ArgumentFix:
@@ -137,21 +136,17 @@ class SourceText:
 
     def without(self, call: ast.Call) -> Edit | str:
         """The statement that is nothing but this call taken out, by lines; ``pass`` where a block had no other."""
-        for node in ast.walk(self.tree):
-            for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
-                if not isinstance(block, list):
-                    continue
-                for each in block:
-                    if isinstance(each, ast.Expr) and each.value is call:
-                        return self._taken_out(each, alone=len(block) == 1)
+        names = ("body", "orelse", "finalbody")
+        blocks = [getattr(node, name, None) for node in ast.walk(self.tree) for name in names]
+        for block in [each for each in blocks if isinstance(each, list)]:
+            for each in block:
+                if isinstance(each, ast.Expr) and each.value is call:
+                    start, end = self._span(call)
+                    line = self._starts[each.lineno - 1]
+                    until = self._starts[min(each.end_lineno or each.lineno, len(self._starts) - 1)]
+                    others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
+                    return Edit(start, end, "pass") if len(block) == 1 or others else Edit(line, until, "")
         return "its value is used"
-
-    def _taken_out(self, statement: ast.Expr, alone: bool) -> Edit:
-        start, end = self._span(statement.value)
-        line = self._starts[statement.lineno - 1]
-        until = self._starts[min(statement.end_lineno or statement.lineno, len(self._starts) - 1)]
-        others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
-        return Edit(start, end, "pass") if alone or others else Edit(line, until, "")
 
     def line_after_imports(self, statement: str, needs: str = "") -> Edit:
         """A statement behind the imports at the head of the file, and behind that of the module ``needs``."""
@@ -162,18 +157,14 @@ class SourceText:
                 last = node.end_lineno or node.lineno
             elif last and not isinstance(node, (ast.Import, ast.ImportFrom, ast.If, ast.Try)):
                 break
-        last = max(last, min(self._imported(needs), default=0))
+        last = max(last, min(self.find_imports(needs), default=0))
         if not last:  # behind what runs the file, and its encoding
             last = next((at for at, line in enumerate(self._lines) if not line.startswith(b"#")), 0)
         at = self._starts[last]
         return Edit(at, at, f"\n{statement}\n".replace("\n", self._newline))
 
-    def imports(self, name: str) -> bool:
-        """Whether the file's own names have the module ``name``."""
-        return bool(self._imported(name))
-
-    def _imported(self, name: str) -> list[int]:
-        """Lines that end an import of that name."""
+    def find_imports(self, name: str) -> list[int]:
+        """Lines that end an import which has the module ``name`` among the file's own names."""
         return [
             node.end_lineno or node.lineno
             for node in self.tree.body
@@ -187,55 +178,37 @@ class SourceText:
     def _set_once(self, name: str) -> ast.expr | None:
         """The literal that a name is set to, if nothing else in the whole file gives that name a value."""
         nodes = list(ast.walk(self.tree))
-        if sum(_binds(node, name) for node in nodes) != 1:
-            return None
-        for node in nodes:
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and any(
-                isinstance(each, ast.Name) and each.id == name for each in targets
-            ):
-                return node.value if node.value is not None and _is_literal(node.value) else None
-        return None
-
-    def _sets_attribute(self, name: str) -> bool:
-        """Whether the file sets an attribute of that name: an option's value may be another once it is used."""
-        attributes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == name)
-        return any(isinstance(node.ctx, ast.Store) for node in attributes)
-
-    def _uses(self, name: str) -> int:
-        loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)
-        return sum(isinstance(node.ctx, ast.Load) for node in loads)
+        values = [
+            node.value
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+            for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(each, ast.Name) and each.id == name
+        ]
+        is_alone = len(values) == sum(_binds(node, name) for node in nodes) == 1
+        return values[0] if is_alone and values[0] is not None and _is_literal(values[0]) else None
 
     def _by_option(self, dest: str, value: Any) -> ArgumentFix:
-        found = self._option(dest)
-        if found is None:
-            return _in_config(dest, value)
-        option, action = found
-        if value is None:
-            return f"None cannot be typed for {option}"
-        if "Boolean" in action:
-            return ByWords(option if value else f"--no-{option[2:]}")
-        if "store_true" in action or "store_false" in action:
-            wanted = bool(value) == ("store_true" in action)
-            return ByWords(option) if wanted else f"the flag {option} says otherwise: leave that out"
-        return ByWords(f"{option} {value}")
-
-    def _option(self, dest: str) -> tuple[str, str] | None:
-        """The option of an argument parser in this file whose value has that name, and its action."""
-        for node in ast.walk(self.tree):
-            if not (isinstance(node, ast.Call) and _name(node.func) in ("add_argument", "option", "add")):
-                continue
+        """The option of an argument parser in this file whose value has that name; else a key of a configuration."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        for node in [each for each in calls if _name(each.func) in ("add_argument", "option", "add")]:
             words = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
-            options = [word for word in words if word.startswith("--")]
-            named = [
-                each.value for each in node.keywords if each.arg == "dest" and isinstance(each.value, ast.Constant)
-            ]
-            own = str(named[0].value) if named else options[0][2:].replace("-", "_") if options else ""
-            if options and own == dest:
-                return options[0], next(
-                    (ast.unparse(each.value) for each in node.keywords if each.arg == "action"), ""
-                )
-        return None
+            option = next((word for word in words if word.startswith("--")), "")
+            more = {each.arg: each.value for each in node.keywords}
+            named = more.get("dest")
+            own = str(named.value) if isinstance(named, ast.Constant) else option[2:].replace("-", "_")
+            if not option or own != dest:
+                continue
+            action = ast.unparse(more["action"]) if "action" in more else ""
+            if value is None:
+                return f"None cannot be typed for {option}"
+            if "Boolean" in action:
+                return ByWords(option if value else f"--no-{option[2:]}")
+            if "store_true" in action or "store_false" in action:
+                wanted = bool(value) == ("store_true" in action)
+                return ByWords(option) if wanted else f"the flag {option} says otherwise: leave that out"
+            return ByWords(f"{option} {value}")
+        return _in_config(dest, value)
 
 
 _CALLED: Mapping[str, tuple[str, ...]] = {

@@ -69,19 +69,15 @@ def _threads(facts: Facts) -> Proposal:
     now, room = facts.threads, max(1, facts.cores // facts.ranks)
     site = facts.site("threads")
     wanted = sorted({1, room, max(1, room // 2)} - {now})
-    changes = []
-    for n in wanted:
-        found = ScriptChange(
+    return [
+        ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
-            stalls=("compute", "contention"), settings={"threads": n},
+            stalls=("compute", "contention"), settings={"threads": n}, site=site,
             forecast=facts.at_most("compute", "contention"),
-        )  # fmt: skip
-        if site is None:
-            found = replace(found, variables=of_threads(n))
-        else:
-            found = replace(found, site=site, writes={"0": n})
-        changes.append(found)
-    return changes or "as many as cores"
+            **({"variables": of_threads(n)} if site is None else {"writes": {"0": n}}),
+        )
+        for n in wanted
+    ] or "as many as cores"  # fmt: skip
 
 
 def _cores(facts: Facts) -> Proposal:
@@ -100,14 +96,6 @@ def _cores(facts: Facts) -> Proposal:
                 forecast=facts.at_most("contention", "prep"),
             )
         )  # fmt: skip
-    if facts.ranks > 1 and len(facts.numa) > 1:
-        nodes = [facts.numa[_node(facts, rank)] for rank in range(facts.ranks)]
-        found.append(
-            ScriptChange(
-                "cores=numa", "cores", f"each rank on the cores of one NUMA node ({_named(nodes)})",
-                stalls=("contention", "transfer"), cores={"ranks": [list(node) for node in nodes]},
-            )
-        )  # fmt: skip
     training = facts.threads if facts.on_cpu else _BESIDE_GPU
     if workers and each >= 3 and (facts.on_cpu or each >= 2 * training):
         room = each - training if not facts.on_cpu else max(1, min(workers, each - training))
@@ -122,14 +110,6 @@ def _cores(facts: Facts) -> Proposal:
     if [one.name for one in found] == ["cores=own"] and each > workers:  # nobody gets fewer than it has use for
         found = [replace(found[0], joins=True)]
     return found or "nothing competes for cores but what a launch shares out itself"
-
-
-def _node(facts: Facts, rank: int) -> int:
-    """The NUMA node of a rank's GPU; on CPUs ranks are dealt out evenly."""
-    hosts = facts.case.profile.hosts
-    gpus = hosts[0].gpus if hosts and not facts.on_cpu else ()
-    node = gpus[rank].numa_node if rank < len(gpus) else None
-    return node if node is not None and node < len(facts.numa) else rank * len(facts.numa) // facts.ranks
 
 
 def _named(sets: Sequence[Sequence[int]]) -> str:
@@ -220,32 +200,28 @@ def _no_sync(facts: Facts) -> Proposal:
 
 def _set_to_none(facts: Facts) -> Proposal:
     unset = [each for each in facts.every("zero_grad") if not each.values["set_to_none"]]
-    if not unset:
-        return "already set"
     return [
         ScriptChange(
             "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=unset[0],
             also=tuple(unset[1:]), settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
         )
-    ]  # fmt: skip
+    ] if unset else "already set"  # fmt: skip
 
 
 def _fused(facts: Facts) -> Proposal:
     forms = ("fused", "foreach") if facts.on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
-    takes = {form: [each for each in facts.every("optimizer") if form in each.values["takes"]] for form in forms}
-    form = next((form for form in forms if takes[form]), None)
+    sites = facts.every("optimizer")
+    form = next((form for form in forms if any(form in each.values["takes"] for each in sites)), None)
     if form is None:
         return "the optimizer has no fused form"
-    unset = [each for each in takes[form] if not each.values[form]]
-    if not unset:
-        return "already set"
+    unset = [each for each in sites if form in each.values["takes"] and not each.values[form]]
     return [
         ScriptChange(
             form, "fused", f"{unset[0].values['class']}({form}=True)", effect="rounding", stalls=("compute",),
             site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {form: True}}, writes={form: True},
             forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
-    ]  # fmt: skip
+    ] if unset else "already set"  # fmt: skip
 
 
 def _convolves(facts: Facts) -> bool:
@@ -315,31 +291,22 @@ def _collector(facts: Facts) -> Proposal:
     if row is None or not row.seconds:
         return "Python's garbage collector took no time that was seen"
     frozen = "call gc.collect() and gc.freeze() after the first step"
+    hook = "register_optimizer_step_post_hook"
+    # torch.optim itself has no such name
+    before = (
+        f"from torch.optim.optimizer import {hook}\n{loaders.source_with_imports(SeldomCollected, 'gc')}\n\n{hook}"
+    )
     seldom = f"{frozen}, gc.disable() with them, and gc.collect() every {COLLECTED} steps"
     return [
         ScriptChange(
-            name,
-            "collector",
-            text,
-            stalls=("compute",),
-            settings={"collector": {"every": every}},
-            line=_collected_seldom(every),
-            by_hand=by_hand,
-            forecast=row.most,
+            name, "collector", text, stalls=("compute",), settings={"collector": {"every": every}},
+            line=f"{before}(SeldomCollected({every or ''}))", by_hand=by_hand, forecast=row.most,
         )
         for name, text, by_hand, every in (
             ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
             ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
         )
-    ]
-
-
-def _collected_seldom(every: int) -> str:
-    """How that is put into a script."""
-    hook = "register_optimizer_step_post_hook"
-    imported = f"from torch.optim.optimizer import {hook}"  # torch.optim itself has no such name
-    text = loaders.source_with_imports(SeldomCollected, "gc")
-    return f"{imported}\n{text}\n\n{hook}(SeldomCollected({every or ''}))"
+    ]  # fmt: skip
 
 
 SPACE: tuple[Knob, ...] = (

@@ -47,7 +47,11 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     wall = wall_ledger(record)
     rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
     events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
-    charts = () if shown is None else (step_course(record),)
+    chapters = (
+        Chapter("course", "The run over time", label="Course", charts=(step_course(record),) if shown else ()),
+        Chapter("money", "Money", facts=money, brief=True),
+        Chapter("events", "What happened", points=events, folded=True, brief=True, most=8),
+    )
     return Page(
         title=title,
         source=source,
@@ -57,15 +61,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         grids=tuple(_grids(record, shown, None if live else wall)),
         warnings=tuple(_warnings(record, shown, wall)),
         below_rows=_below(record, shown),
-        chapters=(
-            *(
-                [Chapter("course", "The run over time", label="Course", charts=(step_course(record),))]
-                if record.windows
-                else []
-            ),
-            *([Chapter("money", "Money", facts=money, brief=True)] if money else []),
-            *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
-        ),
+        chapters=tuple(each for each in chapters if each.charts or each.facts or each.points),
         made=f"since {_date(header.began)}, Stash {header.stash_version}",
     )
 

@@ -148,7 +148,7 @@ def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
 def test_a_line_goes_behind_the_imports():
     text = '"""Trains."""\n\nimport os\nimport torch\n\nx = 1\n'
     source = SourceText(text)
-    assert source.imports("torch")
+    assert source.find_imports("torch")
     edit = source.line_after_imports("torch.backends.cudnn.benchmark = True")
     assert edited(text, [edit]) == (
         '"""Trains."""\n\nimport os\nimport torch\n\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n'

@@ -30,7 +30,6 @@ from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of
 from stash.measure.agent.wraps.trial_changes import printed
 from stash.measure.agent.wraps.trial_settings import Late
-from stash.measure.linux.cores import numa_cores
 
 
 class Samples:
@@ -394,19 +393,3 @@ def test_a_call_is_taken_out_of_its_block(text: str, after: str):
     call = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier")  # type: ignore[attr-defined]
     found = source.without(call)
     assert (edited(text, [found]) if isinstance(found, Edit) else found) == after
-
-
-# What machines have
-
-
-def test_ranks_get_the_cores_of_their_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for node, cores in ((1, "2-3"), (0, "0,1"), (10, "8-9")):
-        (tmp_path / f"node{node}").mkdir()
-        (tmp_path / f"node{node}" / "cpulist").write_text(cores + "\n")
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert numa_cores(str(tmp_path)) == [[0, 1], [2, 3]]
-    assert numa_cores(str(tmp_path / "none")) == []
-    built = facts()
-    found = Facts(built.case, built.sites, "mine", 1, numa=((0, 1), (2, 3)))
-    cores = next(each.cores for each in propose(found, ["cores"])[0] if each.name == "cores=numa")
-    assert cores == {"ranks": [[0, 1], [2, 3]]}

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -47,15 +46,6 @@ def planned() -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def numa_cores(root: str = "/sys/devices/system/node") -> list[list[int]]:
-    """The cores of each NUMA node that this process may use, in order; empty where Linux has none."""
-    from stash.measure.linux.procfs import entries, ranges, text
-
-    mine, nodes = os.sched_getaffinity(0), [each for each in entries(Path(root)) if each.name[4:].isdigit()]
-    found = (sorted((ranges(text(node / "cpulist")) or set()) & mine) for node in nodes)
-    return [cores for cores in found if cores]
 
 
 def _keep_to(cores: Any) -> None:

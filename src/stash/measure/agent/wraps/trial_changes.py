@@ -37,7 +37,7 @@ from stash.measure.agent.wraps.trial_settings import (
     site_of,
     wrap_waits,
 )
-from stash.measure.linux.cores import numa_cores, place_rank, planned, wrap_worker_loop
+from stash.measure.linux.cores import place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
 _SEED = 20_231
@@ -462,7 +462,6 @@ def write(
         "length": length,
         "batches_per_step": batches_per_step,
         "cores": sorted(os.sched_getaffinity(0)),
-        "numa": numa_cores(),
         "threads": sys.modules["torch"].get_num_threads(),
     }
     path = orders.files.path / f"trial.{rank}.json"
