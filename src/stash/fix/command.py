@@ -194,7 +194,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
         facts = Facts(
-            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"], tuple(evidence["cores"]),
+            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"],
             first.epoch_seconds, len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
         )  # fmt: skip
         changes, left = propose(facts, options.try_only or ())
@@ -228,7 +228,6 @@ def _tried_of(each: Candidate, written: Written | None, search: Search) -> Tried
         place = CallPlace(file=written.file, line=written.line) if written.file else None
         more = {
             "written": written.way, "how": written.how, "place": place, "variables": dict(change.variables),
-            "cores": change.cores,
         }  # fmt: skip
     if change.knob == "compile":
         took: dict[tuple[str, ...], float] = {}

@@ -49,7 +49,11 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
         return "a stream gives each worker all of it unless it is written otherwise"
     asked = [each.asks.workers for each in REMEDIES["prep"](facts.case) if each.asks is not None]
     needed = max((n for n in asked if n is not None), default=room)
-    most_workers = min(_MOST_WORKERS, 2 * room if _made_by_cores(facts) else max(2 * room, needed))
+    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
+    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
+    # work of cores more workers than cores do no faster, waiting they do
+    by_cores = worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
+    most_workers = min(_MOST_WORKERS, 2 * room if by_cores else max(2 * room, needed))
     powers = [2**power for power in range(7)]
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
@@ -89,13 +93,6 @@ def in_order(values: set[int], needed: int, room: int) -> list[int]:
     return sorted(
         values, key=lambda n: (first.index(n) if n in first else len(first), abs(math.log2((n + 0.5) / needed)))
     )
-
-
-def _made_by_cores(facts: Facts) -> bool:
-    """Whether batches are made by work of cores, which more workers than cores do no faster, and not by waiting."""
-    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
-    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
-    return worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
 
 
 def prefetch_changes(facts: Facts, site: Site) -> Proposal:

@@ -55,8 +55,8 @@ class Patch:
     def add(self, change: ScriptChange, script: str | None) -> Written:
         """Plan how ``change`` is written; ``script`` is the job's own file."""
         outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
-        if change.cores is not None or (change.variables and not change.writes):
-            return Written("setting", outside or change.text)
+        if change.variables and not change.writes:
+            return Written("setting", outside)
         places = [each for each in (change.site, *change.removes) if each is not None and not each.in_library]
         place = (places[0].file, places[0].line) if places else ("", 0)
         try:

@@ -1,7 +1,7 @@
 """A change to a job as data: what it acts on, what it does to training, how it is switched on and how it is written.
 
 A change is switched on in a launch by ``settings`` (``measure/agent/wraps/trial_changes``), ``variables`` of the
-environment and cores, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
+environment, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
 or not at all. Which changes there are for a job is ``space``'s to say, from the ``Facts`` here; whether one pays
 neither knows.
 """
@@ -24,8 +24,6 @@ MIB = 2**20
 _NEARLY = 0.8
 OF_EXCHANGE = ("interconnect", "network")
 """Stalls."""
-Cores = dict[str, Any]
-"""``{"ranks": [[0], [1]], "workers": [2, 3]}``, see ``measure/linux/cores``."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,6 @@ class Facts:
     """Key of the loader that trains."""
     threads: int
     """Of a rank's parallel loops."""
-    core_numbers: tuple[int, ...] = ()
-    """Of the cores that a rank may use as typed; none: not known."""
     epoch_seconds: float | None = None
     """Of a step, its share in beginning an epoch; ``None`` where no epoch ended."""
     steps: int = 0
@@ -173,7 +169,6 @@ class ScriptChange:
     stalls: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
-    cores: Cores | None = None
     forecast: float | None = None
     site: Site | None = None
     """Where ``writes`` go."""
@@ -252,7 +247,5 @@ def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, s
         for name, value in change.settings.items():
             both = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
             settings[name] = both
-        if change.cores is not None:
-            settings["cores"] = change.cores
         variables |= change.variables
     return settings, variables

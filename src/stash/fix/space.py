@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stash.advice.run_remedies import COLLECTED
 from stash.core.fix_records import Effect
@@ -27,11 +28,7 @@ from stash.fix.script_changes import (
     of_threads,
 )
 from stash.measure.agent.wraps.patched_code import SeldomCollected
-from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
-
-_BESIDE_GPU = 3
-"""Cores that a process has use for whose GPU works: for its own thread, backward passes and batches to be pinned."""
 
 
 def _waits(facts: Facts) -> Proposal:
@@ -80,44 +77,6 @@ def _threads(facts: Facts) -> Proposal:
     ] or "as many as cores"  # fmt: skip
 
 
-def _cores(facts: Facts) -> Proposal:
-    cores = facts.core_numbers or tuple(range(facts.cores))
-    each = len(cores) // facts.ranks
-    workers = int(facts.loader.values["num_workers"]) if facts.loader is not None else 0
-    if each < 1 or len(cores) < 2:
-        return "there are fewer cores than ranks"
-    own = [list(cores[rank * each : (rank + 1) * each]) for rank in range(facts.ranks)]
-    found = []
-    if facts.ranks > 1 and facts.on_cpu:
-        text = f"each rank on cores of its own ({_named(own)})"
-        found.append(
-            ScriptChange(
-                "cores=own", "cores", text, stalls=("contention",), cores={"ranks": own},
-                forecast=facts.at_most("contention", "prep"),
-            )
-        )  # fmt: skip
-    training = facts.threads if facts.on_cpu else _BESIDE_GPU
-    if workers and each >= 3 and (facts.on_cpu or each >= 2 * training):
-        room = each - training if not facts.on_cpu else max(1, min(workers, each - training))
-        front = [mine[:-room] for mine in own]
-        behind = sorted(core for mine in own for core in mine[-room:])
-        text = f"cores {_named(front)} for training, {_named([behind])} for loaders"
-        found.append(
-            ScriptChange(
-                "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
-            )
-        )
-    if [one.name for one in found] == ["cores=own"] and each > workers:  # nobody gets fewer than it has use for
-        found = [replace(found[0], joins=True)]
-    return found or "nothing competes for cores but what a launch shares out itself"
-
-
-def _named(sets: Sequence[Sequence[int]]) -> str:
-    """``0-3,8-11 and 4-7,12-15``."""
-    runs = ([f"{first}-{last}" if last > first else f"{first}" for first, last in spans(cores)] for cores in sets)
-    return listed([",".join(each) for each in runs])
-
-
 def _ddp(facts: Facts) -> Site | str:
     site = facts.site("ddp")
     return "the job has no DistributedDataParallel" if site is None or facts.ranks < 2 else site
@@ -148,10 +107,10 @@ def _bucket(facts: Facts) -> Proposal:
     larger, smaller = sorted(n for n in kept if n > current), sorted((n for n in kept if n < current), reverse=True)
     most, milder = _exchange(facts), dict(zip(smaller[1:], smaller, strict=False))
     return [
-        ScriptChange(
-            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=OF_EXCHANGE,
-            settings={"ddp": {"bucket_cap_mb": n}}, site=site, also=tuple(facts.every("ddp")[1:]),
-            writes={"bucket_cap_mb": n}, forecast=most, joins=n > current,  # more exchanges may cost more
+        _set_calls(
+            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", "ddp", facts.every("ddp"),
+            {"bucket_cap_mb": n}, effect=_sums(facts), stalls=OF_EXCHANGE, forecast=most,
+            joins=n > current,  # more exchanges may cost more
             beyond=f"bucket={milder[n]}" if n in milder else "",
         )
         for n in (*larger, *smaller)
@@ -168,12 +127,8 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
         unset = [each for each in facts.every("ddp") if each.values[name] != value]
         if not unset or any(each.values.get(behind) for each in unset):
             return f"{behind} goes first" if unset else "already set"
-        return [
-            ScriptChange(
-                name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *OF_EXCHANGE),
-                settings={"ddp": {name: value}}, site=unset[0], also=tuple(unset[1:]), writes={name: value},
-            )
-        ]  # fmt: skip
+        text, stalls = f"{name} {not value} -> {value}", ("compute", *OF_EXCHANGE)
+        return [_set_calls(name, name, text, "ddp", unset, {name: value}, effect=_sums(facts), stalls=stalls)]
 
     return propose
 
@@ -198,14 +153,22 @@ def _no_sync(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
+def _set_calls(
+    name: str, knob: str, text: str, kind: str, sites: Sequence[Site], values: Mapping[str, Any], **more: Any
+) -> ScriptChange:
+    """Arguments of all calls of a kind, set in trials and written as they are."""
+    return ScriptChange(
+        name, knob, text, site=sites[0], also=tuple(sites[1:]), settings={kind: values}, writes=values, **more
+    )
+
+
 def _set_to_none(facts: Facts) -> Proposal:
     unset = [each for each in facts.every("zero_grad") if not each.values["set_to_none"]]
-    return [
-        ScriptChange(
-            "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=unset[0],
-            also=tuple(unset[1:]), settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
-        )
-    ] if unset else "already set"  # fmt: skip
+    if not unset:
+        return "already set"
+    text, values = "zero_grad(set_to_none=True)", {"set_to_none": True}
+    change = _set_calls("set_to_none", "set_to_none", text, "zero_grad", unset, values, stalls=("compute",))
+    return [change]
 
 
 def _fused(facts: Facts) -> Proposal:
@@ -215,13 +178,15 @@ def _fused(facts: Facts) -> Proposal:
     if form is None:
         return "the optimizer has no fused form"
     unset = [each for each in sites if form in each.values["takes"] and not each.values[form]]
+    if not unset:
+        return "already set"
     return [
-        ScriptChange(
-            form, "fused", f"{unset[0].values['class']}({form}=True)", effect="rounding", stalls=("compute",),
-            site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {form: True}}, writes={form: True},
+        _set_calls(
+            form, "fused", f"{unset[0].values['class']}({form}=True)", "optimizer", unset, {form: True},
+            effect="rounding", stalls=("compute",),
             forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
-    ] if unset else "already set"  # fmt: skip
+    ]  # fmt: skip
 
 
 def _convolves(facts: Facts) -> bool:
@@ -322,7 +287,6 @@ SPACE: tuple[Knob, ...] = (
     Knob("waits", _waits, joins=True),
     Knob("items", _items, joins=True),
     Knob("threads", _threads),
-    Knob("cores", _cores),
     Knob("bucket", _bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
     Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),

@@ -71,7 +71,12 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
     saves = _judge_turns(search, rows_by_arm)
-    hidden = {arm: rungs[arm] for arm, each in saves.items() if _is_hidden(search, each)}
+    worth, much = search.worth * search.typed, LARGE * search.typed
+    hidden = {
+        arm: rungs[arm]
+        for arm, each in saves.items()
+        if each.value >= worth and not beyond_noise(each) and each.high is not None and each.high >= much
+    }
     room = min(search.budget.left() - search.budget.reserve, _AGAIN_SHARE * search.budget.left())
     if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
         search.say("trying once more what noise may hide")
@@ -96,12 +101,6 @@ def _judge_turns(search: Search, rows: Sequence[Mapping[Arm, float]]) -> dict[Ar
     near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
     spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
     return {arm: saving(bounded, TYPED, arm, spread, 0.05) for arm in arms if arm}
-
-
-def _is_hidden(search: Search, saves: Interval) -> bool:
-    """Whether noise may hide that much is saved."""
-    worth = saves.value >= search.worth * search.typed and not beyond_noise(saves)
-    return worth and saves.high is not None and saves.high >= LARGE * search.typed
 
 
 def saves_only_together(search: Search, members: Sequence[Candidate], more: Interval) -> bool:
@@ -200,8 +199,7 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     settings = dict(change.settings)
     outside = change.variables and "threads" not in settings
     loader = settings.get("loader")
-    once = outside or change.cores
-    if once or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
+    if outside or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
         return None
     if isinstance(loader, Mapping):
         settings["loader"] = {name: value for name, value in loader.items() if name != "site"}

@@ -22,7 +22,7 @@ from stash.measure.protocol.orders import ATTACHABLE, Orders
 from stash.measure.protocol.watch_folder import attach_file, own_folder, watch_folder
 
 if TYPE_CHECKING:
-    from stash.monitor.watcher import NodeWatcher
+    from stash.monitor.command import WatchCommandOptions
 
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
@@ -81,15 +81,11 @@ def entering(folder: Path) -> Path:
     return script
 
 
-def attach(
-    process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], end: Callable[[Path], None], quiet: bool
-) -> int:
-    """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
-
-    ``begin`` makes a watcher of the rings in a folder, and ``end`` gets its record when the job has ended.
-    """
+def attach(process: int, options: WatchCommandOptions) -> None:
+    """Watch the job of that process to its end; raises UserError where there is no way."""
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
+    from stash.monitor.command import begin_watch, say_summary
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
@@ -101,9 +97,7 @@ def attach(
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "
                 f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
             )
-        watcher, target = begin(folder)
-        if not quiet:
-            print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        watcher, target = begin_watch(folder, f"process {process}", (), 1, options)
         try:
             while any((now := status_of(each)) is not None and not now.ended for each in entered):
                 watcher.poll()
@@ -112,6 +106,4 @@ def attach(
             for each in entered:
                 attach_file(each).unlink(missing_ok=True)
             watcher.finish(None)
-    if not quiet:
-        end(target)
-    return 0
+    say_summary(target, options)

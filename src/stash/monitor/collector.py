@@ -121,11 +121,11 @@ class Collector:
         if not numbers:
             self._leave_behind(here)
             return None
-        ended = max(self._ended(rank, numbers[-1]) for rank in ranks)
-        for rank in ranks:  # the last one's optimizer stage belongs to the next cycle
-            state = self.ranks[rank]
+        ended = []
+        for state in (self.ranks[rank] for rank in ranks):  # the last one's optimizer stage belongs to the next cycle
             state.rows = [row for row in state.rows if row.number >= numbers[-1]]
-        return Joined(ranks, numbers, seconds, delays, ended)
+            ended.append(state.rows[0].ended + state.reader.offset)
+        return Joined(ranks, numbers, seconds, delays, float(max(ended)))
 
     def _leave_behind(self, here: Sequence[int]) -> None:
         """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
@@ -133,10 +133,6 @@ class Collector:
         for state in self.ranks.values():
             if state.over and state.rows and state.rows[-1].number < upto:
                 state.rows.clear()
-
-    def _ended(self, rank: int, number: int) -> float:
-        state = self.ranks[rank]
-        return float(next(row.ended for row in reversed(state.rows) if row.number == number) + state.reader.offset)
 
     def unseen(self) -> tuple[int, int, float | None] | None:
         """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from stash.ui.options import Options, flag, option, quiet_flag
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
-    from stash.monitor.records import Header
     from stash.monitor.watcher import LineListener, NodeWatcher
 
 _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
@@ -140,10 +139,8 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
-        title = f"process {options.attach}"
-        raise typer.Exit(
-            attach(options.attach, lambda folder: begun(folder, title, (), 1, options), say_summary, options.quiet)
-        )
+        attach(options.attach, options)
+        return
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -167,18 +164,17 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     hide(job.command, job.kept)
     with FolderLock(Path.cwd(), is_shared=True), watch_folder() as folder:
         with interrupted_by(*REQUESTS):
-            watcher, target = begun(folder, job.title, job.kept, where.nnodes, options)
-        if not options.quiet:
-            print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+            watcher, target = begin_watch(folder, job.title, job.kept, where.nnodes, options)
         code = WatchedJob(lambda: _start(job, where, folder), folder).run(POLL_SECONDS, _AsLongAsItCan(watcher.poll))
         _quietly(lambda: watcher.finish(code))
-    if not options.quiet:
-        say_summary(target)
+    say_summary(target, options)
     return code
 
 
-def say_summary(target: Path) -> None:
+def say_summary(target: Path, options: WatchCommandOptions) -> None:
     """Say on standard error, which is not the job's answer, what the run was; another node's watcher has none."""
+    if options.quiet:
+        return
     from stash.core.errors import ArtefactError
     from stash.core.printable import has_colours
     from stash.monitor.page import summary
@@ -195,7 +191,7 @@ def say_summary(target: Path) -> None:
         print_written(target, True, f"; `stash report {target}` draws the run over time")
 
 
-def begun(
+def begin_watch(
     folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
 ) -> tuple[NodeWatcher, Path]:
     """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
@@ -205,6 +201,8 @@ def begun(
     from stash.monitor.baseline import read
     from stash.monitor.money import price_of
     from stash.monitor.records import SUFFIX, Header, RecordWriter, is_record
+    from stash.monitor.trackers import tracker
+    from stash.monitor.watch_metrics import MetricsServer
     from stash.monitor.watch_state import WatchOptions
     from stash.monitor.watcher import NodeWatcher
 
@@ -221,16 +219,23 @@ def begun(
         options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force,
         None if options.capture is None else options.capture[0],
     )  # fmt: skip
-    listeners = [*_listeners(options, header), _OnStandardError()]
+    listeners: list[LineListener] = [tracker(where, header) for where in options.log]
+    if options.metrics is not None:
+        listeners.append(MetricsServer(options.metrics, header))
+    listeners.append(_OnStandardError())
     while True:
         target = output_file(options.output, stem, SUFFIX)
         goes_on = options.output is not None and is_record(str(target)) and target.exists()
         try:
             record = RecordWriter(target, header, goes_on=goes_on)
-            return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
+            watcher = NodeWatcher(folder, record, header, chosen, baseline, listeners)
         except UserError:  # another node's watcher took that name meanwhile, on a disk that they share
             if options.output is not None or not target.exists():
                 raise
+            continue
+        if not options.quiet:
+            print(f"stash: watching {title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        return watcher, target
 
 
 def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
@@ -281,19 +286,6 @@ class _OnStandardError:
         """Nothing is kept."""
 
 
-def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineListener]:
-    found: list[LineListener] = []
-    if options.log:
-        from stash.monitor.trackers import tracker
-
-        found += [tracker(where, header) for where in options.log]
-    if options.metrics is not None:
-        from stash.monitor.watch_metrics import MetricsServer
-
-        found.append(MetricsServer(options.metrics, header))
-    return found
-
-
 def ask(path: Path, options: WatchCommandOptions) -> None:
     """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
     from stash.monitor.records import load
@@ -301,7 +293,8 @@ def ask(path: Path, options: WatchCommandOptions) -> None:
     if any(event.what == "end" for event in load(path, whole=False).events):
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
-    leave_request(path, RunRequest(options.pause if options.pause or options.resume else None, steps, ranks))
+    paused = options.pause if options.pause or options.resume else None
+    leave_request(path, RunRequest(paused=paused, steps=steps, ranks=ranks))
     try:
         for _ in range(_LOOKS):
             if not is_waiting(path):

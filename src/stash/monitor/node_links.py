@@ -13,6 +13,7 @@ import secrets
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,7 +103,9 @@ class NodeMerge:
         if not common:
             return None
         for node, each in zip(sorted(self._held), joined, strict=True):
-            self._held[node] = [rest] if (rest := _after(each, common[-1])) is not None else []
+            at = int(np.searchsorted(each.numbers, common[-1], side="right"))
+            rest = replace(each, numbers=each.numbers[at:], seconds=each.seconds[at:], delays=each.delays[at:])
+            self._held[node] = [rest] if rest.numbers else []
         places: list[Any] = [
             slice(None) if len(each.numbers) == len(common) else np.searchsorted(each.numbers, common)
             for each in joined
@@ -119,13 +122,6 @@ class NodeMerge:
             seconds, delays = seconds[:, order], delays[:, order]
         ended = min(each.ended for each in joined)
         return Joined(tuple(ranks[order].tolist()), common, seconds, delays, ended)
-
-
-def _after(joined: Joined, number: int) -> Joined | None:
-    at = int(np.searchsorted(joined.numbers, number, side="right"))
-    if at == len(joined.numbers):
-        return None
-    return Joined(joined.ranks, joined.numbers[at:], joined.seconds[at:], joined.delays[at:], joined.ended)
 
 
 def _taken(come: queue.SimpleQueue[T]) -> list[T]:

@@ -75,16 +75,13 @@ class ProcessLooks:
             self.ours.update(below)
             workers = ran.ended + sum(map(sum, map(times_of, below)))
             now = (ran.own, workers, helpers.exchange().ran)
-            loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
-            self._before[process] = now, loops
+            known, (before, last) = helpers.loop_delays(), self._before.get(process, (None, {}))
+            self._before[process] = now, known
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
                 continue
-            own, workers, exchange = (max(0.0, now[at] - before[at]) / seconds for at in range(3))
-            late = tuple(
-                (delay - loops_before[thread]) / seconds for thread, delay in loops.items() if thread in loops_before
-            )
-            everybody = self.activity.cpu_seconds / seconds
-            cores = float(len(os.sched_getaffinity(0)))
+            own, workers, exchange = (max(0.0, a - b) / seconds for a, b in zip(now, before, strict=True))
+            late = tuple((delay - last[thread]) / seconds for thread, delay in known.items() if thread in last)
+            cores, everybody = float(len(os.sched_getaffinity(0))), self.activity.cpu_seconds / seconds
             found[rank] = CoreUse(node, cores, own, workers, exchange, everybody, late)
         return found
 

@@ -149,8 +149,8 @@ class NodeWatcher:
                     self._commands.run(action.command, action.given)
                 case TraceRanks():
                     place = str(traces_folder(self._record.path))
-                    request = RunRequest(None, self._options.capture or 0, action.ranks, place)
-                    self._team.tell(json.dumps(request.row()).encode())
+                    request = RunRequest(steps=self._options.capture or 0, ranks=action.ranks, folder=place)
+                    self._team.tell(request.model_dump_json().encode())
                     self._ask(request)
                 case AskForLines():
                     self._ask_for_lines(action.stall, action.rank)
@@ -208,12 +208,15 @@ class NodeWatcher:
         }
 
     def _lost(self, joined: Joined) -> SecondsArray | None:
-        on_cpu = self._state.header.device in (None, "cpu")
-        return lost_to_strangers(joined, {**self._looks.uses, **self._team.uses}, on_cpu)
+        return lost_to_strangers(joined, self._uses(), self._state.header.device in (None, "cpu"))
+
+    def _uses(self) -> dict[int, CoreUse]:
+        """Of ranks on all nodes."""
+        return {**self._team.uses, **self._looks.uses}
 
     def _nodes(self) -> dict[int, int]:
         """By rank, the node that it is on."""
-        return {rank: use.node for rank, use in {**self._team.uses, **self._looks.uses}.items()}
+        return {rank: use.node for rank, use in self._uses().items()}
 
     def _machines(self) -> list[MachineState]:
         """Of every node, as it was looked at last."""
@@ -227,10 +230,10 @@ class NodeWatcher:
 
     def _follow_requests(self) -> None:
         """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
-        requests = [RunRequest.made(json.loads(each)) for each in self._team.asked()]
+        requests = [RunRequest.model_validate_json(each) for each in self._team.asked()]
         if not self._team.hands_on and (beside := taken_request(self._record.path)) is not None:
             requests.append(beside)
-            self._team.tell(json.dumps(beside.row()).encode())
+            self._team.tell(beside.model_dump_json().encode())
         for each in requests:
             self._ask(each)
         for state in self.collector.ranks.values():

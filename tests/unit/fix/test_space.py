@@ -157,27 +157,8 @@ def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
     assert (forecast(facts(device="cuda")) or 0) > 0.05  # there steps of optimizers are only queued
 
 
-def test_ranks_on_cores_of_their_own_are_launched_with_others_only_where_workers_have_room():
-    def joins(workers: int) -> bool:
-        return next(
-            each.joins
-            for each in propose(facts(loader={**LOADER, "num_workers": workers}))[0]
-            if each.name == "cores=own"
-        )
-
-    assert joins(0)
-    assert not joins(64)
-
-
 def test_every_knob_has_a_name_of_its_own():
     assert len(set(NAMES)) == len(NAMES)
-
-
-def test_ranks_share_out_the_cores_that_the_script_may_use():
-    found = facts()
-    limited = Facts(found.case, found.sites, "mine", 1, core_numbers=(4, 5, 6, 7))
-    cores = next(each.cores for each in propose(limited)[0] if each.name == "cores=own")
-    assert cores == {"ranks": [[4, 5], [6, 7]]}
 
 
 @pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
@@ -202,24 +183,6 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
 
 def test_numbers_of_64_bits_are_not_cast_by_autocast():
     assert "64 bits" in why(facts(device="cuda:0", precision="float64"), "bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ("cores=apart", "cores 0-1 and 4-5 for training, 2-3,6-7 for loaders"),
-        ("cores=own", "each rank on cores of its own (0-3 and 4-7)"),
-    ],
-)
-def test_cores_are_named_one_by_one_and_not_by_the_first_and_the_last(change: str, text: str):
-    found = replace(facts(loader={**LOADER, "num_workers": 2}), core_numbers=tuple(range(8)))
-    assert next(each.text for each in propose(found)[0] if each.name == change) == text
-
-
-def test_beside_a_gpu_loaders_get_all_cores_but_what_training_has_use_for():
-    found = replace(facts(loader={**LOADER, "num_workers": 2}, device="cuda", ranks=1), core_numbers=tuple(range(16)))
-    (apart,) = [each for each in propose(found)[0] if each.name == "cores=apart"]
-    assert apart.text == "cores 0-2 for training, 3-15 for loaders"
 
 
 def copies(**values: Any) -> Site:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import outlive_not, report_crashes
-from stash.measure.agent.wraps import frameworks, trial_changes
+from stash.measure.agent.wraps import frameworks
 from stash.measure.linux.cores import place_rank, planned
 from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
@@ -97,8 +97,6 @@ def start() -> None:
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         _pin_once(orders.launch, orders.gang or local)
-    if orders.trial is not None:
-        trial_changes.begin()
     if not orders.keep_logging:
         os.environ.update(frameworks.variables(orders.files.discarded))
     guard.protect_files(orders)
