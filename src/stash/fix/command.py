@@ -173,7 +173,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
     with Trials(session, until=until, bare=not busy) as trials:
 
-        def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
             return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
 
         def say(text: str) -> None:
@@ -183,7 +183,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
 
         say("trying the script as typed, with seeds of its own")
         try:
-            first = run([])
+            first = run([], None)
         except KeyboardInterrupt:
             print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -335,7 +335,7 @@ class StartOptions(RankOptions):
 
 
 def run(options: StartOptions, context: typer.Context) -> None:
-    """Run a script with the environment and CPU affinity `stash fix` chose.
+    """Run a script with the environment `stash fix` chose.
 
     Examples:
       stash run --with train.fix.json train.py

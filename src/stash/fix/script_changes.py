@@ -129,18 +129,17 @@ class Facts:
 
         Without workers that is also at most what steps were seen to wait for batches, of which less is noise.
         """
-        most, waited = self.at_most("prep"), self._waited()
-        without = self.loader is not None and not self.loader.values["num_workers"]
-        return min(most, waited) if without and most is not None and waited is not None else most
-
-    def _waited(self) -> float | None:
-        """Seconds of a step in which its slowest rank waited for batches, to the end of its interval."""
+        most = self.at_most("prep")
+        if most is None or self.loader is None or self.loader.values["num_workers"]:
+            return most
         rounds: dict[int, list[tuple[float, ...]]] = {}
         for block in self.case.profile.blocks:
             if block.rung == "warm":
                 rounds.setdefault(block.round, []).append(block.step_waits)
+        # of a step its slowest rank
         means = [fmean(map(max, zip(*waits, strict=False))) for waits in rounds.values() if all(waits)]
-        return mean_interval(means).high if means else None
+        waited = mean_interval(means).high if means else None
+        return most if waited is None else min(most, waited)
 
 
 @dataclass(frozen=True)

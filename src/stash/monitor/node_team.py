@@ -93,7 +93,10 @@ class NodeTeam:
             return
         try:
             if self._place.node is not None:
-                self._join(self._place.node)
+                if (invitation := Invitation.brought(self._folder)) is not None:
+                    self._link = NodeGuest(invitation, self._place.node)
+                elif self._clock() - self._place.since > _HOLDS_SECONDS:
+                    self._stay_alone("node 0 is not watched")
             elif (neighbours := Neighbours.read(self._folder)) is not None:
                 self._place = _NodePlace(neighbours.node, self._clock())
                 if neighbours.node == 0:
@@ -101,14 +104,6 @@ class NodeTeam:
                     Invitation(host.address, host.port, host.key).write(self._folder)
         except OSError as error:
             self._stay_alone(f"the watchers of other nodes cannot be reached ({error})")
-
-    def _join(self, node: int) -> None:
-        """Follow node 0's invitation once it is here; raises OSError where nobody answers."""
-        invitation = Invitation.brought(self._folder)
-        if invitation is not None:
-            self._link = NodeGuest(invitation, node)
-        elif self._clock() - self._place.since > _HOLDS_SECONDS:
-            self._stay_alone("node 0 is not watched")
 
     def _stay_alone(self, why: str) -> None:
         self._place = replace(self._place, is_alone=True)

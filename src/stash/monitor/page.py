@@ -188,7 +188,7 @@ def _against(record: RunRecord, shown: Window) -> Grid | None:
     return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
 
 
-def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
+def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     """Rows of the whole run, in dollars too where they are known."""
     price = record.header.price
     rate = 0.0 if price is None else price.dollars_per_hour / 3600
@@ -211,7 +211,7 @@ def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
 
 def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:
     if wall is not None and len(wall.rows) > 1:
-        yield wall_grid(record, wall)
+        yield _wall_grid(record, wall)
     if shown is not None and (beside := _against(record, shown)) is not None:
         yield beside
     if record.alerts:

@@ -344,7 +344,12 @@ class RecordWriter:
         if not self._is_in_place():
             return
         try:
-            _name_also(self.path, aside)
+            try:  # a second name, so that the first is never free for somebody else to take
+                os.link(self.path, aside)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links
+                os.rename(self.path, aside)
             write_whole(self.path, begin, mode=0o600, lasting=False)
             new = os.open(self.path, _TO_ADD)
         except OSError as error:
@@ -368,16 +373,6 @@ class RecordWriter:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
         self._lock.close()
-
-
-def _name_also(path: Path, other: Path) -> None:
-    """Give the file a second name, so that the first is never free for somebody else to take."""
-    try:
-        os.link(path, other)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        os.rename(path, other)
 
 
 def _encoded(line: Record) -> bytes:

@@ -37,7 +37,6 @@ from stash.measure.agent.wraps.trial_settings import (
     site_of,
     wrap_waits,
 )
-from stash.measure.linux.cores import planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
 _SEED = 20_231
@@ -278,14 +277,6 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
                         numpy.random.set_state(states[2])
 
     return seeded
-
-
-def wrap_worker(module: ModuleType) -> None:
-    """Give loader workers their cores; of ``torch.utils.data._utils.worker``."""
-    wrap_worker_loop(module, planned() or {})
-
-
-# Models and optimizers
 
 
 def wrap_ddp(module: ModuleType) -> None:
