@@ -13,16 +13,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.measure.protocol.orders import ATTACHABLE, Orders
 from stash.measure.protocol.watch_folder import attach_file, own_folder, watch_folder
-
-if TYPE_CHECKING:
-    from stash.monitor.command import WatchCommandOptions
+from stash.monitor.watch_options import WatchCommandOptions
 
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
@@ -85,7 +83,7 @@ def attach(process: int, options: WatchCommandOptions) -> None:
     """Watch the job of that process to its end; raises UserError where there is no way."""
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
-    from stash.monitor.command import begin_watch, say_summary
+    from stash.monitor.watch_start import begin_watch, say_summary
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)

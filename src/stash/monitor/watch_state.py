@@ -308,8 +308,8 @@ class WatchState:
         yield from self._tell(alert)
 
     def _end(self, alert: Alert, text: str, now: Now) -> Iterator[WatchAction]:
-        told = {"ended": True, "when": now.when, "began": alert.first_told, "text": text}
-        yield from self._tell(alert.model_copy(update=told))
+        fields = {"ended": True, "when": now.when, "began": alert.first_told, "text": text}
+        yield from self._tell(alert.model_copy(update=fields))
 
     def _tell(self, alert: Alert) -> Iterator[WatchAction]:
         yield alert

@@ -18,11 +18,12 @@ from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import watcher
 from stash.monitor.accounting import STAGES, account
 from stash.monitor.collector import Collector, Joined
-from stash.monitor.command import WatchCommandOptions, begin_watch
+from stash.monitor.command import WatchCommandOptions
 from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordWriter, load
 from stash.monitor.strangers import CoreUse
+from stash.monitor.watch_start import begin_watch
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import NodeWatcher
 
@@ -208,6 +209,6 @@ def test_nodes_that_begin_at_once_in_one_folder_each_have_a_record(
     monkeypatch.chdir(tmp_path)
     names = iter([Path("train.watch.jsonl"), Path("train-2.watch.jsonl")])
     RecordWriter(tmp_path / "train.watch.jsonl", Header(id="a", stash_version="1", began=1e9, job="train.py"))
-    monkeypatch.setattr("stash.core.output_files.output_file", lambda *given: next(names))
+    monkeypatch.setattr("stash.monitor.watch_start.output_file", lambda *given: next(names))
     _, target = begin_watch(tmp_path, "train.py", (), 2, WatchCommandOptions())
     assert target == Path("train-2.watch.jsonl")
