@@ -12,7 +12,7 @@ from stash.core import notebooks
 from stash.core.on_first_use import on_first_use
 from stash.core.version import __version__ as __version__
 
-__all__ = ["attribute", "frame", "load", "loader", "phase", "profile", "save", "step", "watching"]
+__all__ = ["attribute", "frame", "load", "loader", "phase", "profile", "save", "step"]
 
 TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import loader, phase, step
     from stash.measure.from_python import profile
-    from stash.monitor.watching import watching
     from stash.store.data_frames import frame
 
 
@@ -43,7 +42,6 @@ __getattr__, __dir__ = on_first_use(
         "phase": "stash.measure.agent.watch",
         "step": "stash.measure.agent.watch",
         "loader": "stash.measure.agent.watch",
-        "watching": "stash.monitor.watching",
         "load": "stash.core.artefact",
         "save": "stash.core.artefact",
         "profile": "stash.measure.from_python",

@@ -73,7 +73,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("mcp", "mcp_server.command", "mcp", _AROUND,
          "Serve Stash's tools to an agent over the Model Context Protocol."),
         ("run", "fix.command", "run", _AROUND,
-         "Run a script with the environment and CPU affinity `stash fix` chose."),
+         "Run a script with the environment `stash fix` chose."),
         ("restore", "measure.restore_command", "restore", _AROUND,
          "Put back the files that a killed profile had replaced."),
     )

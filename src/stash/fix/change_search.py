@@ -58,21 +58,19 @@ def find_changes(search: Search) -> Final:
         _settle(search, "interrupted before it was tried", "interrupted before it was shown")
     except OutOfTimeError:
         _settle(search, NO_TIME, NO_PROOF)
-    search.stand(_list_undecided(search), "left out", "not tried")
+    for each in search.candidates:
+        if each.standing == "left out":
+            each.why = each.why or "not tried"
     return search.final
-
-
-def _list_undecided(search: Search) -> list[Candidate]:
-    """Of which nothing was decided yet."""
-    return [each for each in search.candidates if each.standing == "left out" and not each.why]
 
 
 def _settle(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
     if not all(each.standing == "kept" for each in search.of(search.final.kept)):
         search.final.kept, search.final.together = (), None
-    for each in _list_undecided(search):
-        search.stand([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
+    for each in search.candidates:
+        if each.standing == "left out" and not each.why:
+            search.stand([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
 
 
 def _try_all(search: Search) -> list[Candidate]:
@@ -94,15 +92,13 @@ def _try_all(search: Search) -> list[Candidate]:
         search.step = search.stages["screening"][0][search.base]
     shown = [each for each in active if proven(each.saves)]
     active = _screen(search, _try_at_once(search, [each for each in active if each not in shown]))
-    while not (active or shown or search.base) and (late := _list_late(search)) and not search.budget.is_short():
+    while not (active or shown or search.base or search.budget.is_short()):
+        late = [each for each in search.candidates if each.why == NO_TIME and each.saves is None]
+        if not late:
+            break
         search.stand(late, "left out", "")  # what was set aside for others is there for these
         active = _screen(search, late)
     return [*search.of(search.base), *shown, *active]
-
-
-def _list_late(search: Search) -> list[Candidate]:
-    """Those that there seemed to be no time for."""
-    return [each for each in search.candidates if each.why == NO_TIME and each.saves is None]
 
 
 def _screen(search: Search, active: list[Candidate]) -> list[Candidate]:
@@ -124,7 +120,8 @@ def _screen(search: Search, active: list[Candidate]) -> list[Candidate]:
         for each in list(order):
             if number and _needs_consent(search, each):
                 continue  # it is shown, and kept by no one: once will do
-            if not number and not _may_go_beyond(search, each.change.beyond):
+            milder = search.of((each.change.beyond,))
+            if not number and any(gained(one) < search.worth * search.step for one in milder):
                 search.stand([each], "left out", f"{each.change.beyond} saves nothing")
                 active.remove(each)
                 continue
@@ -170,10 +167,6 @@ def _drop_idle(search: Search, others: list[Candidate], beside: Sequence[Candida
         return others
     search.stand([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
     return [each for each in others if not each.change.needs_workers]
-
-
-def _may_go_beyond(search: Search, milder: str) -> bool:
-    return all(gained(each) >= search.worth * search.step for each in search.of((milder,)))
 
 
 def _needs_consent(search: Search, each: Candidate) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from stash.measure.launcher.session import ProfileSession
 
 _HOW = "How to try"
-_CONSENT = ("numerics", "batch")
 _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
@@ -46,13 +44,13 @@ _OUTSIDE = 3
 """Pieces of advice for what lies outside the script."""
 
 
-def _wanted(text: str) -> tuple[str, ...]:
+def _parse_knobs(text: str) -> tuple[str, ...]:
     from stash.fix.space import NAMES
 
-    return _known(text, NAMES)
+    return _parse_names(text, NAMES)
 
 
-def _known(text: str, known: Sequence[str]) -> tuple[str, ...]:
+def _parse_names(text: str, known: Sequence[str] = ("numerics",)) -> tuple[str, ...]:
     found = parsers.names(text)
     if unknown := [name for name in found if name not in known]:
         raise UserError(f"there is no {', '.join(unknown)}; the names are {', '.join(known)}")
@@ -68,7 +66,7 @@ class FixOptions(RankOptions):
     try_only: tuple[str, ...] | None = option(
         "A,B,C",
         "Try only these changes, like workers,bucket,pin (default: all promising ones).",
-        _wanted,
+        _parse_knobs,
         "--try",
         panel=_HOW,
     )
@@ -76,7 +74,7 @@ class FixOptions(RankOptions):
         "TIME", "Take at most this long, the profile included.", parsers.duration, default="5m", panel=_HOW
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Also keep changes of numerics or batch.", lambda text: _known(text, _CONSENT), default=(),
+        "WHAT", "Also keep changes of numerics.", _parse_names, default=(),
         panel=_HOW,
     )  # fmt: skip
     min_saving: float = option(
@@ -175,14 +173,17 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
     with Trials(session, until=until, bare=not busy) as trials:
 
-        def run(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
             return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
 
-        timed = partial(_say_with_time, until=until, budget=options.budget)
-        say = _say_nothing if options.quiet else timed
+        def say(text: str) -> None:
+            left = f"{format_minutes(max(0.0, until - time.monotonic()))} left of {format_minutes(options.budget)}"
+            if not options.quiet:
+                print(printable_line(f"  {text} ({left})"), file=sys.stderr, flush=True)
+
         say("trying the script as typed, with seeds of its own")
         try:
-            first = run([])
+            first = run([], None)
         except KeyboardInterrupt:
             print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -193,23 +194,21 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
         facts = Facts(
-            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"], tuple(evidence["cores"]),
-            first.epoch_seconds, tuple(map(tuple, evidence["numa"])),
-            len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
+            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"],
+            first.epoch_seconds, len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
         )  # fmt: skip
-        changes, left = propose(facts, options.try_only or (), options.allow)
+        changes, left = propose(facts, options.try_only or ())
         search = Search(
             [Candidate(change) for change in changes], run,
             TimeBudget(until - time.monotonic(), time.monotonic), first, say, turns=trials.take_turns,
             allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
         find_changes(search)
-    patch, written = _written(search, session)
-    tried = [_record(each, written.get(each.change.name), search) for each in search.candidates]
-    record = _fix(session, search, patch, tried, case)
-    more = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
-    notes = tuple(f"{each.knob}: {each.why}" for each in left)
-    return record.model_copy(update={**more, "left": notes}), patch
+    record, patch = _fix(session, search, case)
+    return record.model_copy(update={
+        "profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began,
+        "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
+    }), patch  # fmt: skip
 
 
 def _late(session: ProfileSession) -> UserError:
@@ -220,65 +219,51 @@ def _late(session: ProfileSession) -> UserError:
     )
 
 
-def _say_with_time(text: str, until: float, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
-    """What is tried next, and how long the rest of all may take."""
-    left = f"{format_minutes(max(0.0, until - clock()))} left of {format_minutes(budget)}"
-    print(printable_line(f"  {text} ({left})"), file=sys.stderr, flush=True)
-
-
-def _say_nothing(text: str) -> None:
-    """With --quiet."""
-
-
-def _written(search: Search, session: ProfileSession) -> tuple[Patch, dict[str, Written]]:
-    from stash.fix.patch import Patch
-
-    patch, job = Patch(), session.job
-    script = str(Path(job.target).resolve()) if job.kind == "script" else None
-    kept = [each for each in search.candidates if each.standing == "kept"]
-    return patch, {each.change.name: patch.add(each.change, script, job.arguments) for each in kept}
-
-
-def _record(each: Candidate, written: Written | None, search: Search) -> Tried:
+def _tried_of(each: Candidate, written: Written | None, search: Search) -> Tried:
     from stash.core.fix_records import CallPlace, Tried
 
     change = each.change
-    compiled = None
+    more: dict[str, Any] = {}
+    if written is not None:
+        place = CallPlace(file=written.file, line=written.line) if written.file else None
+        more = {
+            "written": written.way, "how": written.how, "place": place, "variables": dict(change.variables),
+        }  # fmt: skip
     if change.knob == "compile":
-        launches = [
-            row for row in search.launches
-            if row.changes in ((), (change.name,)) and row.stage != "turns" and not row.failure
-        ]  # fmt: skip
-        took = [row.elapsed_seconds for row in launches if row.changes]
-        plain = [row.elapsed_seconds for row in launches if not row.changes]
-        compiled = max(0.0, min(took) - min(plain)) if took and plain else None
-    place = CallPlace(file=written.file, line=written.line) if written is not None and written.file else None
+        took: dict[tuple[str, ...], float] = {}
+        for row in search.launches:
+            if row.stage != "turns" and not row.failure:
+                took[row.changes] = min(row.elapsed_seconds, took.get(row.changes, row.elapsed_seconds))
+        if (change.name,) in took:
+            more["compile_seconds"] = max(0.0, took[(change.name,)] - took[()])
     return Tried(
         name=change.name, knob=change.knob, text=change.text, effect=change.effect, stalls=change.stalls,
-        forecast=change.forecast, standing=each.standing, why=each.why, saves=each.saves, proof=each.proof,
-        written=written.way if written is not None else "", how=written.how if written is not None else "",
-        place=place, variables=dict(change.variables) if written is not None else {},
-        cores=change.cores if written is not None else None, compile_seconds=compiled,
+        forecast=change.forecast, standing=each.standing, why=each.why, saves=each.saves, proof=each.proof, **more,
     )  # fmt: skip
 
 
-def _fix(session: ProfileSession, search: Search, patch: Patch, tried: Sequence[Tried], case: Case) -> Fix:
+def _fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix, Patch]:
     from stash.core.fix_records import Fix
     from stash.core.records.base import now
     from stash.core.version import __version__
+    from stash.fix.patch import Patch
 
-    final, job = search.final, session.job
+    final, job, patch = search.final, session.job, Patch()
+    script = str(Path(job.target).resolve()) if job.kind == "script" else None
+    kept = [each for each in search.candidates if each.standing == "kept"]
+    written = {each.change.name: patch.add(each.change, script) for each in kept}
     typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
     return Fix(
         stash_version=__version__, created=now(), workload=job.title, command=job.kept,
         ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
-        final_rounds=final.rounds, final_in_turns=final.in_turns, tried=tuple(tried), launches=tuple(search.launches),
+        final_rounds=final.rounds, final_in_turns=final.in_turns, launches=tuple(search.launches),
+        tried=tuple(_tried_of(each, written.get(each.change.name), search) for each in search.candidates),
         advice=_outside(case, search.of(final.kept), search.worth),
         elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(), proof=search.proven_long, notes=patch.notes(),
-    )  # fmt: skip
+        sources=patch.sources(), proof=search.proven_long,
+    ), patch  # fmt: skip
 
 
 _OURS = ("workers", "shard", "no-sync", "half-precision")
@@ -350,7 +335,7 @@ class StartOptions(RankOptions):
 
 
 def run(options: StartOptions, context: typer.Context) -> None:
-    """Run a script with the environment and CPU affinity `stash fix` chose.
+    """Run a script with the environment `stash fix` chose.
 
     Examples:
       stash run --with train.fix.json train.py

@@ -66,7 +66,7 @@ def prove(search: Search, chosen: tuple[str, ...]) -> None:
             )
             search.final.kept, search.final.together = (), None
         if not left and number + 1 < _FINALS and not search.budget.is_short(0):
-            left = _choose_runner_up(search, chosen) or _try_once_more(search, chosen, alone)
+            left = _try_once_more(search, chosen, alone)
         goes_on = left != chosen and len(left) == 1 and _has_whole_rounds(search, left)
         chosen = left
 
@@ -91,18 +91,6 @@ def _try_once_more(search: Search, chosen: Arm, before: Mapping[str, float]) -> 
     search.stand(unshown, "left out", "")
     search.say(f"trying {search.in_words([best])} once more, as it saved much before")
     return (best,)
-
-
-def _choose_runner_up(search: Search, failed: Arm) -> Arm:
-    """Of the knobs that were not shown, the other value that looked best before, if that was sure by then."""
-    knobs = {each.change.knob for each in search.of(failed)}
-    others = [each for each in search.candidates if each.change.knob in knobs and each.standing == "no difference"]
-    sure = [each for each in others if proven(each.saves) and gained(each) >= search.worth * search.step]
-    best = max(sure, key=gained, default=None)
-    if best is None:
-        return ()
-    search.stand([best], "left out", "")
-    return (best.change.name,)
 
 
 def train_longer(search: Search) -> None:

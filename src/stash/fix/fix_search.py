@@ -5,11 +5,10 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.formatting import listed
@@ -30,7 +29,7 @@ LARGE = 0.1
 proven by turns."""
 _DOING: Mapping[SearchStage, str] = {"screening": "trying", "combining": "trying together", "final": "comparing"}
 """What a launch of a stage is for."""
-_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics", "batch")
+_EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics")
 Arm = tuple[str, ...]
 """Names of changes; none: as typed."""
 TYPED: Arm = ()
@@ -43,21 +42,13 @@ class OutOfTimeError(Exception):
     """No further launch would end in time."""
 
 
-class Runner(Protocol):
-    """Launches the script with some changes, for as long as a launch takes, or for so many steps."""
+Runner = Callable[[Sequence[ScriptChange], int | None], TrialRun]
+"""Launches the script with some changes, for so many steps, or for as long as a launch takes."""
+Turns = Callable[[Sequence[Mapping[str, Any]], int], tuple[list[dict[int, float]], TrialRun]]
+"""Launches the script once, with settings in turns for so many rounds; by round, a step's seconds with each of them.
 
-    def __call__(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun: ...
-
-
-class Turns(Protocol):
-    """Launches the script once, with settings in turns; by round, a step's seconds with each of them.
-
-    The second value is the launch; no rounds where they cannot be switched.
-    """
-
-    def __call__(
-        self, rungs: Sequence[Mapping[str, Any]], rounds: int
-    ) -> tuple[list[dict[int, float]], TrialRun]: ...
+The second value is the launch; no rounds where they cannot be switched.
+"""
 
 
 @dataclass
@@ -161,7 +152,7 @@ class Search:
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
                 rounds.append({})
-            rounds[number][arm] = self._seconds(found) / math.prod(each.change.samples for each in self.of(arm))
+            rounds[number][arm] = self._seconds(found)
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
@@ -177,10 +168,10 @@ class Search:
         if fresh:
             self._filled |= fresh
             self.say(f"preparing {self.in_words(arm)}")
-            self._note("filling", 0, arm, self.run([each.change for each in members]))
+            self._note("filling", 0, arm, self.run([each.change for each in members], None))
         again = f", round {number + 1}" if number else ""
         self.say(f"{_DOING[stage]} {self.in_words(arm)}{again}")
-        found = self.run([each.change for each in members])
+        found = self.run([each.change for each in members], None)
         self._note(stage, number, arm, found)
         new = [each for each in members if each.change.name not in self.base] or members
         blamed = new if len(new) == 1 else []
@@ -208,7 +199,7 @@ class Search:
         if not shown.holds and self._own is None:  # does the script repeat itself?
             if not self.budget.has_room(1):
                 raise OutOfTimeError
-            again = self.run([])
+            again = self.run([], None)
             self._own = apart(self.first.evidence, again.evidence) or 0.0
             self.repeats = self._own == 0
             shown = proof(self.first.evidence, found.evidence, effect, self._own)

@@ -8,11 +8,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stash.advice.case import Remedy
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
-from stash.fix.script_changes import OF_EXCHANGE, Around, Facts, Proposal, ScriptChange, Site, of_threads
+from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, of_threads
 from stash.measure.agent.wraps.patched_code import OneThread
 from stash.measure.agent.wraps.sample_cache import MEMORY, CachedSamples
 
@@ -44,16 +43,17 @@ _MOST_WORKERS, _VALUES = 32, 6
 """Of a rank; and values that are tried."""
 
 
-def _advised(remedy: Remedy) -> int | None:
-    return remedy.asks.workers if remedy.asks is not None else None
-
-
 def workers_changes(facts: Facts, site: Site) -> Proposal:
     now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
     if site.values["iterable"]:
         return "a stream gives each worker all of it unless it is written otherwise"
-    needed = max((n for each in REMEDIES["prep"](facts.case) if (n := _advised(each)) is not None), default=room)
-    most_workers = min(_MOST_WORKERS, 2 * room if _made_by_cores(facts) else max(2 * room, needed))
+    asked = [each.asks.workers for each in REMEDIES["prep"](facts.case) if each.asks is not None]
+    needed = max((n for n in asked if n is not None), default=room)
+    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
+    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
+    # work of cores more workers than cores do no faster, waiting they do
+    by_cores = worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
+    most_workers = min(_MOST_WORKERS, 2 * room if by_cores else max(2 * room, needed))
     powers = [2**power for power in range(7)]
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
@@ -93,13 +93,6 @@ def in_order(values: set[int], needed: int, room: int) -> list[int]:
     return sorted(
         values, key=lambda n: (first.index(n) if n in first else len(first), abs(math.log2((n + 0.5) / needed)))
     )
-
-
-def _made_by_cores(facts: Facts) -> bool:
-    """Whether batches are made by work of cores, which more workers than cores do no faster, and not by waiting."""
-    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
-    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
-    return worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
 
 
 def prefetch_changes(facts: Facts, site: Site) -> Proposal:
@@ -208,20 +201,6 @@ def source_with_imports(cls: type, *names: str) -> str:
     text = re.sub(r"  # type: ignore.*", "", inspect.getsource(cls))
     imports = "".join(f"import {name}\n" for name in names)
     return f"{imports}\n\n{text}"
-
-
-def batch_changes(facts: Facts, site: Site) -> Proposal:
-    now = site.values.get("batch_size")
-    if not now:
-        return "the loader's batches are made elsewhere"
-    return [
-        _set(
-            f"batch={factor * now}", "batch", f"batch_size {now} -> {factor * now}, per {now} samples", site,
-            {"batch_size": factor * now}, effect="batch", consent="batch",
-            stalls=("compute", *OF_EXCHANGE, "prep"), samples=float(factor),
-        )
-        for factor in (2, 4)
-    ]  # fmt: skip
 
 
 def pin_changes(facts: Facts, site: Site) -> Proposal:

@@ -12,10 +12,10 @@ from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
 from stash.core.units import counted, format_bytes, format_minutes
 from stash.fix.decision import ARMS, LOOKS, SCREENED, proven
-from stash.report.fix_comparison import LEAST, in_ms, saved
+from stash.report.fix_comparison import in_ms, saved
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
-from stash.ui.page import Chapter, Page, Row
+from stash.ui.page import Chapter, Page
 
 _DAY = 10
 _BECAUSE = {
@@ -30,7 +30,7 @@ _UNDECIDED = ("no difference", "unproven")
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
-    kept = counted(len(fix.kept), "change")
+    kept, launches = counted(len(fix.kept), "change"), sum(each.elapsed_seconds > 0 for each in fix.launches)
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
@@ -39,13 +39,15 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
         ),
         source=record,
         verdict=(_verdict(fix),),
-        bar=tuple(_waterfall(fix)),
-        bar_title="A step of the unmodified script: what is saved, and what is left",
         grids=tuple(_grids(fix)),
         warnings=tuple(_warnings(fix)),
         next_steps=tuple(_next(fix, record, patch)),
         chapters=tuple(_chapters(fix)),
-        footer=_footer(fix),
+        footer=(
+            f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
+            f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole "
+            "search. What other processes cost a step is subtracted."
+        ),
         again=" ".join(("stash fix", *ranks, *job_words(fix.command))),
         made=f"{fix.created[:_DAY]}, Stash {fix.stash_version}",
     )
@@ -73,21 +75,6 @@ def _verdict(fix: Fix) -> str:
     if any(each.why.startswith("no time") for each in fix.tried):
         return f"{nothing}, and time was too short for some: allow more with --budget."
     return f"{nothing}: leave it as it is."
-
-
-def _waterfall(fix: Fix) -> Iterator[Row]:
-    """What each kept change takes off, what only several of them do together, and what is left of the step."""
-    if fix.together is None or fix.after_seconds is None:
-        return
-    own = {each.name: each.saves.value for each in fix.kept if each.saves is not None}
-    whole, sum_of_own = fix.together.value, sum(own.values())
-    factor = whole / sum_of_own if sum_of_own > whole > 0 else 1.0
-    parts = {name: factor * value for name, value in own.items()}
-    if 1e3 * (whole - sum_of_own) >= LEAST:
-        parts["only together"] = whole - sum_of_own
-    for name, part in (*parts.items(), ("left", fix.after_seconds)):
-        share, series = part / fix.step_seconds, "plain" if name == "left" else "compute"
-        yield Row(name, f"{in_ms(part)} ms", share=f"{share:.0%}", fraction=share, series=series)
 
 
 def _grids(fix: Fix) -> Iterator[Grid]:
@@ -155,11 +142,10 @@ def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
         outside = any(f"+++ b/{file.lstrip('/')}" in fix.patch for file in fix.sources)
         named = shlex.quote(patch)
         yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
-    if any(each.variables or each.cores for each in fix.kept) and record:
+    named = " ".join(f"{name}={value}" for each in fix.kept for name, value in each.variables.items())
+    if named and record:
         job = " ".join(job_words(fix.command))
-        named = " ".join(f"{name}={value}" for each in fix.kept for name, value in each.variables.items())
-        settings = f"the environment settings {named}" if named else "the CPU affinity"
-        yield f"to apply {settings}: `stash run --with {shlex.quote(record)} {job}`"
+        yield f"to apply the environment settings {named}: `stash run --with {shlex.quote(record)} {job}`"
     options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
     if options:
         yield f"add to the script's own options: `{' '.join(options)}`"
@@ -203,12 +189,3 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
 
 def _texts(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
     return Grid("", (head,), tuple(rows), frozenset({0, 1}), first="change", prose=True)
-
-
-def _footer(fix: Fix) -> str:
-    launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
-    return (
-        f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
-        f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole search. "
-        "What other processes cost a step is subtracted."
-    )

@@ -22,10 +22,9 @@ from typing import Any, Literal
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.formatting import listed
-from stash.fix.script_changes import Around, ScriptChange, Site
-from stash.fix.source import POSITIONS, Edit, FromCommandLine, FromConfig, SourceText, edited
+from stash.fix.script_changes import ScriptChange, Site
+from stash.fix.source import POSITIONS, ArgumentFix, ByWords, Edit, SourceText, edited
 
-_YAML = (".yaml", ".yml")
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
 _REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 """Variables by which git looks at another repository than the folder's."""
@@ -42,6 +41,10 @@ class Written:
     line: int = 0
 
 
+class _UnwritableError(Exception):
+    """No patch does it; the text says what a person does instead."""
+
+
 @dataclass
 class Patch:
     """All edits of one fix, by file."""
@@ -49,57 +52,67 @@ class Patch:
     edits: dict[str, list[Edit]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, change: ScriptChange, script: str | None, words: Sequence[str]) -> Written:
-        """Plan how ``change`` is written; ``script`` is the job's own file, ``words`` its arguments."""
-        if change.cores is not None or (change.variables and not change.writes):
-            named = " ".join(f"{name}={value}" for name, value in change.variables.items())
-            return Written("setting", named or change.text)
-        if change.removes:
-            return self._without(change.removes)
-        if change.line and change.around is None:
-            return self._with_line(change, script)
-        if change.site is None or not (change.writes or change.around):
-            return Written("explained", change.by_hand)
-        site = change.site
-        edits: list[tuple[str, Edit]] = []
-        by_words: list[str] = []
-        written = [(each, change.writes) for each in (site, *change.also)]
-        for each, writes in [*written, *((copy, {"non_blocking": True}) for copy in change.copies)]:
-            where = f"{_short(each.file)}:{each.line}"
-            if each.in_library:
-                text = f"{where} is in a library, which no patch changes: set {_arguments(writes)} there"
-                return Written("explained", text)
-            source, call = self._call(each)
-            if source is None or call is None:
-                text = f"the call at {where} was not found again: set {_arguments(writes)} there"
-                return Written("explained", text)
-            if change.around is not None:
-                return self._around(change, change.around, source, call)
-            for name, value in _with_companions(writes, call, each).items():
-                position, now = POSITIONS.get((each.kind, name)), each.values.get(name)
-                found = source.argument(call, name, value, position, now)
-                if isinstance(found, (Edit, tuple)):
-                    edits += [(each.file, edit) for edit in (found if isinstance(found, tuple) else (found,))]
-                elif isinstance(found, FromCommandLine):
-                    by_words.append(found.typed)
-                elif isinstance(found, FromConfig):
-                    by_words.append(_in_config(found, words))
-                else:
-                    text = f"at {where} set {_arguments(writes)}: no patch does, as {found}"
-                    return Written("explained", text, each.file, each.line)
-        by_words = list(dict.fromkeys(by_words))
-        if by_words and not edits:
-            return Written("command", ", ".join(by_words), site.file, site.line)
-        if not self._take(edits):
-            return Written(
-                "explained", f"at {where} set {_arguments(change.writes)}: {_NO_PYTHON}", site.file, site.line
-            )
+    def add(self, change: ScriptChange, script: str | None) -> Written:
+        """Plan how ``change`` is written; ``script`` is the job's own file."""
         outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
-        more = [*by_words, *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}"))]
-        return Written("patch", "; ".join(more), site.file, site.line)
+        if change.variables and not change.writes:
+            return Written("setting", outside)
+        places = [each for each in (change.site, *change.removes) if each is not None and not each.in_library]
+        place = (places[0].file, places[0].line) if places else ("", 0)
+        try:
+            edits, words = self._list_edits(change, script)
+            if words and not edits:
+                return Written("command", ", ".join(words), *place)
+            self._take(edits, change)
+        except _UnwritableError as error:
+            return Written("explained", str(error), *place)
+        if not change.writes:
+            return Written("patch", "", *(place if places else (edits[0][0], 1)))
+        more = [*words, *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}"))]
+        return Written("patch", "; ".join(more), *place)
 
-    def _take(self, edits: Sequence[tuple[str, Edit]]) -> bool:
-        """Plan these edits with all before; False, and none is planned, where no Python would come out."""
+    def _list_edits(self, change: ScriptChange, script: str | None) -> tuple[list[tuple[str, Edit]], list[str]]:
+        """Edits by file, and what a person types; raises _UnwritableError with what to do where no patch does it."""
+        if change.line and change.around is None:
+            own = None if script is None else self._source(script)
+            if script is None or own is None or not own.find_imports("torch"):
+                raise _UnwritableError(change.by_hand or f"write `{change.line}` before the model is built")
+            return [(script, own.line_after_imports(change.line, needs="torch"))], []
+        calls = _list_calls(change)
+        if not calls:
+            raise _UnwritableError(change.by_hand)
+        edits: list[tuple[str, Edit]] = []
+        words: dict[str, None] = {}
+        for site, todo, writes in calls:
+            source = None if site.in_library else self._source(site.file)
+            call = None if source is None else source.call(site)
+            found: list[ArgumentFix]
+            if source is None or call is None:
+                found = ["it is in a library" if site.in_library else "the call was not found again"]
+            elif change.removes:
+                found = [source.without(call)]
+            elif change.around is not None:
+                position = POSITIONS.get((site.kind, change.around.argument))
+                found = [
+                    source.line_after_imports(change.line),
+                    source.around_argument(call, change.around, position),
+                ]
+            else:
+                found = [
+                    source.argument(call, name, value, POSITIONS.get((site.kind, name)), site.values.get(name))
+                    for name, value in _with_companions(writes, call, site).items()
+                ]
+            for each in found:
+                if isinstance(each, str):
+                    raise _UnwritableError(f"{todo}: no patch does, as {each}")
+                if isinstance(each, ByWords):
+                    words[each.text] = None
+                else:
+                    edits += [(site.file, edit) for edit in (each if isinstance(each, tuple) else (each,))]
+        return edits, [*words]
+
+    def _take(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
+        """Plan these edits with all before; raises _UnwritableError where no Python would come out."""
         planned = {file: list(each) for file, each in self.edits.items()}
         for file, edit in edits:
             planned.setdefault(file, []).append(edit)
@@ -107,48 +120,8 @@ class Patch:
             for file in {file for file, _ in edits}:
                 edited(self.texts[file], _joined(planned[file]))
         except (SyntaxError, ValueError):
-            return False
+            raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
         self.edits = planned
-        return True
-
-    def _call(self, site: Site) -> tuple[SourceText | None, ast.Call | None]:
-        source = self._source(site.file)
-        return source, None if source is None else source.call(site)
-
-    def _without(self, sites: Sequence[Site]) -> Written:
-        """Statements taken out, all or none."""
-        edits: list[tuple[str, Edit]] = []
-        for site in sites:
-            source, call = self._call(site)
-            found = "the call was not found again" if source is None or call is None else source.without(call)
-            if isinstance(found, str):
-                where = f"{_short(site.file)}:{site.line}"
-                return Written("explained", f"take out the call at {where}: no patch does, as {found}")
-            edits.append((site.file, found))
-        if not self._take(edits):
-            return Written("explained", f"take out {len(sites)} calls: {_NO_PYTHON}")
-        return Written("patch", "", sites[0].file, sites[0].line)
-
-    def _around(self, change: ScriptChange, around: Around, source: SourceText, call: ast.Call) -> Written:
-        """An argument of a call wrapped in a class, which is put behind the imports."""
-        assert change.site is not None
-        position = POSITIONS.get((change.site.kind, around.argument))
-        found = source.around_argument(call, around, position)
-        if isinstance(found, str):
-            return Written("explained", f"{change.text}: no patch does, as {found}")
-        edits = [source.line_after_imports(change.line), *found]
-        if not self._take([(change.site.file, edit) for edit in edits]):
-            return Written("explained", f"{change.text}: {_NO_PYTHON}")
-        return Written("patch", "", change.site.file, change.site.line)
-
-    def _with_line(self, change: ScriptChange, script: str | None) -> Written:
-        source = None if script is None else self._source(script)
-        explained = Written("explained", change.by_hand or f"write `{change.line}` before the model is built")
-        if script is None or source is None or not source.imports("torch"):
-            return explained
-        if not self._take([(script, source.line_after_imports(change.line, needs="torch"))]):
-            return explained
-        return Written("patch", "", script, 1)
 
     def _source(self, file: str) -> SourceText | None:
         try:
@@ -174,16 +147,26 @@ class Patch:
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
 
-    def notes(self) -> tuple[str, ...]:
-        """What a person has to know of the files that are edited."""
-        read = [_short(file) for file in self.edits if SourceText(self.texts[file]).reads_itself()]
-        return tuple(
-            f"{file} reads its own source, and finds the patched one once the patch is applied" for file in read
-        )
-
     def sources(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
+
+
+def _list_calls(change: ScriptChange) -> list[tuple[Site, str, Mapping[str, Any]]]:
+    """The calls that are edited: what is done to each in words, and which arguments it gets."""
+    if change.removes:
+        return [(site, f"take out the call at {_place_of(site)}", {}) for site in change.removes]
+    if change.site is None or not (change.writes or change.around):
+        return []
+    if change.around is not None:
+        return [(change.site, change.text, {})]
+    written = [(site, change.writes) for site in (change.site, *change.also)]
+    written += [(site, {"non_blocking": True}) for site in change.copies]
+    return [(site, f"at {_place_of(site)} set {_arguments(writes)}", writes) for site, writes in written]
+
+
+def _place_of(site: Site) -> str:
+    return f"{_short(site.file)}:{site.line}"
 
 
 def _with_companions(writes: Mapping[str, Any], call: ast.Call, site: Site) -> dict[str, Any]:
@@ -221,19 +204,6 @@ def text_of(path: Path) -> str:
 
 def _arguments(writes: Mapping[str, Any]) -> str:
     return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
-
-
-def _in_config(found: FromConfig, words: Sequence[str]) -> str:
-    """Where a value of a configuration stands: in a YAML file of the command line, if one has that key."""
-    for word in words:
-        path = Path(word.rpartition("=")[2])
-        if path.suffix not in _YAML or not path.is_file():
-            continue
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if line.strip().partition(":")[0].strip("'\"") == found.key:
-                value = "null" if found.value == "None" else found.value
-                return f"{found.key}: {value} in {word}, line {number}"
-    return f"{found.key}: {found.value} in the script's configuration"
 
 
 def _short(file: str) -> str:

@@ -1,14 +1,12 @@
-"""``stash run``: a script with the environment and CPU affinity that ``stash fix`` chose."""
+"""``stash run``: a script with the environment that ``stash fix`` chose."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE, Fix
@@ -17,8 +15,6 @@ from stash.fix.space import SETTABLE
 from stash.measure.launcher.engines import ENGINES
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.process import SITE
-from stash.measure.linux.cores import VARIABLE
 from stash.measure.ranks import RankOptions, cluster
 
 
@@ -37,8 +33,6 @@ def settings(fix: Fix) -> dict[str, str]:
                     "never does, so nothing was started: run `stash fix` yourself"
                 )
         found |= each.variables
-        if each.cores is not None:
-            found[VARIABLE] = json.dumps(each.cores)
     return found
 
 
@@ -49,8 +43,6 @@ def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], 
         raise UserError(
             f"`stash fix` chose no environment variables for {fix.workload}: apply the patch and start it as before"
         )
-    if VARIABLE in new:
-        new["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
     if job.kind == "command":
         return (job.target, *job.arguments), new
     ranks = fix.engine == "torchrun"
@@ -65,13 +57,5 @@ def start(record: Path, job: Job, options: RankOptions) -> None:
     words, new = command(FILE.load(record), job, options)
     with FolderLock(Path.cwd(), is_shared=True) as folder_lock:
         folder_lock.hand_on()
-        _become(words, new)
-
-
-def _become(words: tuple[str, ...], new: dict[str, str]) -> NoReturn:
-    print(
-        " ".join(f"{name}={value}" for name, value in new.items() if name != "PYTHONPATH"),
-        file=sys.stderr,
-        flush=True,
-    )
-    os.execvpe(words[0], words, {**os.environ, **new})
+        print(" ".join(f"{name}={value}" for name, value in new.items()), file=sys.stderr, flush=True)
+        os.execvpe(words[0], words, {**os.environ, **new})

@@ -1,7 +1,7 @@
 """A change to a job as data: what it acts on, what it does to training, how it is switched on and how it is written.
 
 A change is switched on in a launch by ``settings`` (``measure/agent/wraps/trial_changes``), ``variables`` of the
-environment and cores, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
+environment, and written into source as arguments of a call (``writes``), as a line of its own (``line``),
 or not at all. Which changes there are for a job is ``space``'s to say, from the ``Facts`` here; whether one pays
 neither knows.
 """
@@ -24,8 +24,6 @@ MIB = 2**20
 _NEARLY = 0.8
 OF_EXCHANGE = ("interconnect", "network")
 """Stalls."""
-Cores = dict[str, Any]
-"""``{"ranks": [[0], [1]], "workers": [2, 3]}``, see ``measure/linux/cores``."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,8 @@ class Facts:
     """Key of the loader that trains."""
     threads: int
     """Of a rank's parallel loops."""
-    core_numbers: tuple[int, ...] = ()
-    """Of the cores that a rank may use as typed; none: not known."""
     epoch_seconds: float | None = None
     """Of a step, its share in beginning an epoch; ``None`` where no epoch ended."""
-    numa: tuple[tuple[int, ...], ...] = ()
-    """Of those cores, by NUMA node."""
     steps: int = 0
     """That the launch took."""
     update_seconds: float | None = None
@@ -135,18 +129,17 @@ class Facts:
 
         Without workers that is also at most what steps were seen to wait for batches, of which less is noise.
         """
-        most, waited = self.at_most("prep"), self._waited()
-        without = self.loader is not None and not self.loader.values["num_workers"]
-        return min(most, waited) if without and most is not None and waited is not None else most
-
-    def _waited(self) -> float | None:
-        """Seconds of a step in which its slowest rank waited for batches, to the end of its interval."""
+        most = self.at_most("prep")
+        if most is None or self.loader is None or self.loader.values["num_workers"]:
+            return most
         rounds: dict[int, list[tuple[float, ...]]] = {}
         for block in self.case.profile.blocks:
             if block.rung == "warm":
                 rounds.setdefault(block.round, []).append(block.step_waits)
+        # of a step its slowest rank
         means = [fmean(map(max, zip(*waits, strict=False))) for waits in rounds.values() if all(waits)]
-        return mean_interval(means).high if means else None
+        waited = mean_interval(means).high if means else None
+        return most if waited is None else min(most, waited)
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,6 @@ class ScriptChange:
     stalls: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
-    cores: Cores | None = None
     forecast: float | None = None
     site: Site | None = None
     """Where ``writes`` go."""
@@ -201,8 +193,6 @@ class ScriptChange:
     """A milder value of the same: this one is tried only if that saves something."""
     fills: bool = False
     """Whether its first launch prepares what later ones use, and is no measurement."""
-    samples: float = 1.0
-    """Times as many in a step: its time counts for as many as before."""
 
     @property
     def knobs(self) -> frozenset[str]:
@@ -256,7 +246,5 @@ def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, s
         for name, value in change.settings.items():
             both = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
             settings[name] = both
-        if change.cores is not None:
-            settings["cores"] = change.cores
         variables |= change.variables
     return settings, variables

@@ -30,27 +30,13 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class FromCommandLine:
-    """A value that an option of the script sets."""
+class ByWords:
+    """What a person types, or writes into a configuration: an option of the script, or a key by its last name."""
 
-    option: str
-    value: str = ""
-    """Empty of a flag."""
-
-    @property
-    def typed(self) -> str:
-        return f"{self.option} {self.value.strip(chr(39))}".rstrip()
+    text: str
 
 
-@dataclass(frozen=True)
-class FromConfig:
-    """A value that comes from a key of a mapping or a configuration, by its last name."""
-
-    key: str
-    value: str
-
-
-ArgumentFix = Edit | tuple[Edit, ...] | FromCommandLine | FromConfig | str
+ArgumentFix = Edit | tuple[Edit, ...] | ByWords | str
 """What to do about one argument; a text says why nothing can be done."""
 
 
@@ -85,37 +71,37 @@ class SourceText:
 
         ``now`` is what it got while it ran, if that is known.
         """
-        node: ast.expr | None = next((each.value for each in call.keywords if each.arg == name), None)
-        if node is None and any(isinstance(each, ast.Starred) for each in call.args):
+        node, text, mappings = _argument_node(call, name, position), f"{name}={value!r}", _mappings(call)
+        if all(each.arg != name for each in call.keywords) and any(isinstance(e, ast.Starred) for e in call.args):
             return "its arguments come from a sequence (*)"
-        if node is None and position is not None and position < len(call.args):
-            node = call.args[position]
-        mappings = [keyword.value for keyword in call.keywords if keyword.arg is None]
-        if node is None and mappings:
-            several = "its arguments come from several mappings (**)"
-            return self._over_mapping(mappings[0], f"{name}={value!r}") if len(mappings) == 1 else several
+        if node is None and len(mappings) > 1:
+            return "its arguments come from several mappings (**)"
+        if node is None and mappings:  # put over what the mapping may have, here or on another machine
+            start, end = self._span(mappings[0])
+            return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
         if node is None:
-            return self._added(call, f"{name}={value!r}")
+            return self._added(call, text)
         if isinstance(node, ast.Call) and _name(node.func) in ("int", "bool") and len(node.args) == 1:
             node = node.args[0]
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
         if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
             # Else others use it too, or something that is not seen here has set it: an exec of what the user typed.
-            alone = self._uses(node.id) == 1 and now in (None, ast.literal_eval(set_at))
+            uses = [each for each in ast.walk(self.tree) if isinstance(each, ast.Name) and each.id == node.id]
+            alone = sum(isinstance(each.ctx, ast.Load) for each in uses) == 1 and now in (
+                None, ast.literal_eval(set_at)
+            )  # fmt: skip
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             found = self._by_option(node.attr, value)
-            worked_on = isinstance(found, FromCommandLine) and self._sets_attribute(node.attr)  # a share for each GPU
+            same = [each for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)]
+            stores = any(each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same)
+            is_option = isinstance(found, ByWords) and found.text.startswith("--")
+            worked_on = is_option and stores  # a share for each GPU
             return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            return FromConfig(str(node.slice.value), repr(value))
+            return _in_config(str(node.slice.value), value)
         return f"its value is worked out while the script runs ({ast.unparse(node)})"
-
-    def _over_mapping(self, mapping: ast.expr, text: str) -> tuple[Edit, ...]:
-        """The argument put over what ``**mapping`` may have, here or on another machine: ``**dict(mapping, …)``."""
-        start, end = self._span(mapping)
-        return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
 
     def _added(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
@@ -125,58 +111,42 @@ class SourceText:
             return "its one argument is a generator without brackets of its own"
         if not given:
             return Edit(end - 1, end - 1, text)
-        last = max(given, key=lambda each: self._span(each)[1])
-        at = self._span(last)[1]
-        rest = self._bytes[at : end - 1].decode()
-        closing = re.match(r"(?:\s*\))*", rest)  # of an argument in brackets
-        at += len(closing[0]) if closing else 0
-        rest = self._bytes[at : end - 1].decode()
-        starts = sorted({each.lineno for each in given})
-        one_a_line = len(starts) == len(given) and starts[0] > call.lineno
-        trailing = re.match(r"\s*,", rest)
-        before = " "
-        if one_a_line:
+        at = max(self._span(each)[1] for each in given)
+        closing = re.match(rb"(?:\s*\))*", self._bytes[at : end - 1])  # of an argument in brackets
+        at += closing.end() if closing else 0
+        trailing = re.match(rb"\s*,", self._bytes[at : end - 1])
+        at += trailing.end() if trailing else 0
+        starts, before = sorted({each.lineno for each in given}), " "
+        if len(starts) == len(given) and starts[0] > call.lineno:
             lines = (self._lines[line - 1] for line in starts)
-            margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len).decode()
-            before = self._newline + margin
-        if trailing:
-            at += len(trailing[0].encode())
+            margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len)
+            before = self._newline + margin.decode()
         return Edit(at, at, f"{before}{text}," if trailing else f",{before}{text}")
 
-    def around_argument(self, call: ast.Call, around: Around, position: int | None) -> list[Edit] | str:
-        """Edits that put text before and behind an argument, which may stand at ``position``; else why not."""
-        name, before, behind = around.argument, around.before, around.behind
-        node = next((each.value for each in call.keywords if each.arg == name), None)
-        if node is None and position is not None and position < len(call.args):
-            node = call.args[position]
-        unseen = any(isinstance(each, ast.Starred) for each in call.args) or None in {
-            each.arg for each in call.keywords
-        }
+    def around_argument(self, call: ast.Call, around: Around, position: int | None) -> ArgumentFix:
+        """Text before and behind an argument, which may stand at ``position``."""
+        node = _argument_node(call, around.argument, position)
+        unseen = any(isinstance(each, ast.Starred) for each in call.args) or _mappings(call)
         if node is None and around.alone and not unseen:
-            added = self._added(call, f"{name}={before}{behind}")
-            return added if isinstance(added, str) else [added]
+            return self._added(call, f"{around.argument}={around.before}{around.behind}")
         if node is None or isinstance(node, ast.Starred):
-            return f"its argument {name} does not stand there"
+            return f"its argument {around.argument} does not stand there"
         start, end = self._span(node)
-        return [Edit(start, start, before), Edit(end, end, behind)]
+        return Edit(start, start, around.before), Edit(end, end, around.behind)
 
     def without(self, call: ast.Call) -> Edit | str:
         """The statement that is nothing but this call taken out, by lines; ``pass`` where a block had no other."""
-        for node in ast.walk(self.tree):
-            for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
-                if not isinstance(block, list):
-                    continue
-                for each in block:
-                    if isinstance(each, ast.Expr) and each.value is call:
-                        return self._taken_out(each, alone=len(block) == 1)
+        names = ("body", "orelse", "finalbody")
+        blocks = [getattr(node, name, None) for node in ast.walk(self.tree) for name in names]
+        for block in [each for each in blocks if isinstance(each, list)]:
+            for each in block:
+                if isinstance(each, ast.Expr) and each.value is call:
+                    start, end = self._span(call)
+                    line = self._starts[each.lineno - 1]
+                    until = self._starts[min(each.end_lineno or each.lineno, len(self._starts) - 1)]
+                    others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
+                    return Edit(start, end, "pass") if len(block) == 1 or others else Edit(line, until, "")
         return "its value is used"
-
-    def _taken_out(self, statement: ast.Expr, alone: bool) -> Edit:
-        start, end = self._span(statement.value)
-        line = self._starts[statement.lineno - 1]
-        until = self._starts[min(statement.end_lineno or statement.lineno, len(self._starts) - 1)]
-        others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
-        return Edit(start, end, "pass") if alone or others else Edit(line, until, "")
 
     def line_after_imports(self, statement: str, needs: str = "") -> Edit:
         """A statement behind the imports at the head of the file, and behind that of the module ``needs``."""
@@ -187,35 +157,19 @@ class SourceText:
                 last = node.end_lineno or node.lineno
             elif last and not isinstance(node, (ast.Import, ast.ImportFrom, ast.If, ast.Try)):
                 break
-        last = max(last, min(self._imported(needs), default=0))
+        last = max(last, min(self.find_imports(needs), default=0))
         if not last:  # behind what runs the file, and its encoding
             last = next((at for at, line in enumerate(self._lines) if not line.startswith(b"#")), 0)
         at = self._starts[last]
         return Edit(at, at, f"\n{statement}\n".replace("\n", self._newline))
 
-    def imports(self, name: str) -> bool:
-        """Whether the file's own names have the module ``name``."""
-        return bool(self._imported(name))
-
-    def _imported(self, name: str) -> list[int]:
-        """Lines that end an import of that name."""
+    def find_imports(self, name: str) -> list[int]:
+        """Lines that end an import which has the module ``name`` among the file's own names."""
         return [
             node.end_lineno or node.lineno
             for node in self.tree.body
             if isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
         ]
-
-    def reads_itself(self) -> bool:
-        """Whether the file names itself to what reads files or source: a patch would change what it finds."""
-        for node in ast.walk(self.tree):
-            if not isinstance(node, ast.Call):
-                continue
-            if _name(node.func) in ("getsource", "getsourcelines", "getsourcefile"):
-                return True
-            inside = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == "__file__"]
-            if inside and _name(node.func) in ("open", "read_text", "read_bytes"):
-                return True
-        return False
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
         end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
@@ -224,55 +178,37 @@ class SourceText:
     def _set_once(self, name: str) -> ast.expr | None:
         """The literal that a name is set to, if nothing else in the whole file gives that name a value."""
         nodes = list(ast.walk(self.tree))
-        if sum(_binds(node, name) for node in nodes) != 1:
-            return None
-        for node in nodes:
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and any(
-                isinstance(each, ast.Name) and each.id == name for each in targets
-            ):
-                return node.value if node.value is not None and _is_literal(node.value) else None
-        return None
-
-    def _sets_attribute(self, name: str) -> bool:
-        """Whether the file sets an attribute of that name: an option's value may be another once it is used."""
-        attributes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == name)
-        return any(isinstance(node.ctx, ast.Store) for node in attributes)
-
-    def _uses(self, name: str) -> int:
-        loads = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name)
-        return sum(isinstance(node.ctx, ast.Load) for node in loads)
+        values = [
+            node.value
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+            for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(each, ast.Name) and each.id == name
+        ]
+        is_alone = len(values) == sum(_binds(node, name) for node in nodes) == 1
+        return values[0] if is_alone and values[0] is not None and _is_literal(values[0]) else None
 
     def _by_option(self, dest: str, value: Any) -> ArgumentFix:
-        found = self._option(dest)
-        if found is None:
-            return FromConfig(dest, repr(value))
-        option, action = found
-        if value is None:
-            return f"None cannot be typed for {option}"
-        if "Boolean" in action:
-            return FromCommandLine(option if value else f"--no-{option[2:]}")
-        if "store_true" in action or "store_false" in action:
-            wanted = bool(value) == ("store_true" in action)
-            return FromCommandLine(option) if wanted else f"the flag {option} says otherwise: leave that out"
-        return FromCommandLine(option, repr(value))
-
-    def _option(self, dest: str) -> tuple[str, str] | None:
-        """The option of an argument parser in this file whose value has that name, and its action."""
-        for node in ast.walk(self.tree):
-            if not (isinstance(node, ast.Call) and _name(node.func) in ("add_argument", "option", "add")):
-                continue
+        """The option of an argument parser in this file whose value has that name; else a key of a configuration."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        for node in [each for each in calls if _name(each.func) in ("add_argument", "option", "add")]:
             words = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
-            options = [word for word in words if word.startswith("--")]
-            named = [
-                each.value for each in node.keywords if each.arg == "dest" and isinstance(each.value, ast.Constant)
-            ]
-            own = str(named[0].value) if named else options[0][2:].replace("-", "_") if options else ""
-            if options and own == dest:
-                return options[0], next(
-                    (ast.unparse(each.value) for each in node.keywords if each.arg == "action"), ""
-                )
-        return None
+            option = next((word for word in words if word.startswith("--")), "")
+            more = {each.arg: each.value for each in node.keywords}
+            named = more.get("dest")
+            own = str(named.value) if isinstance(named, ast.Constant) else option[2:].replace("-", "_")
+            if not option or own != dest:
+                continue
+            action = ast.unparse(more["action"]) if "action" in more else ""
+            if value is None:
+                return f"None cannot be typed for {option}"
+            if "Boolean" in action:
+                return ByWords(option if value else f"--no-{option[2:]}")
+            if "store_true" in action or "store_false" in action:
+                wanted = bool(value) == ("store_true" in action)
+                return ByWords(option) if wanted else f"the flag {option} says otherwise: leave that out"
+            return ByWords(f"{option} {value}")
+        return _in_config(dest, value)
 
 
 _CALLED: Mapping[str, tuple[str, ...]] = {
@@ -301,6 +237,21 @@ POSITIONS: Mapping[tuple[str, str], int] = {
     ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
 }  # fmt: skip
 """Where arguments may stand without a name."""
+
+
+def _in_config(key: str, value: Any) -> ByWords:
+    return ByWords(f"{key}: {'null' if value is None else value} in the script's configuration")
+
+
+def _argument_node(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
+    named = next((each.value for each in call.keywords if each.arg == name), None)
+    if named is None and position is not None and position < len(call.args):
+        return call.args[position]
+    return named
+
+
+def _mappings(call: ast.Call) -> list[ast.expr]:
+    return [keyword.value for keyword in call.keywords if keyword.arg is None]
 
 
 def _name(node: ast.expr) -> str:

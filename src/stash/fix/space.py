@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stash.advice.run_remedies import COLLECTED
 from stash.core.fix_records import Effect
@@ -29,11 +28,7 @@ from stash.fix.script_changes import (
     of_threads,
 )
 from stash.measure.agent.wraps.patched_code import SeldomCollected
-from stash.measure.linux.processes import spans
 from stash.predict.gpu_pairs import trained_in
-
-_BESIDE_GPU = 3
-"""Cores that a process has use for whose GPU works: for its own thread, backward passes and batches to be pinned."""
 
 
 def _waits(facts: Facts) -> Proposal:
@@ -71,73 +66,15 @@ def _threads(facts: Facts) -> Proposal:
     now, room = facts.threads, max(1, facts.cores // facts.ranks)
     site = facts.site("threads")
     wanted = sorted({1, room, max(1, room // 2)} - {now})
-    changes = []
-    for n in wanted:
-        found = ScriptChange(
+    return [
+        ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
-            stalls=("compute", "contention"), settings={"threads": n},
+            stalls=("compute", "contention"), settings={"threads": n}, site=site,
             forecast=facts.at_most("compute", "contention"),
-        )  # fmt: skip
-        if site is None:
-            found = replace(found, variables=of_threads(n))
-        else:
-            found = replace(found, site=site, writes={"0": n})
-        changes.append(found)
-    return changes or "as many as cores"
-
-
-def _cores(facts: Facts) -> Proposal:
-    cores = facts.core_numbers or tuple(range(facts.cores))
-    each = len(cores) // facts.ranks
-    workers = int(facts.loader.values["num_workers"]) if facts.loader is not None else 0
-    if each < 1 or len(cores) < 2:
-        return "there are fewer cores than ranks"
-    own = [list(cores[rank * each : (rank + 1) * each]) for rank in range(facts.ranks)]
-    found = []
-    if facts.ranks > 1 and facts.on_cpu:
-        text = f"each rank on cores of its own ({_named(own)})"
-        found.append(
-            ScriptChange(
-                "cores=own", "cores", text, stalls=("contention",), cores={"ranks": own},
-                forecast=facts.at_most("contention", "prep"),
-            )
-        )  # fmt: skip
-    if facts.ranks > 1 and len(facts.numa) > 1:
-        nodes = [facts.numa[_node(facts, rank)] for rank in range(facts.ranks)]
-        found.append(
-            ScriptChange(
-                "cores=numa", "cores", f"each rank on the cores of one NUMA node ({_named(nodes)})",
-                stalls=("contention", "transfer"), cores={"ranks": [list(node) for node in nodes]},
-            )
-        )  # fmt: skip
-    training = facts.threads if facts.on_cpu else _BESIDE_GPU
-    if workers and each >= 3 and (facts.on_cpu or each >= 2 * training):
-        room = each - training if not facts.on_cpu else max(1, min(workers, each - training))
-        front = [mine[:-room] for mine in own]
-        behind = sorted(core for mine in own for core in mine[-room:])
-        text = f"cores {_named(front)} for training, {_named([behind])} for loaders"
-        found.append(
-            ScriptChange(
-                "cores=apart", "cores", text, stalls=("contention", "prep"), cores={"ranks": front, "workers": behind}
-            )
+            **({"variables": of_threads(n)} if site is None else {"writes": {"0": n}}),
         )
-    if [one.name for one in found] == ["cores=own"] and each > workers:  # nobody gets fewer than it has use for
-        found = [replace(found[0], joins=True)]
-    return found or "nothing competes for cores but what a launch shares out itself"
-
-
-def _node(facts: Facts, rank: int) -> int:
-    """The NUMA node of a rank's GPU; on CPUs ranks are dealt out evenly."""
-    hosts = facts.case.profile.hosts
-    gpus = hosts[0].gpus if hosts and not facts.on_cpu else ()
-    node = gpus[rank].numa_node if rank < len(gpus) else None
-    return node if node is not None and node < len(facts.numa) else rank * len(facts.numa) // facts.ranks
-
-
-def _named(sets: Sequence[Sequence[int]]) -> str:
-    """``0-3,8-11 and 4-7,12-15``."""
-    runs = ([f"{first}-{last}" if last > first else f"{first}" for first, last in spans(cores)] for cores in sets)
-    return listed([",".join(each) for each in runs])
+        for n in wanted
+    ] or "as many as cores"  # fmt: skip
 
 
 def _ddp(facts: Facts) -> Site | str:
@@ -170,10 +107,10 @@ def _bucket(facts: Facts) -> Proposal:
     larger, smaller = sorted(n for n in kept if n > current), sorted((n for n in kept if n < current), reverse=True)
     most, milder = _exchange(facts), dict(zip(smaller[1:], smaller, strict=False))
     return [
-        ScriptChange(
-            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", effect=_sums(facts), stalls=OF_EXCHANGE,
-            settings={"ddp": {"bucket_cap_mb": n}}, site=site, also=tuple(facts.every("ddp")[1:]),
-            writes={"bucket_cap_mb": n}, forecast=most, joins=n > current,  # more exchanges may cost more
+        _set_calls(
+            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", "ddp", facts.every("ddp"),
+            {"bucket_cap_mb": n}, effect=_sums(facts), stalls=OF_EXCHANGE, forecast=most,
+            joins=n > current,  # more exchanges may cost more
             beyond=f"bucket={milder[n]}" if n in milder else "",
         )
         for n in (*larger, *smaller)
@@ -190,12 +127,8 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
         unset = [each for each in facts.every("ddp") if each.values[name] != value]
         if not unset or any(each.values.get(behind) for each in unset):
             return f"{behind} goes first" if unset else "already set"
-        return [
-            ScriptChange(
-                name, name, f"{name} {not value} -> {value}", effect=_sums(facts), stalls=("compute", *OF_EXCHANGE),
-                settings={"ddp": {name: value}}, site=unset[0], also=tuple(unset[1:]), writes={name: value},
-            )
-        ]  # fmt: skip
+        text, stalls = f"{name} {not value} -> {value}", ("compute", *OF_EXCHANGE)
+        return [_set_calls(name, name, text, "ddp", unset, {name: value}, effect=_sums(facts), stalls=stalls)]
 
     return propose
 
@@ -220,31 +153,37 @@ def _no_sync(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
+def _set_calls(
+    name: str, knob: str, text: str, kind: str, sites: Sequence[Site], values: Mapping[str, Any], **more: Any
+) -> ScriptChange:
+    """Arguments of all calls of a kind, set in trials and written as they are."""
+    return ScriptChange(
+        name, knob, text, site=sites[0], also=tuple(sites[1:]), settings={kind: values}, writes=values, **more
+    )
+
+
 def _set_to_none(facts: Facts) -> Proposal:
     unset = [each for each in facts.every("zero_grad") if not each.values["set_to_none"]]
     if not unset:
         return "already set"
-    return [
-        ScriptChange(
-            "set_to_none", "set_to_none", "zero_grad(set_to_none=True)", stalls=("compute",), site=unset[0],
-            also=tuple(unset[1:]), settings={"zero_grad": {"set_to_none": True}}, writes={"set_to_none": True},
-        )
-    ]  # fmt: skip
+    text, values = "zero_grad(set_to_none=True)", {"set_to_none": True}
+    change = _set_calls("set_to_none", "set_to_none", text, "zero_grad", unset, values, stalls=("compute",))
+    return [change]
 
 
 def _fused(facts: Facts) -> Proposal:
     forms = ("fused", "foreach") if facts.on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
-    takes = {form: [each for each in facts.every("optimizer") if form in each.values["takes"]] for form in forms}
-    form = next((form for form in forms if takes[form]), None)
+    sites = facts.every("optimizer")
+    form = next((form for form in forms if any(form in each.values["takes"] for each in sites)), None)
     if form is None:
         return "the optimizer has no fused form"
-    unset = [each for each in takes[form] if not each.values[form]]
+    unset = [each for each in sites if form in each.values["takes"] and not each.values[form]]
     if not unset:
         return "already set"
     return [
-        ScriptChange(
-            form, "fused", f"{unset[0].values['class']}({form}=True)", effect="rounding", stalls=("compute",),
-            site=unset[0], also=tuple(unset[1:]), settings={"optimizer": {form: True}}, writes={form: True},
+        _set_calls(
+            form, "fused", f"{unset[0].values['class']}({form}=True)", "optimizer", unset, {form: True},
+            effect="rounding", stalls=("compute",),
             forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
         )
     ]  # fmt: skip
@@ -307,34 +246,8 @@ def _bfloat16(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
-_NCCL: tuple[tuple[str, str, Mapping[str, str]], ...] = (
-    ("Ring", "NCCL's algorithm: Ring", {"NCCL_ALGO": "Ring"}),
-    ("Tree", "NCCL's algorithm: Tree", {"NCCL_ALGO": "Tree"}),
-    ("channels", "at least 16 channels of NCCL", {"NCCL_MIN_NCHANNELS": "16"}),
-    ("sockets", "4 threads with 4 sockets each for NCCL",
-     {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}),
-)  # fmt: skip
-"""By name, text and variables, as NCCL documents them (docs.nvidia.com, *Environment Variables*)."""
-SETTABLE: Mapping[str, str] = {
-    **dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}"),
-    **{name: re.escape(value) for _, _, variables in _NCCL for name, value in variables.items()},
-    "NCCL_ALGO": "Ring|Tree",
-}
+SETTABLE: Mapping[str, str] = dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}")
 """Variables that a change may set, and a pattern of their values: no record sets another."""
-
-
-def _nccl(facts: Facts) -> Proposal:
-    if facts.ranks < 2 or facts.on_cpu:
-        return "NCCL carries no gradients between GPUs here"
-    by_sockets = os.environ.get("NCCL_P2P_DISABLE") == os.environ.get("NCCL_SHM_DISABLE") == "1"
-    return [
-        ScriptChange(
-            f"nccl={name}", "nccl", text, effect="rounding", stalls=OF_EXCHANGE, variables=variables,
-            forecast=_exchange(facts),
-        )
-        for name, text, variables in _NCCL
-        if (name != "sockets" or by_sockets) and not variables.keys() & os.environ.keys()
-    ] or "set already"  # fmt: skip
 
 
 def _collector(facts: Facts) -> Proposal:
@@ -343,31 +256,22 @@ def _collector(facts: Facts) -> Proposal:
     if row is None or not row.seconds:
         return "Python's garbage collector took no time that was seen"
     frozen = "call gc.collect() and gc.freeze() after the first step"
+    hook = "register_optimizer_step_post_hook"
+    # torch.optim itself has no such name
+    before = (
+        f"from torch.optim.optimizer import {hook}\n{loaders.source_with_imports(SeldomCollected, 'gc')}\n\n{hook}"
+    )
     seldom = f"{frozen}, gc.disable() with them, and gc.collect() every {COLLECTED} steps"
     return [
         ScriptChange(
-            name,
-            "collector",
-            text,
-            stalls=("compute",),
-            settings={"collector": {"every": every}},
-            line=_collected_seldom(every),
-            by_hand=by_hand,
-            forecast=row.most,
+            name, "collector", text, stalls=("compute",), settings={"collector": {"every": every}},
+            line=f"{before}(SeldomCollected({every or ''}))", by_hand=by_hand, forecast=row.most,
         )
         for name, text, by_hand, every in (
             ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
             ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
         )
-    ]
-
-
-def _collected_seldom(every: int) -> str:
-    """How that is put into a script."""
-    hook = "register_optimizer_step_post_hook"
-    imported = f"from torch.optim.optimizer import {hook}"  # torch.optim itself has no such name
-    text = loaders.source_with_imports(SeldomCollected, "gc")
-    return f"{imported}\n{text}\n\n{hook}(SeldomCollected({every or ''}))"
+    ]  # fmt: skip
 
 
 SPACE: tuple[Knob, ...] = (
@@ -378,13 +282,11 @@ SPACE: tuple[Knob, ...] = (
     Knob("in_order", of_loader(loaders.order_changes)),
     Knob("worker_threads", of_loader(loaders.worker_threads_changes)),
     Knob("cache", of_loader(loaders.cache_changes)),
-    Knob("batch", of_loader(loaders.batch_changes)),
     Knob("pin", of_loader(loaders.pin_changes), joins=True),
     Knob("non_blocking", loaders.non_blocking_changes, joins=True),
     Knob("waits", _waits, joins=True),
     Knob("items", _items, joins=True),
     Knob("threads", _threads),
-    Knob("cores", _cores),
     Knob("bucket", _bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
     Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),
@@ -398,7 +300,6 @@ SPACE: tuple[Knob, ...] = (
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
     Knob("compile", _compile),
     Knob("bfloat16", _bfloat16),
-    Knob("nccl", _nccl),
 )
 """In the order in which they are weighed where no forecast ranks them."""
 NAMES = tuple(knob.name for knob in SPACE)
@@ -406,35 +307,17 @@ _UNASKED = ("compile", "channels_last", "bfloat16")
 """Knobs that are tried on CPUs only if ``--try`` names them: each launch takes long, and gains there are rare."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A knob without changes here, and why."""
-
-    knob: str
-    why: str
-
-
-def propose(
-    facts: Facts, wanted: Sequence[str] = (), allowed: Sequence[str] = ()
-) -> tuple[list[ScriptChange], list[LeftOut]]:
-    """All changes for a job, of the knobs ``wanted`` or of all, and the knobs that have none.
-
-    Another batch is tried only if that is ``allowed``.
-    """
+def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], dict[str, str]]:
+    """All changes for a job, of the knobs ``wanted`` or of all, and why there are none of the others."""
     changes: list[ScriptChange] = []
-    left: list[LeftOut] = []
+    left: dict[str, str] = {}
     for knob in SPACE:
         if wanted and knob.name not in wanted:
             continue
-        if knob.name in _UNASKED and facts.on_cpu and knob.name not in wanted:
-            left.append(LeftOut(knob.name, f"on CPUs only with --try {knob.name}"))
-            continue
-        if knob.name == "batch" and "batch" not in allowed:
-            left.append(LeftOut(knob.name, "changes the effective batch: only with --allow batch"))
-            continue
-        found = knob.propose(facts)
+        is_asked = knob.name not in _UNASKED or not facts.on_cpu or knob.name in wanted
+        found = knob.propose(facts) if is_asked else f"on CPUs only with --try {knob.name}"
         if isinstance(found, str):
-            left.append(LeftOut(knob.name, found))
+            left[knob.name] = found
         else:
             changes += [replace(each, joins=knob.joins or each.joins) for each in found]
     return changes, left

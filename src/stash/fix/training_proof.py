@@ -11,7 +11,6 @@ moves to no side.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -52,8 +51,8 @@ def apart(one: TrialEvidence, other: TrialEvidence) -> float | None:
 
 def _twice(ranks: TrialEvidence, batches: int) -> int:
     """How often the print of a batch comes again among the first ``batches`` of all ranks."""
-    prints = Counter(each for rank in ranks for each in rank["batches"][:batches] if each is not None)
-    return sum(count - 1 for count in prints.values())
+    prints = [each for rank in ranks for each in rank["batches"][:batches] if each is not None]
+    return len(prints) - len(set(prints))
 
 
 def _grown(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
@@ -66,34 +65,32 @@ def _grown(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
 
 def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:
     """What ``changed`` trained against the script as ``typed``; ``own``: how far two launches as typed are apart."""
-    losses, batches = len(_pairs(typed, changed, "losses")), _pairs(typed, changed, "batches")
-    known = [pair for pair in batches if None not in pair]
+    losses = len(_pairs(typed, changed, "losses"))
+    known = [pair for pair in _pairs(typed, changed, "batches") if None not in pair]
     difference = apart(typed, changed)
-    finite = difference is not None and math.isfinite(difference)
-    compared = {"losses": losses, "batches": len(known), "largest_difference": difference if finite else None}
+    is_finite = difference is not None and math.isfinite(difference)
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
-    again = _twice(changed, fewest) - _twice(typed, fewest)
-    if again > 0:
-        return Proof(holds=False, text=f"{again} of {fewest * len(changed)} batches came twice", **compared)
-    other = sum(a != b for a, b in known)
-    if effect == "batch":
-        return Proof(holds=finite, text="more samples a step, so that losses cannot be compared", **compared)
-    if other and effect != "order" and not own:
-        return Proof(holds=False, text=f"{other} of {len(known)} batches were others", **compared)
-    if losses < _FEWEST or difference is None:
-        text = "no losses were seen, so nothing is shown but that the batches are the same"
-        return Proof(holds=bool(known) and not other, text=text, **compared)
-    if effect == "order":
-        return Proof(holds=finite, text="the same samples in another order", **compared)
-    if difference == 0:
-        return Proof(holds=True, text=f"{losses} losses the same, bit for bit", **compared)
-    if own and difference <= _NEAR * own:
-        text = f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
-        return Proof(holds=True, text=text, **compared)
+    again, other = _twice(changed, fewest) - _twice(typed, fewest), sum(a != b for a, b in known)
     allowed = TOLERANCE.get(effect, 0.0)
-    if effect == "rounding" and finite and difference > allowed and losses >= _MANY * len(changed):
+    if again > 0:
+        holds, text = False, f"{again} of {fewest * len(changed)} batches came twice"
+    elif other and effect != "order" and not own:
+        holds, text = False, f"{other} of {len(known)} batches were others"
+    elif losses < _FEWEST or difference is None:
+        text = "no losses were seen, so nothing is shown but that the batches are the same"
+        holds = bool(known) and not other
+    elif effect == "order":
+        holds, text = is_finite, "the same samples in another order"
+    elif difference == 0:
+        holds, text = True, f"{losses} losses the same, bit for bit"
+    elif own and difference <= _NEAR * own:
+        holds, text = True, f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
+    elif effect == "rounding" and is_finite and difference > allowed and losses >= _MANY * len(changed):
         early, of_mean = _grown(typed, changed)
         text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
-        return Proof(holds=early <= allowed and of_mean <= _OF_MEAN, text=text, **compared)
-    text = f"losses differ by {difference:.1e} at most" + (f" ({allowed:.0e} allowed)" if allowed else "")
-    return Proof(holds=difference <= allowed, text=text, **compared)
+        holds = early <= allowed and of_mean <= _OF_MEAN
+    else:
+        text = f"losses differ by {difference:.1e} at most" + (f" ({allowed:.0e} allowed)" if allowed else "")
+        holds = difference <= allowed
+    shown = difference if is_finite else None
+    return Proof(holds=holds, text=text, losses=losses, batches=len(known), largest_difference=shown)

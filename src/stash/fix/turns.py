@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
 from typing import Any
@@ -55,34 +54,39 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
 
     Of each knob that is its best value.
     """
-    turns, rounds = _choose_turns(search, _turns_of(wanted))
+    able = [each for each in wanted if _rung(each.change) is not None]
+    turns, rounds = _choose_turns(search, sorted(able, key=lambda each: not _sets_loader(each)))
     wanted = [each for each in wanted if not each.why]
     if search.turns is None or len(turns) < 2:
         return wanted
-    values = listed([turn.member.change.new_value for turn in turns])
-    search.say(f"trying {values} in turns, in one launch")
-    rungs: dict[Arm, Mapping[str, Any]] = {(turn.member.change.name,): turn.rung for turn in turns}
-    able = [turn.member for turn in turns if turn.member.change.joins and "loader" not in turn.rung]
+    search.say(f"trying {listed([each.change.new_value for each in turns])} in turns, in one launch")
+    rungs: dict[Arm, Mapping[str, Any]] = {(each.change.name,): _rung(each.change) or {} for each in turns}
+    able = [each for each in turns if each.change.joins and not _sets_loader(each)]
     all_of = tuple(each.change.name for each in able)
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
     rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns")
     if len(rows_by_arm) < TURNS:  # one broke the job, or the loader cannot be switched: the others once more
-        others = [turn.member for turn in turns if ("loader" in turn.rung) == failed]
+        others = [each for each in turns if _sets_loader(each) == failed]
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
     saves = _judge_turns(search, rows_by_arm)
-    hidden = {arm: rungs[arm] for arm, each in saves.items() if _is_hidden(search, each)}
+    worth, much = search.worth * search.typed, LARGE * search.typed
+    hidden = {
+        arm: rungs[arm]
+        for arm, each in saves.items()
+        if each.value >= worth and not beyond_noise(each) and each.high is not None and each.high >= much
+    }
     room = min(search.budget.left() - search.budget.reserve, _AGAIN_SHARE * search.budget.left())
     if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
         search.say("trying once more what noise may hide")
         again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm))
         both = [*rows_by_arm, *again]
         saves |= _judge_turns(search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both])
-    for turn in turns:
-        turn.member.saves = saves[(turn.member.change.name,)]
+    for each in turns:
+        each.saves = saves[(each.change.name,)]
     if all_of in saves and saves_only_together(search, able, saves[all_of]):
-        turns = [turn for turn in turns if turn.member not in able]  # these go on as they are
+        turns = [each for each in turns if each not in able]  # these go on as they are
     _keep_best(search, turns)
     return [each for each in wanted if each.standing == "left out"]
 
@@ -97,12 +101,6 @@ def _judge_turns(search: Search, rows: Sequence[Mapping[Arm, float]]) -> dict[Ar
     near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
     spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
     return {arm: saving(bounded, TYPED, arm, spread, 0.05) for arm in arms if arm}
-
-
-def _is_hidden(search: Search, saves: Interval) -> bool:
-    """Whether noise may hide that much is saved."""
-    worth = saves.value >= search.worth * search.typed and not beyond_noise(saves)
-    return worth and saves.high is not None and saves.high >= LARGE * search.typed
 
 
 def saves_only_together(search: Search, members: Sequence[Candidate], more: Interval) -> bool:
@@ -140,17 +138,16 @@ def launch_in_turns(
     return by_arm, found.failure is not None
 
 
-def _keep_best(search: Search, turns: Sequence[_Turn]) -> None:
+def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
     """Of each knob only its best value goes on, if it is worth that."""
     best: dict[str, Candidate] = {}
-    measured = [turn.member for turn in turns]
-    for each in sorted(measured, key=gained, reverse=True):
+    for each in sorted(turns, key=gained, reverse=True):
         first = best.setdefault(each.change.knob, each)
         alike = gained(first) - gained(each) < NO_DIFFERENCE * search.typed
         if alike and _workers(each) < _workers(first):  # what does as well with less
             best[each.change.knob] = each
-    for turn in turns:
-        each, bar = turn.member, (1 if "loader" in turn.rung else JOINED) * search.worth * search.typed
+    for each in turns:
+        bar = (1 if _sets_loader(each) else JOINED) * search.worth * search.typed
         saved, first = gained(each), best[each.change.knob]
         if saved < bar or not beyond_noise(each.saves):
             search.stand([each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", "")
@@ -158,41 +155,31 @@ def _keep_best(search: Search, turns: Sequence[_Turn]) -> None:
             search.stand([each], "no difference", f"{first.change.text} was chosen of these")
 
 
-def _choose_turns(search: Search, turns: list[_Turn]) -> tuple[list[_Turn], int]:
+def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidate], int]:
     """Those of which there is time for turns, with a final comparison after them, and how many rounds."""
-    loaders = [turn for turn in turns if "loader" in turn.rung]
-    forecasts = [turn.member.change.forecast for turn in loaders]
+    loaders = [each for each in turns if _sets_loader(each)]
+    forecasts = [each.change.forecast for each in loaders]
     most = max((math.inf if each is None else each for each in forecasts), default=math.inf)
     if most < _SMALL * search.typed:  # then the next value of the same saves hardly more
         at_most = format_seconds(max(0.0, most))
-        out = [turn.member for turn in loaders[_FEW:]]
+        out = loaders[_FEW:]
         search.stand(out, "left out", f"saves {at_most} of the step at most, by forecast, as others do")
-        turns = [turn for turn in turns if turn.member not in out]
+        turns = [each for each in turns if each not in out]
     if len(turns) < 2:
         return [], 0
-    costs = [search.budget.block_seconds(turn.rung, search.typed) for turn in turns]
+    costs = [search.budget.block_seconds(_rung(each.change) or {}, search.typed) for each in turns]
     seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
     starting, left = search.budget.starting, search.budget.left()
     room = min(left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting))
     fit = sum(spent <= room for spent in seconds)
     if fit < 2:
         return [], 0
-    search.stand([turn.member for turn in turns[fit:] if "loader" in turn.rung], "left out", NO_TIME)
+    search.stand([each for each in turns[fit:] if _sets_loader(each)], "left out", NO_TIME)
     return turns[:fit], min(MOST_TURNS, max(TURNS, int(2 * starting * TURNS / seconds[fit - 1])))
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """What is on in some blocks of a launch."""
-
-    member: Candidate
-    rung: Mapping[str, Any]
-
-
-def _turns_of(wanted: Sequence[Candidate]) -> list[_Turn]:
-    """What can take turns, settings of the loader first."""
-    found = [_Turn(each, rung) for each in wanted if (rung := _rung(each.change)) is not None]
-    return sorted(found, key=lambda turn: "loader" not in turn.rung)
+def _sets_loader(each: Candidate) -> bool:
+    return "loader" in each.change.settings
 
 
 def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
@@ -212,8 +199,7 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     settings = dict(change.settings)
     outside = change.variables and "threads" not in settings
     loader = settings.get("loader")
-    once = outside or change.cores or change.samples != 1
-    if once or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
+    if outside or not settings or not settings.keys() <= {*_SWITCHED, "loader"}:
         return None
     if isinstance(loader, Mapping):
         settings["loader"] = {name: value for name, value in loader.items() if name != "site"}

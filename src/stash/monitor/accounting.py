@@ -8,8 +8,7 @@ another collective, comes last, wherever in the step it was called. The exposed 
 rank exactly, and nothing is clamped.
 
 Not known here: what a rank waits for inside a collective in the middle of a step belongs to the stage of another rank
-before it. Where such waits are much of a step (sharded models), single steps are matched call by call (``by_calls``);
-if that account is another one, or there is none, the step is ``ambiguous``.
+before it. Where such waits are much of a step (sharded models), the step is ``ambiguous``.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION
 from stash.measure.protocol.stamped import StampedStep, StepStage
+from stash.monitor.records import LateRank
 
 NOW_AND_THEN: Mapping[str, StepStage] = {
     EPOCH_START: StepStage.EPOCH_START, EVALUATION: StepStage.EVALUATION, CHECKPOINT: StepStage.CHECKPOINT,
@@ -51,8 +51,8 @@ _OPTIMIZER, _BETWEEN, _INPUT, _TRANSFER, _FORWARD, _BACKWARD = (
     STAGES.index(OWN_STAGES[name]) for name in ("optimizer", "between", "input", "transfer", "forward", "backward")
 )
 _COMPUTE = (_OPTIMIZER, _FORWARD, _BACKWARD)
-AMBIGUOUS = 0.05
-"""Of a step, in collectives inside it, from which on two accounts of it may differ by as much."""
+_AMBIGUOUS = 0.05
+"""Of a step, in collectives inside it, from which on it is."""
 
 SecondsArray = NDArray[np.float64]
 
@@ -67,14 +67,12 @@ class StepAccount:
     """Of each of ``STALLS``; they add up to the step."""
     set_by: dict[str, int]
     """The rank at the frontier most often, where one rank's being last exposed a stall."""
-    others_wait: dict[str, float]
-    """By stall, of ``set_by``: what the rank after it in that stage took of it, as the median of the others."""
     ranks: dict[int, dict[str, float]]
     """Each rank's own seconds in each of ``OWN_STAGES``, and ``exchange``."""
     delays: dict[int, float]
     """Each rank's run-queue delay of a step."""
     ambiguous: bool
-    """Whether much of the step was in collectives in the middle of it, or two accounts of it differ."""
+    """Whether much of the step was in collectives in the middle of it."""
 
 
 DELAYS = 3
@@ -106,15 +104,7 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
 
 def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
-    return _account(ranks, _by_stage(seconds), delays)
-
-
-def _by_stage(seconds: SecondsArray) -> SecondsArray:
-    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
-    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
-
-
-def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -> StepAccount:
+    stages = _by_stage(seconds)
     upto, tops, last = np.zeros(stages.shape[1:]), [], []
     for stage in stages:  # one sum for all stages, so that it stays in the cache
         upto += stage
@@ -131,38 +121,30 @@ def _account(ranks: Sequence[int], stages: SecondsArray, delays: SecondsArray) -
     }  # fmt: skip
     own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
-    set_by, others = _setters(ranks, own, last) if len(ranks) > 1 else ({}, {})
+    alone = {STALL_OF[name]: STAGES.index(OWN_STAGES[name]) for name in ("input", "between", *NOW_AND_THEN)}
+    setters = {
+        stall: ranks[int(np.bincount(last[at], minlength=len(ranks)).argmax())]
+        for stall, at in {**alone, "contention": _BACKWARD}.items()
+        if stall not in NOW_AND_THEN or own[:, at].any()
+    }
     step = float(shown.sum(axis=0).mean())
     return StepAccount(
         steps=stages.shape[1],
         step_seconds=step,
         seconds={name: float(part.mean()) for name, part in parts.items()},
-        set_by=set_by,
-        others_wait=others,
+        set_by=setters if len(ranks) > 1 else {},
         ranks={
             rank: {**{name: row[place] for name, place in places.items()}, "exchange": sum(row[_OWN:])}
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
-        ambiguous=bool(own[:, _OWN].min() > AMBIGUOUS * step),
+        ambiguous=bool(own[:, _OWN].min() > _AMBIGUOUS * step),
     )
 
 
-def _setters(
-    ranks: Sequence[int], own: SecondsArray, last: Sequence[NDArray[np.intp]]
-) -> tuple[dict[str, int], dict[str, float]]:
-    """Of input and contention: the rank that was at the frontier most often, and what the median other took.
-
-    ``own`` is (ranks, stages); ``last``, by stage, are the places of the ranks at the frontier in each cycle.
-    """
-    set_by, others = {}, {}
-    alone = [(STALL_OF[name], STAGES.index(OWN_STAGES[name])) for name in ("input", "between", *NOW_AND_THEN)]
-    alone = [(name, at) for name, at in alone if name not in NOW_AND_THEN or own[:, at].any()]
-    for stall, stage, places in (*((name, at, (at,)) for name, at in alone), ("contention", _BACKWARD, _COMPUTE)):
-        first = int(np.bincount(last[stage], minlength=len(ranks)).argmax())
-        set_by[stall] = ranks[first]
-        others[stall] = float(np.median(np.delete(own[:, places].sum(axis=1), first)))
-    return set_by, others
+def _by_stage(seconds: SecondsArray) -> SecondsArray:
+    """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
+    return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
 
 
 def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
@@ -180,53 +162,13 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
     np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
     own = before - strange[:_OWN].sum(axis=0)
     calm[-1] = (own.max(axis=1) + after)[:, None] - own
-    found, step = _account(ranks, calm, delays), float(longest.mean())
+    found, step = account(ranks, np.moveaxis(calm, 0, 2), delays), float(longest.mean())
     stalls = {**found.seconds, "disturbed": step - found.step_seconds}
-    ambiguous = bool(stages[_OWN].mean(axis=0).min() > AMBIGUOUS * step)
+    ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
     return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
 
 
-_TOGETHER = (int(StepStage.COLLECTIVE), int(StepStage.EXCHANGE))
-
-
-def by_calls(pieces: Mapping[int, Sequence[float]]) -> float | None:
-    """How far the account of one step is from the one that matches it call by call: the most of a stall, of the step.
-
-    ``pieces`` are stage and seconds of one piece after the other, by rank. Ranks are together after each wait for
-    others, so each part up to one has a frontier of its own. ``None`` where ranks did not make the same calls.
-    """
-    parts: dict[int, SecondsArray] = {}
-    for rank, flat in pieces.items():
-        rows = [np.zeros(len(STAGES))]
-        for stage, seconds in zip(flat[::2], flat[1::2], strict=True):
-            rows[-1][STAGES.index(StepStage(int(stage)))] += seconds
-            if stage in _TOGETHER:
-                rows.append(np.zeros(len(STAGES)))
-        parts[rank] = np.array(rows[:-1])  # after the last wait they are not together again
-    shapes = {each.shape for each in parts.values()}
-    if len(parts) < 2 or len(shapes) != 1 or not next(iter(shapes))[0]:
-        return None
-    ranks = sorted(parts)
-    each = np.stack([parts[rank] for rank in ranks], axis=1)
-    nothing = np.zeros(each.shape[:2])
-    called, whole = account(ranks, each, nothing), account(ranks, each.sum(axis=0)[None], nothing[:1])
-    calls = len(each)
-    differ = max(abs(called.seconds[name] * calls - whole.seconds[name]) for name in whole.seconds)
-    return differ / whole.step_seconds if whole.step_seconds else None
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """A rank that took longer in a stage than the median of the others."""
-
-    rank: int
-    stage: str
-    """One of ``OWN_STAGES``."""
-    seconds: float
-    """A step."""
-
-
-def stragglers(found: StepAccount) -> list[Straggler]:
+def stragglers(found: StepAccount) -> list[LateRank]:
     """Ranks whose excess in a stage is at least 5 % of the step, the worst first; hidden ones too.
 
     A rank's excess is its mean less the median of the others: what another one hides behind the frontier counts.
@@ -239,5 +181,5 @@ def stragglers(found: StepAccount) -> list[Straggler]:
         for rank, seconds in own.items():
             excess = seconds - float(np.median([each for other, each in own.items() if other != rank]))
             if excess >= 0.05 * found.step_seconds > 0:
-                late.append(Straggler(rank, stage, excess))
+                late.append(LateRank(rank=rank, stage=stage, seconds=excess))
     return sorted(late, key=lambda each: -each.seconds)

@@ -13,16 +13,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.measure.protocol.orders import ATTACHABLE, Orders
 from stash.measure.protocol.watch_folder import attach_file, own_folder, watch_folder
-
-if TYPE_CHECKING:
-    from stash.monitor.watcher import NodeWatcher
+from stash.monitor.watch_options import WatchCommandOptions
 
 _TRAINS = b"libtorch"
 _PYTHON = re.compile(r"python3\.(\d+)")
@@ -33,8 +31,8 @@ if "stash" not in sys.modules:
     spec = importlib.util.spec_from_file_location("stash", {file!r}, submodule_search_locations=[{package!r}])
     sys.modules["stash"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["stash"])
-from stash.monitor.watching import enter_process
-enter_process({folder!r}, began=True)
+from stash.monitor.entry import enter_process
+enter_process({folder!r})
 """
 """What a process runs that is entered."""
 
@@ -81,15 +79,11 @@ def entering(folder: Path) -> Path:
     return script
 
 
-def attach(
-    process: int, begin: Callable[[Path], tuple[NodeWatcher, Path]], end: Callable[[Path], None], quiet: bool
-) -> int:
-    """Watch the job of that process to its end; the value is an exit code. Raises UserError where there is no way.
-
-    ``begin`` makes a watcher of the rings in a folder, and ``end`` gets its record when the job has ended.
-    """
+def attach(process: int, options: WatchCommandOptions) -> None:
+    """Watch the job of that process to its end; raises UserError where there is no way."""
     from stash.measure.launcher.process import SITE
     from stash.measure.linux.processes import status_of
+    from stash.monitor.watch_start import begin_watch, say_summary
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
@@ -101,9 +95,7 @@ def attach(
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "
                 f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
             )
-        watcher, target = begin(folder)
-        if not quiet:
-            print(f"stash: watching process {process}; follow it with `stash watch --join {target}`", file=sys.stderr)
+        watcher, target = begin_watch(folder, f"process {process}", (), 1, options)
         try:
             while any((now := status_of(each)) is not None and not now.ended for each in entered):
                 watcher.poll()
@@ -112,6 +104,4 @@ def attach(
             for each in entered:
                 attach_file(each).unlink(missing_ok=True)
             watcher.finish(None)
-    if not quiet:
-        end(target)
-    return 0
+    say_summary(target, options)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,18 +72,7 @@ class StallChange:
     ended: bool = False
 
 
-@dataclass
-class _Level:
-    """One quantity: what it was, how it scatters, and the slices in a row that are above."""
-
-    reference: float | None = None
-    healthy: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-
-    @property
-    def scatter(self) -> float:
-        """Robust standard deviation of healthy slices."""
-        values = np.asarray(self.healthy)
-        return float(1.4826 * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+_TestedSlice = tuple[Slice, dict[str, float]]
 
 
 class ChangeTest:
@@ -93,106 +82,84 @@ class ChangeTest:
     """
 
     def __init__(self, known: Mapping[str, float] | None = None) -> None:
-        self._known = known
-        self._levels = {name: _Level() for name in (*TESTED, "step")}
-        self._start: deque[tuple[Slice, dict[str, float]]] = deque(maxlen=_REFERENCE)
+        self._known = known or {}
+        self.reference: dict[str, float] = {}
+        """Seconds of stalls and ``step`` before any change; none until the run was steady."""
+        self._healthy: dict[str, deque[float]] = {name: deque(maxlen=_KEPT) for name in (*TESTED, "step")}
+        self._start: deque[_TestedSlice] = deque(maxlen=_REFERENCE)
         self._seen = 0
         self._ranks: dict[int, dict[str, float]] = {}
         """Each rank's stages in the steady start."""
-        self._recent: deque[tuple[Slice, dict[str, float]]] = deque(maxlen=_IN_A_ROW)
+        self._recent: deque[_TestedSlice] = deque(maxlen=_IN_A_ROW)
         self._open: dict[str, StallChange] = {}
-
-    @property
-    def reference(self) -> dict[str, float] | None:
-        """Seconds of stalls and ``step`` before any change; ``None`` until the run was steady."""
-        if self._levels["step"].reference is None:
-            return None
-        return {name: level.reference or 0.0 for name, level in self._levels.items()}
 
     def take(self, slice: Slice) -> list[StallChange]:
         """What has begun or ended with this slice."""
         values = corrected(slice.account)
-        if self._levels["step"].reference is None:
+        if not self.reference:
             if values["step"] > 0:  # else it only waited for a core
                 self._learn(slice, values)
             return []
         self._recent.append((slice, values))
         found = [change for name in TESTED if (change := self._judge(name)) is not None]
         if not self._open:
-            for name, level in self._levels.items():
-                level.healthy.append(values[name])
+            for name, kept in self._healthy.items():
+                kept.append(values[name])
         return found
 
     def _learn(self, slice: Slice, values: dict[str, float]) -> None:
         self._seen += 1
-        if self._seen <= _SKIPPED:
-            return
-        self._start.append((slice, values))
+        if self._seen > _SKIPPED:
+            self._start.append((slice, values))
         steps = np.array([each["step"] for _, each in self._start])
-        middle = float(np.median(steps))
-        steady = len(steps) == _REFERENCE and np.abs(steps / middle - 1).max() <= _STEADY
-        if len(steps) < _REFERENCE or (not steady and self._seen < _MAX_START):
+        if len(steps) < _REFERENCE:
             return
-        for name, level in self._levels.items():
-            own = [each[name] for _, each in self._start]
-            level.reference = (self._known or {}).get(name, float(np.median(own)))
-            level.healthy.extend(own)
-        accounts = [each.account for each, _ in self._start]
+        if np.abs(steps / np.median(steps) - 1).max() > _STEADY and self._seen < _MAX_START:
+            return
+        for name, kept in self._healthy.items():
+            kept.extend(each[name] for _, each in self._start)
+            self.reference[name] = self._known.get(name, float(np.median(kept)))
         self._ranks = {
-            rank: {
-                stage: float(np.median([a.ranks[rank][stage] for a in accounts if rank in a.ranks])) for stage in own
-            }
-            for rank, own in accounts[-1].ranks.items()
+            rank: {stage: float(np.median(_seconds_of(self._start, rank, stage))) for stage in own}
+            for rank, own in slice.account.ranks.items()
         }
 
     def _judge(self, name: str) -> StallChange | None:
         if len(self._recent) < _IN_A_ROW:
             return None
-        level, step = self._levels[name], self._levels["step"]
-        assert level.reference is not None
-        assert step.reference is not None
-        least = max(_LEAST_SHARE * step.reference, _DEVIATIONS * level.scatter)
-        whole = max(_LEAST_SHARE * step.reference, _DEVIATIONS * step.scatter)
-        rises = [values[name] - level.reference for _, values in self._recent]
-        steps = [values["step"] - step.reference for _, values in self._recent]
-        if name not in self._open and min(rises) > least and min(steps) > min(least, whole):
-            rank, stage = self._cause(name)
-            change = self._change(name, rises, steps, rank, stage)
-            if change.plus_minus >= change.seconds:
+        step, scatter = self.reference["step"], _scatter(self._healthy[name])
+        least = max(_LEAST_SHARE * step, _DEVIATIONS * scatter)
+        whole = max(_LEAST_SHARE * step, _DEVIATIONS * _scatter(self._healthy["step"]))
+        rises = [values[name] - self.reference[name] for _, values in self._recent]
+        steps = [values["step"] - step for _, values in self._recent]
+        first = self._recent[0][0]
+        if name in self._open:
+            if max(rises) >= least / 2:
                 return None
-            self._open[name] = change
-            return change
-        if name in self._open and max(rises) < least / 2:
             began = self._open.pop(name)
-            return StallChange(
-                name, self._recent[0][0].first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True
-            )
-        return None
+            return StallChange(name, first.first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True)
+        if min(rises) <= least or min(steps) <= min(least, whole):
+            return None
+        begins, *full = rises  # the first slice may have begun before: it tells since when
+        seconds = float(np.mean(full))
+        since = first.last_step + 1 - round(min(1.0, begins / seconds) * (first.last_step + 1 - first.first_step))
+        spread = max(float(np.std(full, ddof=1)), scatter)
+        plus_minus = 1.96 * spread * (1 / len(full) + 1 / len(self._start)) ** 0.5
+        if plus_minus >= seconds:
+            return None
+        ratio = 1 + float(np.mean(steps[1:])) / step
+        self._open[name] = StallChange(name, since, seconds, plus_minus, ratio, *self._find_cause(name))
+        return self._open[name]
 
-    def _change(
-        self, name: str, rises: list[float], steps: list[float], rank: int | None, stage: str | None
-    ) -> StallChange:
-        first, full = self._recent[0][0], float(np.mean(rises[1:]))
-        # of the first slice, which may have begun before
-        share = min(1.0, max(0.0, rises[0] / full)) if full > 0 else 1.0
-        since = first.last_step + 1 - round(share * (first.last_step + 1 - first.first_step))
-        rises, steps = rises[1:], steps[1:]
-        reference = self._levels["step"].reference or 0.0
-        spread = max(float(np.std(rises, ddof=1)), self._levels[name].scatter)
-        plus_minus = 1.96 * spread * (1 / len(rises) + 1 / max(1, len(self._start))) ** 0.5
-        ratio = (reference + float(np.mean(steps))) / reference if reference else 1.0
-        return StallChange(name, since, full, plus_minus, ratio, rank, stage)
-
-    def _cause(self, name: str) -> tuple[int | None, str | None]:
+    def _find_cause(self, name: str) -> tuple[int | None, str | None]:
         """The rank and its stage that grew most since the steady start, of those that make up this stall."""
         if name == "exchange":
             return None, None
-        accounts = [each.account for each, _ in self._recent]
         growth = {
             stage: {
-                rank: float(np.mean([a.ranks[rank][stage] for a in accounts if rank in a.ranks])) - before[stage]
+                rank: float(np.mean(now)) - before[stage]
                 for rank, before in self._ranks.items()
-                if any(rank in a.ranks for a in accounts)
+                if (now := _seconds_of(self._recent, rank, stage))
             }
             for stage, stall in STALL_OF.items()
             if stall == ("compute" if name == "contention" else name)
@@ -206,6 +173,17 @@ class ChangeTest:
         if name == "compute" and len(by_rank) > 1:  # of the rank in the middle: one rank's alone is contention
             return None, stage if alike else None
         return (None if alike else rank), stage
+
+
+def _seconds_of(slices: Iterable[_TestedSlice], rank: int, stage: str) -> list[float]:
+    """A rank's seconds of a stage in each of the slices that have the rank."""
+    return [each.account.ranks[rank][stage] for each, _ in slices if rank in each.account.ranks]
+
+
+def _scatter(healthy: Collection[float]) -> float:
+    """Robust standard deviation of healthy slices."""
+    values = np.asarray(healthy)
+    return float(1.4826 * np.median(np.abs(values - np.median(values))))
 
 
 @dataclass(frozen=True)

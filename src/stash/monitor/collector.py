@@ -42,8 +42,6 @@ class RankState:
     note: str = ""
     asked: int = 0
     """The last request that its rank was told of."""
-    followed: int = -1
-    """The last step that was read in full."""
 
     def ask(self, number: int) -> None:
         """Tell its rank of the request of that number."""
@@ -69,8 +67,6 @@ class Collector:
         self._known: set[str] = set()
         self.taken = 0
         """The last step that any rank has taken."""
-        self.pieces: dict[int, tuple[int, tuple[float, ...]]] = {}
-        """By rank, what was followed in full since the last call of ``poll``: the step and its pieces."""
 
     def find(self) -> None:
         """Look for ranks that have begun, or begun again."""
@@ -103,15 +99,11 @@ class Collector:
 
     def poll(self) -> Joined | None:
         """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
-        self.pieces = {}
         for rank, state in self.ranks.items():
             new = state.reader.new()
             state.rows += new
             if new:
                 self.taken = max(self.taken, new[-1].number)
-                number, pieces = state.reader.pieces()
-                if number != state.followed and pieces:
-                    state.followed, self.pieces[rank] = number, (number, pieces)
             note = state.reader.note
             if note and note != state.note:
                 state.note = note
@@ -129,11 +121,11 @@ class Collector:
         if not numbers:
             self._leave_behind(here)
             return None
-        ended = max(self._ended(rank, numbers[-1]) for rank in ranks)
-        for rank in ranks:  # the last one's optimizer stage belongs to the next cycle
-            state = self.ranks[rank]
+        ended = []
+        for state in (self.ranks[rank] for rank in ranks):  # the last one's optimizer stage belongs to the next cycle
             state.rows = [row for row in state.rows if row.number >= numbers[-1]]
-        return Joined(ranks, numbers, seconds, delays, ended)
+            ended.append(state.rows[0].ended + state.reader.offset)
+        return Joined(ranks, numbers, seconds, delays, float(max(ended)))
 
     def _leave_behind(self, here: Sequence[int]) -> None:
         """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
@@ -141,10 +133,6 @@ class Collector:
         for state in self.ranks.values():
             if state.over and state.rows and state.rows[-1].number < upto:
                 state.rows.clear()
-
-    def _ended(self, rank: int, number: int) -> float:
-        state = self.ranks[rank]
-        return float(next(row.ended for row in reversed(state.rows) if row.number == number) + state.reader.offset)
 
     def unseen(self) -> tuple[int, int, float | None] | None:
         """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""

@@ -3,105 +3,31 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import typer
 
-from stash.core import parsers
 from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
-from stash.core.printable import print_written, printable_line
-from stash.measure.ranks import RankOptions, cluster
-from stash.monitor.run_requests import RunRequest, is_waiting, leave_request, parsed_capture, withdraw_request
-from stash.ui.arguments import ProfileCommand
-from stash.ui.options import Options, flag, option, quiet_flag
+from stash.core.printable import printable_line
+from stash.measure.ranks import cluster
+from stash.monitor.run_requests import RunRequest, is_waiting, leave_request, withdraw_request
+from stash.monitor.watch_options import WatchCommandOptions
 
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
-    from stash.monitor.records import Header
-    from stash.monitor.watcher import LineListener, NodeWatcher
 
-_JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 _JOIN_SECONDS = 2.0
 _LOOKS, _LOOK_SECONDS = 75, 0.2
 """Whether a watcher has taken a request: it polls twice a second, over a shared file system it sees it later."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WatchedOptions(Options):
-    """What is watched, and against what."""
-
-    workload: str | None = option("NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB)
-    data: str | None = option("PATH", "Read the workload's data here (default: data in memory).", panel=_JOB)
-    batch: int | None = option("N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB)
-    baseline: Path | None = option("FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB)
-    force: bool = flag("Compare with the baseline even if the jobs differ.", panel=_JOB)
-    output: Path | None = option(
-        "FILE", "Write the record to this file (default: named after the job).", Path, "-o", "--output"
-    )
-    join: Path | None = option("FILE", "Follow the record of a watched run.", Path)
-    epilog: Path | None = option("FILE", "Print one line about this record, for a scheduler's epilog.", Path)
-    pause: bool = flag("With --join: pause watching.")
-    resume: bool = flag("With --join: resume watching.")
-    capture: tuple[int, tuple[int, ...]] | None = option(
-        "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
-    )
-    quiet: bool = quiet_flag()
-    attach: int | None = option("PID", "Watch a job that is already running.", parsers.whole(1))
-    stuck_after: float = option(
-        "TIME", "After this long without a step, report each rank's stack.", parsers.duration, default="2min"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ToldOptions(Options):
-    """Who hears of it, and what it costs."""
-
-    metrics: int | None = option(
-        "PORT", "Serve OpenMetrics on 127.0.0.1 at this port.", parsers.whole(1), panel=_TELL
-    )
-    log: tuple[str, ...] = option(
-        "TOOL:WHERE", "Log windows to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", many=True, panel=_TELL
-    )
-    on_alert: str | None = option("COMMAND", "Run this for each alert, given as JSON on standard input.", panel=_TELL)
-    instance: str | None = option("NAME", "Compute the bill with this machine type's price.", panel=_MONEY)
-    total_steps: int | None = option("N", "Forecast the bill of a run of N steps.", parsers.whole(1), panel=_MONEY)
-    max_dollars: float | None = option(
-        "DOLLARS", "Warn at 80 % and 100 % of this bill.", parsers.dollars, panel=_MONEY
-    )
-    on_budget: str | None = option("COMMAND", "Run this when --max-dollars is spent.", panel=_MONEY)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
-    """One call of ``stash watch``."""
-
-    parsed_by: ClassVar[type] = ProfileCommand
-
-    def check(self) -> None:
-        from stash.monitor.watcher import words_of
-
-        for command in (self.on_alert, self.on_budget):
-            if command is not None:
-                words_of(command)
-        if self.on_budget is not None and self.max_dollars is None:
-            raise UserError("--on-budget says what to do when money is spent; say how much with --max-dollars")
-        if (self.pause or self.resume) and self.join is None:
-            raise UserError("--pause and --resume ask a run that is watched already; name its record with --join")
-        if self.pause and self.resume:
-            raise UserError("--pause and --resume exclude each other; ask for one of them")
-        if self.force and self.baseline is None:
-            raise UserError("--force belongs to --baseline; name a profile")
 
 
 def watch(options: WatchCommandOptions, context: typer.Context) -> None:
@@ -140,10 +66,8 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
         if context.obj.kind != "none":
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
-        title = f"process {options.attach}"
-        raise typer.Exit(
-            attach(options.attach, lambda folder: begun(folder, title, (), 1, options), say_summary, options.quiet)
-        )
+        attach(options.attach, options)
+        return
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
@@ -157,6 +81,7 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     from stash.measure.launcher.folder_lock import FolderLock
     from stash.measure.protocol.watch_folder import watch_folder
     from stash.monitor.records import SUFFIX
+    from stash.monitor.watch_start import begin_watch, say_summary
     from stash.monitor.watched_job import WatchedJob
     from stash.monitor.watcher import POLL_SECONDS
 
@@ -167,70 +92,11 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     hide(job.command, job.kept)
     with FolderLock(Path.cwd(), is_shared=True), watch_folder() as folder:
         with interrupted_by(*REQUESTS):
-            watcher, target = begun(folder, job.title, job.kept, where.nnodes, options)
-        if not options.quiet:
-            print(f"stash: watching {job.title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+            watcher, target = begin_watch(folder, job.title, job.kept, where.nnodes, options)
         code = WatchedJob(lambda: _start(job, where, folder), folder).run(POLL_SECONDS, _AsLongAsItCan(watcher.poll))
         _quietly(lambda: watcher.finish(code))
-    if not options.quiet:
-        say_summary(target)
+    say_summary(target, options)
     return code
-
-
-def say_summary(target: Path) -> None:
-    """Say on standard error, which is not the job's answer, what the run was; another node's watcher has none."""
-    from stash.core.errors import ArtefactError
-    from stash.core.printable import has_colours
-    from stash.monitor.page import summary
-    from stash.monitor.records import load
-    from stash.ui.terminal import render
-
-    with suppress(OSError, ArtefactError):
-        text = render(
-            summary(load(target), target.name),
-            shutil.get_terminal_size().columns,
-            has_colours(sys.stderr.isatty(), os.environ),
-        )
-        print(f"\n{text}", file=sys.stderr, flush=True)
-        print_written(target, True, f"; `stash report {target}` draws the run over time")
-
-
-def begun(
-    folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
-) -> tuple[NodeWatcher, Path]:
-    """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
-    from stash.core.output_files import output_file
-    from stash.core.version import __version__
-    from stash.measure.protocol.folder import start_of_machine
-    from stash.monitor.baseline import read
-    from stash.monitor.money import price_of
-    from stash.monitor.records import SUFFIX, Header, RecordWriter, is_record
-    from stash.monitor.watch_state import WatchOptions
-    from stash.monitor.watcher import NodeWatcher
-
-    baseline = None if options.baseline is None else read(options.baseline, title, options.force)
-    price = price_of(options.instance, nodes, options.max_dollars is not None)
-    stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    header = Header(
-        id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
-        nodes=nodes, booted=None if price is None else start_of_machine() or None,
-        baseline=None if baseline is None else baseline.source,
-        baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
-    )  # fmt: skip
-    chosen = WatchOptions(
-        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force,
-        None if options.capture is None else options.capture[0],
-    )  # fmt: skip
-    listeners = [*_listeners(options, header), _OnStandardError()]
-    while True:
-        target = output_file(options.output, stem, SUFFIX)
-        goes_on = options.output is not None and is_record(str(target)) and target.exists()
-        try:
-            record = RecordWriter(target, header, goes_on=goes_on)
-            return NodeWatcher(folder, record, header, chosen, baseline, listeners), target
-        except UserError:  # another node's watcher took that name meanwhile, on a disk that they share
-            if options.output is not None or not target.exists():
-                raise
 
 
 def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
@@ -267,33 +133,6 @@ def _quietly(act: Callable[[], object]) -> bool:
     return True
 
 
-class _OnStandardError:
-    """Alerts, on standard error."""
-
-    def take(self, line: object) -> None:
-        from stash.monitor.records import Alert, RunEvent
-
-        if isinstance(line, Alert) or (isinstance(line, RunEvent) and line.what != "end"):
-            with suppress(OSError):  # a disk that is full, a pipe that nobody reads
-                print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Nothing is kept."""
-
-
-def _listeners(options: WatchCommandOptions, header: Header) -> Sequence[LineListener]:
-    found: list[LineListener] = []
-    if options.log:
-        from stash.monitor.trackers import tracker
-
-        found += [tracker(where, header) for where in options.log]
-    if options.metrics is not None:
-        from stash.monitor.watch_metrics import MetricsServer
-
-        found.append(MetricsServer(options.metrics, header))
-    return found
-
-
 def ask(path: Path, options: WatchCommandOptions) -> None:
     """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
     from stash.monitor.records import load
@@ -301,7 +140,8 @@ def ask(path: Path, options: WatchCommandOptions) -> None:
     if any(event.what == "end" for event in load(path, whole=False).events):
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
-    leave_request(path, RunRequest(options.pause if options.pause or options.resume else None, steps, ranks))
+    paused = options.pause if options.pause or options.resume else None
+    leave_request(path, RunRequest(paused=paused, steps=steps, ranks=ranks))
     try:
         for _ in range(_LOOKS):
             if not is_waiting(path):

@@ -6,7 +6,7 @@ A node's watcher reads them whenever it looks at its ranks' processes. What the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,17 +78,11 @@ def most_telling(states: Iterable[MachineState], late: Collection[int | None]) -
 
 def causes(state: MachineState) -> str:
     """What of a machine's facts may make its ranks late, in words; empty if nothing is known to."""
-    return listed(list(_causes(state)))
-
-
-def _causes(state: MachineState) -> Iterator[str]:
-    yield from slowed_gpus(state.gpus)
-    yield from shared_gpus(state.gpus)
-    if state.heat is not None and state.heat > _MIN_SHARE:
-        yield f"its processor is slowed by heat {state.heat:.0%} of the time"
-    if state.throttled is not None and state.throttled > _MIN_SHARE:
-        yield f"its quota of CPU time is used up {state.throttled:.0%} of the time"
-    if state.steal is not None and state.steal > _MIN_SHARE:
-        yield f"its host takes {state.steal:.0%} of the CPU time (steal)"
-    if state.others_cores is not None and state.others_cores > _MIN_CORES:
-        yield f"other programs use {state.others_cores:.1f} cores"
+    facts = (
+        (state.heat, _MIN_SHARE, "its processor is slowed by heat {:.0%} of the time"),
+        (state.throttled, _MIN_SHARE, "its quota of CPU time is used up {:.0%} of the time"),
+        (state.steal, _MIN_SHARE, "its host takes {:.0%} of the CPU time (steal)"),
+        (state.others_cores, _MIN_CORES, "other programs use {:.1f} cores"),
+    )
+    known = [text.format(value) for value, least, text in facts if value is not None and value > least]
+    return listed([*slowed_gpus(state.gpus), *shared_gpus(state.gpus), *known])

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stash.core.errors import UserError
+from stash.core.intervals import mean_interval
 from stash.monitor.records import MachinePrice, Window
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -80,10 +80,10 @@ def bill(price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: 
     left = None if planned is None else max(0, planned - taken)
     if left is None or len(windows) < _PARTS:
         return RunBill(per_second * elapsed, None, None)
-    seconds = np.array([window.seconds for window in windows])
-    steps = np.array([window.last_step - window.first_step + 1 for window in windows])
-    parts = zip(np.array_split(seconds, _PARTS), np.array_split(steps, _PARTS), strict=True)
-    means = np.array([s.sum() / n.sum() for s, n in parts])
-    reach = float(stdtrit(_PARTS - 1, 0.975)) * float(means.std(ddof=1)) / _PARTS**0.5
-    rest = left * float(seconds.sum() / steps.sum())
-    return RunBill(per_second * elapsed, per_second * (elapsed + rest), per_second * left * reach)
+    rows = np.array([(window.seconds, window.last_step - window.first_step + 1) for window in windows])
+    sums = [part.sum(axis=0) for part in np.array_split(rows, _PARTS)]
+    reach = mean_interval([seconds / steps for seconds, steps in sums]).half_width or 0.0
+    seconds, steps = rows.sum(axis=0)
+    return RunBill(
+        per_second * elapsed, float(per_second * (elapsed + left * seconds / steps)), per_second * left * reach
+    )

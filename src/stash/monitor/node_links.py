@@ -13,69 +13,67 @@ import secrets
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import Field
 
 from stash.core.membership import Door, RunMember, SignedLink, connect
+from stash.core.records.base import Count, Record
 from stash.measure.protocol.orders import Invitation
 from stash.monitor.accounting import DELAYS
 from stash.monitor.collector import Joined, together
+from stash.monitor.records import MachineState
+from stash.monitor.strangers import CoreUse
 
 T = TypeVar("T")
 _PURPOSE = "windows of a watched run"
 LOST = "lost"
 """What a node's silence is."""
+_ENDED = b"ended"
+"""Node 0's record is closed: what others still see is of no use."""
 _NUMBERS = np.dtype("<f4")
 
 
-@dataclass(frozen=True)
-class NodeNews:
+class NodeNews(Record):
     """What a node's watcher has seen since the last time."""
 
-    node: int
-    joined: Joined | None = None
-    stages: dict[int, int] = field(default_factory=dict)
+    node: Count
+    joined: Any = Field(default=None, exclude=True)
+    """Further cycles of its ranks, a ``Joined``; ``None`` if there are none."""
+    stages: dict[int, int] = Field(default_factory=dict)
     """What each of its ranks that still train does."""
-    ranks: int = 0
+    ranks: Count = 0
     """Of its own, that it knows."""
     events: tuple[tuple[str, str], ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Of its ranks, by name: what strangers use, what was followed in full."""
+    uses: dict[int, CoreUse] = Field(default_factory=dict)
+    """Of its ranks."""
+    machine: MachineState | None = None
     ended: bool = False
 
 
 def packed_news(news: NodeNews) -> bytes:
-    """As it is sent: a line of JSON, then seconds and delays as floats of 4 bytes."""
-    row: dict[str, Any] = {
-        "node": news.node, "stages": news.stages, "ranks": news.ranks, "events": news.events, "facts": news.facts,
-        "ended": news.ended,
-    }  # fmt: skip
-    arrays = b""
-    if news.joined is not None:
-        own = news.joined
-        row |= {"joined": own.ranks, "numbers": own.numbers, "at": own.ended}
-        arrays = b"".join(np.moveaxis(e, 2, 0).astype(_NUMBERS).tobytes() for e in (own.seconds, own.delays))
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n" + arrays
+    """As it is sent: a line of JSON; of cycles another one, then seconds and delays as floats of 4 bytes."""
+    own, head = news.joined, news.model_dump_json().encode()
+    if own is None:
+        return head
+    numbers = json.dumps([own.ranks, own.numbers, own.ended]).encode()
+    arrays = (np.moveaxis(each, 2, 0).astype(_NUMBERS).tobytes() for each in (own.seconds, own.delays))
+    return b"\n".join((head, numbers, b"".join(arrays)))
 
 
 def unpacked_news(content: bytes) -> NodeNews:
-    """Raises ValueError, KeyError or TypeError for what is none."""
-    line, _, arrays = content.partition(b"\n")
-    row = json.loads(line)
-    joined = None
-    if "joined" in row:
-        ranks, numbers = tuple(row["joined"]), list(row["numbers"])
-        values: Any = np.frombuffer(arrays, _NUMBERS)  # made larger as they are joined
-        stages = len(values) // (len(ranks) * len(numbers)) - DELAYS
-        whole = np.moveaxis(values.reshape(stages + DELAYS, len(numbers), len(ranks)), 0, 2)
-        seconds, delays = whole[:, :, :stages], whole[:, :, stages:]
-        joined = Joined(ranks, numbers, seconds, delays, float(row["at"]))
-    return NodeNews(
-        int(row["node"]), joined, {int(rank): int(stage) for rank, stage in row["stages"].items()}, int(row["ranks"]),
-        tuple((str(what), str(text)) for what, text in row["events"]), dict(row["facts"]), bool(row["ended"]),
-    )  # fmt: skip
+    """Raises ValueError or TypeError for what is none."""
+    head, *cycles = content.split(b"\n", 2)
+    news = NodeNews.model_validate_json(head)
+    if not cycles:
+        return news
+    ranks, numbers, ended = json.loads(cycles[0])
+    values: Any = np.frombuffer(cycles[1], _NUMBERS)  # made larger as they are joined
+    whole = np.moveaxis(values.reshape(-1, len(numbers), len(ranks)), 0, 2)
+    joined = Joined(tuple(ranks), numbers, whole[:, :, :-DELAYS], whole[:, :, -DELAYS:], ended)
+    return news.model_copy(update={"joined": joined})
 
 
 class NodeMerge:
@@ -105,7 +103,9 @@ class NodeMerge:
         if not common:
             return None
         for node, each in zip(sorted(self._held), joined, strict=True):
-            self._held[node] = [rest] if (rest := _after(each, common[-1])) is not None else []
+            at = int(np.searchsorted(each.numbers, common[-1], side="right"))
+            rest = replace(each, numbers=each.numbers[at:], seconds=each.seconds[at:], delays=each.delays[at:])
+            self._held[node] = [rest] if rest.numbers else []
         places: list[Any] = [
             slice(None) if len(each.numbers) == len(common) else np.searchsorted(each.numbers, common)
             for each in joined
@@ -122,13 +122,6 @@ class NodeMerge:
             seconds, delays = seconds[:, order], delays[:, order]
         ended = min(each.ended for each in joined)
         return Joined(tuple(ranks[order].tolist()), common, seconds, delays, ended)
-
-
-def _after(joined: Joined, number: int) -> Joined | None:
-    at = int(np.searchsorted(joined.numbers, number, side="right"))
-    if at == len(joined.numbers):
-        return None
-    return Joined(joined.ranks, joined.numbers[at:], joined.seconds[at:], joined.delays[at:], joined.ended)
 
 
 def _taken(come: queue.SimpleQueue[T]) -> list[T]:
@@ -157,9 +150,9 @@ class NodeHost:
                 self._news.put(news)
                 if news.ended:
                     return
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, TypeError):
             if node >= 0:
-                self._news.put(NodeNews(node, events=((LOST, f"node {node} is gone"),), ended=True))
+                self._news.put(NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True))
         finally:
             self._links.pop(node, None)
             link.close()
@@ -175,6 +168,7 @@ class NodeHost:
                 link.send(content)
 
     def close(self) -> None:
+        self.tell(_ENDED)
         self._door.close()
         for link in list(self._links.values()):
             link.close()
@@ -188,12 +182,15 @@ class NodeGuest:
         address, key = (invitation.host, invitation.port), invitation.key.encode()
         self._link = SignedLink(*connect(address, key, _PURPOSE, f"node {node}"))
         self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.is_released = False
+        """Whether node 0's record is closed."""
         threading.Thread(target=self._listen, daemon=True, name="stash node 0").start()
 
     def _listen(self) -> None:
         with suppress(OSError):
-            while True:
-                self._asked.put(self._link.receive())
+            while (content := self._link.receive()) != _ENDED:
+                self._asked.put(content)
+            self.is_released = True
 
     def asked(self) -> list[bytes]:
         """What node 0's watcher has sent since the last call."""

@@ -9,23 +9,23 @@ from typing import Any
 
 from stash.core.formatting import dollars, listed, span
 from stash.core.units import counted, format_seconds, scale_for
-from stash.monitor.accounting import STALLS
+from stash.monitor.accounting import STALL_OF, STALLS
 from stash.monitor.baseline import GROUPS
 from stash.monitor.machine_state import causes
 from stash.monitor.money import bill, lost_a_day
-from stash.monitor.records import Alert, Header, LateRank, RunRecord, Window
+from stash.monitor.records import Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
 from stash.monitor.wall_ledger import WallLedger, wall_ledger
 from stash.monitor.window_lines import digits
-from stash.monitor.window_sums import inapplicable, overall, row_name
+from stash.monitor.window_sums import alert_name, inapplicable, overall, row_name
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
 SCHEMA = 1
 _DAY_FORMAT = "%Y-%m-%d %H:%M:%S UTC"
+_ALERT_FIELDS = ("step", "stall", "rank", "ratio", "ended", "what", "stage", "seconds", "text")
 _MIN_SHARE = 0.05
 """Of the step: what is worth a sentence."""
-_MOST_SENTENCES = 3
 _LEAST_SHARE = 0.0005
 """Of a run: what is less is in the JSON alone."""
 _MOST_ROWS = 5
@@ -47,21 +47,21 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     wall = wall_ledger(record)
     rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
     events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
+    chapters = (
+        Chapter("course", "The run over time", label="Course", charts=(step_course(record),) if shown else ()),
+        Chapter("money", "Money", facts=money, brief=True),
+        Chapter("events", "What happened", points=events, folded=True, brief=True, most=8),
+    )
     return Page(
         title=title,
         source=source,
         verdict=tuple(_verdict(record, shown, live)),
         bar=rows[:-1],
         rows=rows,
-        numbers=money,
         grids=tuple(_grids(record, shown, None if live else wall)),
         warnings=tuple(_warnings(record, shown, wall)),
         below_rows=_below(record, shown),
-        chapters=(
-            *([_course(record)] if record.windows else []),
-            *([Chapter("money", "Money", facts=money, brief=True)] if money else []),
-            *([Chapter("events", "What happened", points=events, folded=True, brief=True, most=8)] if events else []),
-        ),
+        chapters=tuple(each for each in chapters if each.charts or each.facts or each.points),
         made=f"since {_date(header.began)}, Stash {header.stash_version}",
     )
 
@@ -70,10 +70,6 @@ def summary(record: RunRecord, source: str) -> Page:
     """What is said when a watch ends: all of the run, without what happened on the way."""
     shown = page(record, source)
     return replace(shown, chapters=tuple(each for each in shown.chapters if each.name == "money"))
-
-
-def _course(record: RunRecord) -> Chapter:
-    return Chapter("course", "The run over time", label="Course", charts=(step_course(record),))
 
 
 def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[str]:
@@ -89,28 +85,8 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
         yield f"A step takes {now / known:.0%} of the profile's{against}."
     elif not (live and open_ones):
         yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header)}"
-    ended = [alert for alert in record.alerts if alert.ended]
-    for alert in ended[-_MOST_SENTENCES:]:
-        yield _past(alert, record)
-    if len(ended) > _MOST_SENTENCES:
-        yield f"{counted(len(ended) - _MOST_SENTENCES, 'earlier alert')} ended, too."
     if not record.alerts:
         yield "There was no alert."
-
-
-def _past(alert: Alert, record: RunRecord) -> str:
-    """What an alert was about that has ended, and from when to when."""
-    since = f"step {alert.step:,} ({_clock(_began(alert), record)} to {_clock(alert.when, record)})"
-    if alert.seconds is None or alert.stall is None:
-        return f"At {since}: {alert.what}."
-    sure = "" if alert.plus_minus is None else f" ± {format_seconds(alert.plus_minus)}"
-    whose = "" if alert.rank is None else f" of rank {alert.rank}"
-    what = f"{row_name(alert.stall, record.header.nodes)}{whose}"
-    return f"From {since} {what} took {format_seconds(alert.seconds)}{sure} more a step."
-
-
-def _began(alert: Alert) -> float:
-    return alert.when if alert.began is None else alert.began
 
 
 def _clock(seconds: float, record: RunRecord) -> str:
@@ -187,13 +163,9 @@ def _remark(record: RunRecord, shown: Window, name: str) -> str:
     if name == "disturbed":
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""
-    remarks = []
-    late = next((each for each in shown.stragglers if _stall_of(each.stage) == name), None)
-    if late is not None:
-        remarks.append(f"rank {late.rank}")
-    if name in shown.set_by and late is not None and name in shown.others_wait:
-        remarks.append(f"others {format_seconds(shown.others_wait[name])}")
-    return ", ".join(remarks)
+    stage = {"compute": "contention"}
+    late = next((e for e in shown.stragglers if stage.get(STALL_OF[e.stage], STALL_OF[e.stage]) == name), None)
+    return "" if late is None else f"rank {late.rank}"
 
 
 def _against(record: RunRecord, shown: Window) -> Grid | None:
@@ -216,11 +188,7 @@ def _against(record: RunRecord, shown: Window) -> Grid | None:
     return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
 
 
-def _stall_of(stage: str) -> str:
-    return {"input": "input", "between": "other", "transfer": "transfer"}.get(stage, "contention")
-
-
-def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
+def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     """Rows of the whole run, in dollars too where they are known."""
     price = record.header.price
     rate = 0.0 if price is None else price.dollars_per_hour / 3600
@@ -243,12 +211,20 @@ def wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
 
 def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:
     if wall is not None and len(wall.rows) > 1:
-        yield wall_grid(record, wall)
+        yield _wall_grid(record, wall)
     if shown is not None and (beside := _against(record, shown)) is not None:
         yield beside
     if record.alerts:
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
-        rows = tuple(_alert_row(alert, record) for alert in record.alerts[-12:])
+        rows = tuple(
+            (
+                _clock(alert.first_told, record), f"{alert.step:,}", alert_name(alert, record.header.nodes),
+                "" if alert.rank is None else str(alert.rank),
+                *("" if each is None else format_seconds(each) for each in (alert.seconds, alert.plus_minus)),
+                _clock(alert.when, record) if alert.ended else "open", alert.text,
+            )
+            for alert in record.alerts[-12:]
+        )  # fmt: skip
         yield Grid("Changes", head, rows, frozenset({0, 2, 7}), first="since (UTC)", prose=True)
     if shown is not None and shown.stragglers:
         rows = tuple(
@@ -268,18 +244,6 @@ def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
         if any((each.rank, each.stage) == (late.rank, late.stage) for each in window.stragglers):
             return "; ".join(causes(each) for each in window.machines if each.node == late.node)
     return ""
-
-
-def _alert_row(alert: Alert, record: RunRecord) -> tuple[str, ...]:
-    what = alert.what if alert.stall is None else row_name(alert.stall, record.header.nodes)
-    return (
-        _clock(_began(alert), record), f"{alert.step:,}", what,
-        "" if alert.rank is None else str(alert.rank),
-        "" if alert.seconds is None else format_seconds(alert.seconds),
-        "" if alert.plus_minus is None else format_seconds(alert.plus_minus),
-        _clock(alert.when, record) if alert.ended else "open",
-        alert.text,
-    )  # fmt: skip
 
 
 def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iterator[str]:
@@ -326,7 +290,11 @@ def _date(seconds: float) -> str:
 
 def document(record: RunRecord) -> dict[str, Any]:
     """The contract of ``stash show RUN.watch.jsonl --json``: over all windows, and for each."""
-    header, whole = record.header, overall(record.windows)
+    header, wall, price = record.header, wall_ledger(record), record.header.price
+
+    def cost(seconds: float) -> float | None:
+        return None if price is None else digits(seconds * price.dollars_per_hour / 3600)
+
     return {
         "schema": SCHEMA,
         "kind": "watch",
@@ -335,16 +303,19 @@ def document(record: RunRecord) -> dict[str, Any]:
         "nodes": header.nodes,
         "began": header.began,
         "baseline": header.baseline,
-        **_summed(whole),
-        "wall": _wall_document(record),
-        "alerts": [
-            {
-                "step": alert.step, "stall": alert.stall, "rank": alert.rank, "ratio": alert.ratio,
-                "ended": alert.ended, "what": alert.what, "stage": alert.stage, "seconds": alert.seconds,
-                "text": alert.text,
-            }
-            for alert in record.alerts
-        ],
+        **_summed(overall(record.windows)),
+        "wall": {
+            "seconds": digits(wall.seconds), "dollars": cost(wall.seconds), "exit_code": wall.code,
+            "rows": [
+                {
+                    "name": row.name, "seconds": digits(row.seconds),
+                    "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
+                    "dollars": cost(row.seconds), "times": row.times or None,
+                }
+                for row in wall.rows
+            ],
+        },
+        "alerts": [{name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts],
         "windows": [
             {
                 "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each),
@@ -353,24 +324,6 @@ def document(record: RunRecord) -> dict[str, Any]:
             for each in record.windows
         ],
         "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
-    }  # fmt: skip
-
-
-def _wall_document(record: RunRecord) -> dict[str, Any]:
-    wall, price = wall_ledger(record), record.header.price
-    rate = None if price is None else price.dollars_per_hour / 3600
-    return {
-        "seconds": digits(wall.seconds),
-        "dollars": None if rate is None else digits(wall.seconds * rate),
-        "exit_code": wall.code,
-        "rows": [
-            {
-                "name": row.name, "seconds": digits(row.seconds),
-                "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
-                "dollars": None if rate is None else digits(row.seconds * rate), "times": row.times or None,
-            }
-            for row in wall.rows
-        ],
     }  # fmt: skip
 
 

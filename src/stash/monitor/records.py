@@ -30,6 +30,8 @@ ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
 _TO_ADD = TO_ADD | os.O_NOFOLLOW
 _MAX_BYTES = 2**26
+_KEPT = ("id", "began", "booted", "part")
+"""Of a header that is written again: who made it does not know which file this is."""
 
 
 class MachinePrice(Record):
@@ -117,8 +119,6 @@ class Window(Record):
     """Exposed seconds of a step; they add up to it. ``null``: cannot be told."""
     set_by: dict[PlainName, Count] = Field(default_factory=dict)
     """The rank that a stall waits for."""
-    others_wait: dict[PlainName, Number] = Field(default_factory=dict)
-    """What the median of the other ranks took of it."""
     ranks: dict[Count, dict[PlainName, Number]] = Field(default_factory=dict)
     """Each rank's own seconds of a step by stage; of more than 64 ranks the 8 slowest."""
     stragglers: tuple[LateRank, ...] = ()
@@ -153,6 +153,10 @@ class Alert(Record):
     plus_minus: Number | None = None
     ended: bool = False
     text: Sentence = ""
+
+    @property
+    def first_told(self) -> float:
+        return self.when if self.began is None else self.began
 
 
 class RunEvent(Record):
@@ -271,49 +275,40 @@ class RecordWriter:
     """
 
     def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES, goes_on: bool = False) -> None:
-        self.path, self._header, self._rotated = path, header, rotated
+        self.path, self._rotated, self._lock = path, rotated, ExitStack()
         self.failed: str | None = None
         """Why the last line was not written."""
-        self._open: dict[int, Alert] = {}
-        self._lock = ExitStack()
         self.before: RunRecord | None = None
         """What was there already."""
-        if goes_on:
-            self._take_up(path)
-            return
-        try:
-            self._file = os.open(path, _TO_ADD | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            with output_lock(path):
-                raise UserError(f"{path} is there already; name another record with --output") from None
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}; choose another place with --output") from None
-        try:
-            self._lock.enter_context(output_lock(path))
-        except UserError:  # the file of one that still goes on was moved away
-            self.close(keep=False)
-            raise
-        self.write(header)
-
-    def _take_up(self, path: Path) -> None:
-        """Go on in the file of an earlier start; raises ArtefactError or UserError where that cannot be."""
+        self._header, flags = header, os.O_CREAT | os.O_EXCL
         with ExitStack() as held:
-            held.enter_context(output_lock(path))
-            self.before = before = load(path, whole=False)
-            old = before.header
-            if old.job != self._header.job:
-                raise UserError(
-                    f"--output {path} is the record of {old.job}, and this is {self._header.job}; name another file"
-                )
+            if goes_on:
+                held.enter_context(output_lock(path))
+                self.before, flags = load(path, whole=False), 0
+                self._header, old = self.before.header, header.job
+                if self._header.job != old:
+                    raise UserError(
+                        f"--output {path} is the record of {self._header.job}, and this is {old}; name another file"
+                    )
+            alerts = [] if self.before is None else self.before.alerts
+            self._open = {alert.number: alert for alert in alerts if not alert.ended}
             try:
-                self._file = os.open(path, _TO_ADD)
+                self._file = os.open(path, _TO_ADD | flags, 0o600)
+            except FileExistsError:
+                with output_lock(path):
+                    raise UserError(f"{path} is there already; name another record with --output") from None
             except OSError as error:
-                raise UserError(f"cannot write {path}: {error.strerror}; choose another place with -o") from None
+                raise UserError(
+                    f"cannot write {path}: {error.strerror}; choose another place with --output"
+                ) from None
+            try:
+                if not goes_on:
+                    held.enter_context(output_lock(path))
+            except UserError:  # the file of one that still goes on was moved away
+                self.close(keep=False)
+                raise
             self._lock = held.pop_all()
-        kept = {"id": old.id, "began": old.began, "booted": old.booted, "part": old.part}
-        self._header = self._header.model_copy(update=kept)
-        self._open = {alert.number: alert for alert in before.alerts if not alert.ended}
-        self.write(self._header)
+        self.write(header)
 
     @property
     def header(self) -> Header:
@@ -326,22 +321,18 @@ class RecordWriter:
         size = os.fstat(self._file).st_size
         if size and size + len(text) > self._rotated:
             self._rotate()
-        if isinstance(line, Header):  # who made it does not know which file this is
-            kept = {name: getattr(self._header, name) for name in ("id", "began", "booted", "part")}
-            self._header = line.model_copy(update=kept)
+        if isinstance(line, Header):
+            self._header = line.model_copy(update={name: getattr(self._header, name) for name in _KEPT})
             text = _encoded(self._header)
-        self._append(text)
-        if isinstance(line, Alert):
-            self._open[line.number] = line
-            if line.ended:
-                del self._open[line.number]
-
-    def _append(self, text: bytes) -> None:
         try:
             add_lines(self._file, text)
             self.failed = None
         except OSError as error:
             self.failed = error.strerror or str(error)
+        if isinstance(line, Alert):
+            self._open[line.number] = line
+            if line.ended:
+                del self._open[line.number]
 
     def _rotate(self) -> None:
         """Move the file aside and go on in another, which begins with what is needed to read it alone."""
@@ -353,7 +344,12 @@ class RecordWriter:
         if not self._is_in_place():
             return
         try:
-            _name_also(self.path, aside)
+            try:  # a second name, so that the first is never free for somebody else to take
+                os.link(self.path, aside)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without links
+                os.rename(self.path, aside)
             write_whole(self.path, begin, mode=0o600, lasting=False)
             new = os.open(self.path, _TO_ADD)
         except OSError as error:
@@ -377,16 +373,6 @@ class RecordWriter:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
         self._lock.close()
-
-
-def _name_also(path: Path, other: Path) -> None:
-    """Give the file a second name, so that the first is never free for somebody else to take."""
-    try:
-        os.link(path, other)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        os.rename(path, other)
 
 
 def _encoded(line: Record) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from stash.core.units import format_seconds
 from stash.monitor.accounting import STALLS
 from stash.monitor.records import Alert, RunRecord, Window
-from stash.monitor.window_sums import inapplicable, overall, row_name
+from stash.monitor.window_sums import alert_name, inapplicable, overall, row_name
 from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, plane_chart, ruler
 from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
 
@@ -29,7 +29,10 @@ _UNITS = ((3600.0, "h", 2.0), (60.0, "min", 3.0), (1.0, "s", 0.0))
 
 def step_course(record: RunRecord) -> Chart:
     """The step and its stalls over time, and the alerts; of a record that has a window."""
-    columns, began = _columns(record.windows), record.header.began
+    windows, began = record.windows, record.header.began
+    together = math.ceil(len(windows) / _MOST_COLUMNS)
+    parts = [overall(windows[at : at + together]) for at in range(0, len(windows), together)]
+    columns = [each for each in parts if each is not None]
     last = columns[-1]
     length = last.began + last.seconds - began
     size, unit, _ = next(each for each in _UNITS if length >= each[0] * each[2])
@@ -39,6 +42,7 @@ def step_course(record: RunRecord) -> Chart:
     away = inapplicable(record.header)
     shown = [name for name in STALLS if name not in away and any(each.stalls.get(name) for each in columns)]
     nodes = record.header.nodes
+    begins = [(alert, _moment(alert, record.windows) - began) for alert in record.alerts]
     chart = plane_chart(
         "course",
         "The step over time",
@@ -49,18 +53,11 @@ def step_course(record: RunRecord) -> Chart:
         "Each column is one stretch of the run, as high as its mean step; its colours are the step's parts. Upright "
         "lines: an alert began or ended.",
         keys=[Legend(SERIES.get(name, name), row_name(name, nodes)) for name in shown],
-        rules=[moment - began for alert in record.alerts for moment in _moments(alert, record.windows)],
-        tags=[_tag(alert, record.windows, began, across, nodes) for alert in record.alerts],
+        rules=[*(at for _, at in begins), *(alert.when - began for alert in record.alerts if alert.ended)],
+        tags=[Tag(across.at(at), _TAG_HEIGHT, _text(alert, nodes), firm=True) for alert, at in begins],
     )
     bars = [bar for each in columns for bar in _bars(each, shown, began, across, upward, nodes)]
     return replace(chart, marks=(*bars, *chart.marks))
-
-
-def _columns(windows: Sequence[Window]) -> list[Window]:
-    """Windows, or as many in a row as make few enough columns."""
-    together = math.ceil(len(windows) / _MOST_COLUMNS)
-    parts = [windows[at : at + together] for at in range(0, len(windows), together)]
-    return [each for part in parts if (each := overall(part)) is not None]
 
 
 def _lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
@@ -92,28 +89,18 @@ def _bars(
         foot += seconds
 
 
-def _moments(alert: Alert, windows: Sequence[Window]) -> Iterator[float]:
-    """When what an alert is about began, by its step, and when it was seen to have ended (Unix time)."""
-    yield _moment(alert, windows)
-    if alert.ended:
-        yield alert.when
-
-
 def _moment(alert: Alert, windows: Sequence[Window]) -> float:
-    first_seen = alert.when if alert.began is None else alert.began
+    """When what it is about began, by its step (Unix time)."""
     for window in reversed(windows):  # a job that was started again counts from 1
-        if window.began <= first_seen and window.first_step <= alert.step <= window.last_step:
+        if window.began <= alert.first_told and window.first_step <= alert.step <= window.last_step:
             steps = window.last_step - window.first_step + 1
             return window.began + window.seconds * (alert.step - window.first_step) / steps
-    return first_seen
+    return alert.first_told
 
 
-def _tag(alert: Alert, windows: Sequence[Window], began: float, across: Ruler, nodes: int) -> Tag:
-    what = alert.what if alert.stall is None else row_name(alert.stall, nodes)
+def _text(alert: Alert, nodes: int) -> str:
     more = "" if alert.seconds is None or alert.stall is None else f" +{format_seconds(alert.seconds)}"
-    return Tag(
-        across.at(_moment(alert, windows) - began), _TAG_HEIGHT, f"step {alert.step:,}: {what}{more}", firm=True
-    )
+    return f"step {alert.step:,}: {alert_name(alert, nodes)}{more}"
 
 
 def _table(columns: Sequence[Window], shown: Sequence[str], nodes: int) -> Grid:

@@ -5,16 +5,17 @@ A request is a small file beside the record, which the watcher takes away; anoth
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.core.errors import UserError
 from stash.core.files import opened_regular, write_whole
 from stash.core.formatting import listed
+from stash.core.units import counted
 from stash.monitor.records import SUFFIX
 
 _MAX_STEPS = 1000
@@ -22,40 +23,33 @@ _MAX_RANK = 2**31
 _MAX_BYTES = 65536
 
 
-@dataclass(frozen=True)
-class RunRequest:
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it has letters that cannot be printed")
+    return text
+
+
+class RunRequest(BaseModel):
     """``None`` and 0: as before."""
 
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
     paused: bool | None = None
-    steps: int = 0
+    steps: Annotated[int, Field(ge=0, le=_MAX_STEPS)] = 0
     """To trace."""
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Annotated[int, Field(ge=0, le=_MAX_RANK)], ...] = ()
     """… on these; none: on all."""
-    folder: str = ""
+    folder: Annotated[str, AfterValidator(_printable)] = ""
     """Where traces go; the watcher's own choice if empty."""
-
-    def row(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def made(cls, row: dict[str, Any]) -> RunRequest:
-        """Raises TypeError or ValueError for what is none."""
-        found = cls(**{**row, "ranks": tuple(row.get("ranks", ()))})
-        numbers = all(isinstance(each, int) and 0 <= each <= _MAX_RANK for each in found.ranks)
-        steps = isinstance(found.steps, int) and 0 <= found.steps <= _MAX_STEPS
-        place = isinstance(found.folder, str) and found.folder.isprintable()
-        if not (numbers and steps and place and found.paused in (None, True, False)):
-            raise ValueError("not a valid request")
-        return found
 
     def described(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
         if self.paused is not None:
             return ("paused", "watching is paused") if self.paused else ("resumed", "watching is resumed")
         names = listed([str(rank) for rank in self.ranks])
-        whose = "all ranks" if not self.ranks else f"rank {names}" if len(self.ranks) == 1 else f"ranks {names}"
-        steps = f"{self.steps} step" + ("s" if self.steps > 1 else "")
-        return "capture", f"{steps} of {whose} traced into {Path(folder).name}; traced steps are not counted"
+        whose = f"rank{'s' if len(self.ranks) > 1 else ''} {names}" if self.ranks else "all ranks"
+        steps = f"{counted(self.steps, 'step')} of {whose} traced into {Path(folder).name}"
+        return "capture", f"{steps}; traced steps are not counted"
 
 
 def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
@@ -82,7 +76,7 @@ def _file(record: Path) -> Path:
 def leave_request(record: Path, request: RunRequest) -> None:
     """Ask; raises UserError where the record's folder cannot be written to."""
     try:
-        write_whole(_file(record), json.dumps(request.row()), lasting=False)
+        write_whole(_file(record), request.model_dump_json(), lasting=False)
     except OSError as error:
         raise UserError(
             f"--join {record}: cannot write a request beside it: {error.strerror}; try it on the machine of the run"
@@ -113,6 +107,6 @@ def taken_request(record: Path) -> RunRequest | None:
         return None
     with suppress(OSError):
         file.unlink()
-    with suppress(ValueError, TypeError, AttributeError, RecursionError):
-        return RunRequest.made(json.loads(content)) if mine else None
+    with suppress(ValueError):
+        return RunRequest.model_validate_json(content) if mine else None
     return None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,7 +31,7 @@ _RUNNING = [STAGES.index(each) for each in (
 class CoreUse:
     """Of one rank, cores used on average since the last look: seconds in a second."""
 
-    machine: str
+    node: int
     cores: float
     """That its processes may run on."""
     own: float
@@ -51,7 +50,7 @@ class ProcessLooks:
     """Looks at the processes of this node's ranks now and then."""
 
     def __init__(self) -> None:
-        self.node, self.begun = 0, False
+        self.begun = False
         self.ours: set[int] = set()
         """The processes of the job, as of the last look: of its ranks, and those below them."""
         self._helpers: dict[int, Helpers] = {}
@@ -60,7 +59,7 @@ class ProcessLooks:
         self.activity = counters.since(self._totals)
         """Of the machine, between the last two looks."""
 
-    def look(self, processes: Mapping[int, int], seconds: float) -> dict[int, CoreUse]:
+    def look(self, processes: Mapping[int, int], seconds: float, node: int = 0) -> dict[int, CoreUse]:
         """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
         self.begun = True
         self.activity, self._totals = counters.since(self._totals), counters.totals()
@@ -76,28 +75,15 @@ class ProcessLooks:
             self.ours.update(below)
             workers = ran.ended + sum(map(sum, map(times_of, below)))
             now = (ran.own, workers, helpers.exchange().ran)
-            loops, (before, loops_before) = helpers.loop_delays(), self._before.get(process, (None, {}))
-            self._before[process] = now, loops
+            known, (before, last) = helpers.loop_delays(), self._before.get(process, (None, {}))
+            self._before[process] = now, known
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
                 continue
-            own, workers, exchange = (max(0.0, now[at] - before[at]) / seconds for at in range(3))
-            late = tuple(
-                (delay - loops_before[thread]) / seconds for thread, delay in loops.items() if thread in loops_before
-            )
-            everybody = self.activity.cpu_seconds / seconds
-            cores = float(len(os.sched_getaffinity(0)))
-            found[rank] = CoreUse(str(self.node), cores, own, workers, exchange, everybody, late)
+            own, workers, exchange = (max(0.0, a - b) / seconds for a, b in zip(now, before, strict=True))
+            late = tuple((delay - last[thread]) / seconds for thread, delay in known.items() if thread in last)
+            cores, everybody = float(len(os.sched_getaffinity(0))), self.activity.cpu_seconds / seconds
+            found[rank] = CoreUse(node, cores, own, workers, exchange, everybody, late)
         return found
-
-
-def as_facts(uses: Mapping[int, CoreUse]) -> dict[str, Any]:
-    """To be sent to another node."""
-    return {str(rank): asdict(use) for rank, use in uses.items()}
-
-
-def of_facts(rows: Mapping[str, Any]) -> dict[int, CoreUse]:
-    """Raises TypeError for what ``as_facts`` did not make."""
-    return {int(rank): CoreUse(**{**row, "loops": tuple(row["loops"])}) for rank, row in rows.items()}
 
 
 def strangers_cores(uses: Mapping[int, CoreUse]) -> float | None:
@@ -119,7 +105,7 @@ def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool)
         strict=True,
     )  # fmt: skip
     blocks = [_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
-    machines = {rank: uses[rank].machine for rank in joined.ranks}
+    machines = {rank: str(uses[rank].node) for rank in joined.ranks}
     local, window = strangers_shares(blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu)
     lost[_INPUT] = np.minimum(local * of_input, seconds[_INPUT])
     if on_cpu:  # of accelerators only waits for the loader count, as in a profile

@@ -1,4 +1,4 @@
-"""Windows of a watched run in experiment trackers: TensorBoard, Weights & Biases, MLflow, or any function.
+"""Windows of a watched run in experiment trackers: TensorBoard, Weights & Biases, MLflow.
 
 A tracker that cannot be reached costs a bounded buffer and one warning, and gets what was kept once it answers again;
 training and the record never wait for it. Names are the same everywhere: ``stash/input_seconds``.
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 from stash.core.errors import UserError
 from stash.core.imports import require_package
@@ -22,8 +22,6 @@ from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures,
 _MAX_KEPT = 360
 """Windows that wait for a tracker: an hour of them."""
 _ENDS_SECONDS = 10.0
-STEP = "stash/step"
-"""The axis of its own: the user's steps stay as they are."""
 
 
 def figures(window: Window) -> dict[str, float]:
@@ -41,43 +39,33 @@ class Tracker:
 
     def __init__(self, name: str, run: TrackerRun) -> None:
         self._name, self._run = name, run
-        self._kept: deque[tuple[int, TrackedFigures]] = deque(maxlen=_MAX_KEPT)
-        self._warned = self._ended = False
-        self._news = threading.Event()
+        self._rows: SimpleQueue[tuple[int, TrackedFigures] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True, name=f"stash {name}")
         self._thread.start()
 
     def take(self, line: RecordLine) -> None:
         if isinstance(line, Window):
-            self._kept.append((line.last_step, figures(line)))
+            self._rows.put((line.last_step, figures(line)))
         elif isinstance(line, Alert) and not line.ended:
-            self._kept.append((line.step, {"stash/alert": 1.0}))
-        self._news.set()
+            self._rows.put((line.step, {"stash/alert": 1.0}))
 
     def _work(self) -> None:
-        ended = False
-        while not ended:
-            self._news.wait()
-            self._news.clear()
-            ended = self._ended
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        while self._kept:
+        kept, is_down = deque[tuple[int, TrackedFigures]](maxlen=_MAX_KEPT), False
+        while (row := self._rows.get()) is not None:
+            kept.append(row)
             try:
-                self._run.log([self._kept[0]])
+                while kept:
+                    self._run.log([kept[0]])
+                    kept.popleft()
+                is_down = False
             except Exception as error:  # of a tool that Stash knows nothing about
-                if not self._warned:
+                if not is_down:
                     print(f"stash: {self._name} does not take windows ({error}); they are kept", file=sys.stderr)
-                self._warned = True
-                return
-            self._warned = False
-            self._kept.popleft()
+                is_down = True
 
     def close(self) -> None:
         """Hand over what is left, if that takes no longer than a few seconds."""
-        self._ended = True
-        self._news.set()
+        self._rows.put(None)
         self._thread.join(_ENDS_SECONDS)
         try:
             if self._thread.is_alive():
@@ -97,16 +85,16 @@ def tracker(where: str, header: Header) -> Tracker:
     return Tracker(name, open_run(place, header))
 
 
-def _open_mlflow(experiment: str, header: Header) -> TrackerRun:
-    client: Any = import_module("mlflow").MlflowClient()
-    return MlflowRun(client, experiment, f"{header.job} watched", {"stash.id": header.id})
-
-
 _TOOLS: Mapping[str, tuple[str, Callable[[str, Header], TrackerRun]]] = {
     "tensorboard": ("TensorBoard", lambda folder, header: TensorBoardRun(Path(folder))),
     "wandb": (
         "Weights & Biases",
-        lambda project, header: WandbRun(project, header.id, f"{header.job} watched", axis=STEP),
+        lambda project, header: WandbRun(project, header.id, f"{header.job} watched", axis="stash/step"),
     ),
-    "mlflow": ("MLflow", _open_mlflow),
+    "mlflow": (
+        "MLflow",
+        lambda experiment, header: MlflowRun(
+            import_module("mlflow").MlflowClient(), experiment, f"{header.job} watched", {"stash.id": header.id}
+        ),
+    ),
 }

@@ -100,7 +100,7 @@ def wall_ledger(record: RunRecord) -> WallLedger:
     walk.enter(START_UP)
     code: int | None = None
     lines: list[Window | RunEvent] = [*record.windows, *record.events]
-    for line in sorted(lines, key=_moment):
+    for line in sorted(lines, key=lambda each: each.began if isinstance(each, Window) else each.when):
         if isinstance(line, Window):
             walk.window(line)
         elif line.what == ENDED:
@@ -110,25 +110,15 @@ def wall_ledger(record: RunRecord) -> WallLedger:
             walk.enter(DOWN)
             code = line.code
         elif line.what == CONTINUED:
-            _begin_again(walk, line, code)
-            code = None
+            walk.row = DOWN
+            walk.reach(line.when)
+            if code != 0:  # one that had ended well has lost nothing
+                walk.lose_work()
+            walk.kept = code = None
+            walk.enter(START_UP)
         elif line.what in _BROKEN_BY:
             walk.enter(_BROKEN_BY[line.what])
             if line.what == "restarted":
                 walk.lose_work()
     rows = [WallRow(name, walk.seconds[name], walk.times[name]) for name in ROWS if walk.seconds[name]]
     return WallLedger(tuple(rows), walk.since - began, code, walk.loses_unknown_work)
-
-
-def _moment(line: Window | RunEvent) -> float:
-    return line.began if isinstance(line, Window) else line.when
-
-
-def _begin_again(walk: _Walk, line: RunEvent, code: int | None) -> None:
-    """The record goes on with another start of the job; one that had ended well has lost nothing."""
-    walk.row = DOWN
-    walk.reach(line.when)
-    if code != 0:
-        walk.lose_work()
-    walk.kept = None
-    walk.enter(START_UP)

@@ -70,10 +70,8 @@ class Metrics:
 
     def text(self, openmetrics: bool = True) -> str:
         """All families, in one of the two formats."""
-        families = ((name, samples, *FAMILIES[name]) for name, samples in self._samples())
-        return exposition(
-            (MetricFamily(name, meaning, samples, kind) for name, samples, kind, meaning in families), openmetrics
-        )
+        families = ((name, FAMILIES[name], samples) for name, samples in self._samples())
+        return exposition((MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families), openmetrics)
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
         header, last = self._header, self._last

@@ -308,10 +308,8 @@ class WatchState:
         yield from self._tell(alert)
 
     def _end(self, alert: Alert, text: str, now: Now) -> Iterator[WatchAction]:
-        began = now.when if alert.began is None else alert.began
-        yield from self._tell(
-            alert.model_copy(update={"ended": True, "when": now.when, "began": began, "text": text})
-        )
+        fields = {"ended": True, "when": now.when, "began": alert.first_told, "text": text}
+        yield from self._tell(alert.model_copy(update=fields))
 
     def _tell(self, alert: Alert) -> Iterator[WatchAction]:
         yield alert

@@ -62,24 +62,22 @@ class WatchedJob:
                     self._say_that_it_runs()
                     poll()
             finally:
-                self._dismiss_witness()
+                if self._witness is not None:
+                    with suppress(OSError):  # it may be gone
+                        self._witness.communicate(b"\n")
 
     def _hand_on(self, number: int) -> None:
         """Send it to the job, unless the job has it as well."""
         if number in REQUESTS and self._asked is None:
             self._asked = time.monotonic()
-        if self._reached_witness(number):
+        ended = None
+        with suppress(subprocess.TimeoutExpired):
+            ended = None if self._witness is None else self._witness.wait(_GROUP_SECONDS)
+        if ended == -number:
             self._witness = self._start_witness()
         elif self._witness is not None or number != signal.SIGINT:  # of which terminals send most to a group
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
-
-    def _reached_witness(self, number: int) -> bool:
-        if self._witness is None:
-            return False
-        with suppress(subprocess.TimeoutExpired):
-            return self._witness.wait(_GROUP_SECONDS) == -number
-        return False
 
     def _say_that_it_runs(self) -> None:
         if self._asked is not None and time.monotonic() - self._asked > _PATIENCE:
@@ -88,8 +86,3 @@ class WatchedJob:
             text = f"stash: the job still runs {_PATIENCE:.0f} s after it was asked to end (`kill -9 {pid}` ends it)"
             with suppress(OSError):
                 print(text, file=sys.stderr, flush=True)
-
-    def _dismiss_witness(self) -> None:
-        if self._witness is not None:
-            with suppress(OSError):  # it may be gone
-                self._witness.communicate(b"\n")

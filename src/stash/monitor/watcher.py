@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from stash.core.errors import UserError
 from stash.core.records.rank_ledger import LedgerPlace
 from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
-from stash.monitor.accounting import AMBIGUOUS, SecondsArray, by_calls
+from stash.monitor.accounting import SecondsArray
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
 from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, Joined, RankState
-from stash.monitor.machine_state import MachineLooks, most_telling
-from stash.monitor.node_team import NodeTeam, facts_of
+from stash.monitor.machine_state import MachineLooks
+from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordLine, RecordWriter, RunEvent
 from stash.monitor.run_requests import RunRequest, taken_request, traces_folder, withdraw_request
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
@@ -52,8 +52,6 @@ POLL_SECONDS = 0.5
 _LOOKS_SECONDS = 10.0
 _ENDS_SECONDS = 5.0
 """For the watchers of other nodes to send what is left."""
-_MOST_STEPS = 8
-"""Of which pieces are kept until all ranks' are here."""
 
 
 class LineListener(Protocol):
@@ -109,35 +107,11 @@ class NodeLooks:
         if not ranks or (self._processes.begun and when - self._looked < _LOOKS_SECONDS):
             return
         processes = {rank: state.reader.process for rank, state in ranks.items() if not state.lost}
-        self._processes.node, seconds = node, when - self._looked
-        self.uses, self._looked = self._processes.look(processes, seconds), when
+        seconds = when - self._looked
+        self.uses, self._looked = self._processes.look(processes, seconds, node), when
         self.state = self._machine.look(
             node, seconds, self._processes.activity, strangers_cores(self.uses), self._processes.ours.__contains__
         )
-
-
-class CallAccounts:
-    """How far the two accounts of steps are apart that were followed call by call."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[int, dict[int, Sequence[float]]] = {}
-        self._differ: list[float] = []
-
-    def compare(self, rank: int, number: int, pieces: Sequence[float], ranks: int) -> None:
-        """Once the pieces of a step are here of all ``ranks``, compare."""
-        step = self._pieces.setdefault(number, {})
-        step[rank] = pieces
-        if len(step) == ranks:
-            if (apart := by_calls(step)) is not None:
-                self._differ.append(apart)
-            del self._pieces[number]
-        while len(self._pieces) > _MOST_STEPS:
-            del self._pieces[min(self._pieces)]
-
-    def mean(self) -> float | None:
-        """Of the steps since the last call; ``None`` without any."""
-        differ, self._differ = self._differ, []
-        return sum(differ) / len(differ) if differ else None
 
 
 class NodeWatcher:
@@ -157,7 +131,7 @@ class NodeWatcher:
         self._team = NodeTeam(folder, self.collector, self._event, clock)
         self._slices = Cutter(SLICE_SECONDS, SLICE_STEPS)
         self._windows = Cutter(WINDOW_SECONDS, WINDOW_STEPS, self._lost)
-        self._looks, self._calls = NodeLooks(machine or MachineLooks(), clock()), CallAccounts()
+        self._looks = NodeLooks(machine or MachineLooks(), clock())
         self._request = WatchRequest(0)
         self._lines_of: tuple[str, ...] = ()
         """Rows whose lines were asked for."""
@@ -175,8 +149,8 @@ class NodeWatcher:
                     self._commands.run(action.command, action.given)
                 case TraceRanks():
                     place = str(traces_folder(self._record.path))
-                    request = RunRequest(None, self._options.capture or 0, action.ranks, place)
-                    self._team.tell(json.dumps(request.row()).encode())
+                    request = RunRequest(steps=self._options.capture or 0, ranks=action.ranks, folder=place)
+                    self._team.tell(request.model_dump_json().encode())
                     self._ask(request)
                 case AskForLines():
                     self._ask_for_lines(action.stall, action.rank)
@@ -203,7 +177,8 @@ class NodeWatcher:
         """Read what is new, and say what follows from it."""
         self.collector.find()
         own = self.collector.poll()
-        joined = self._team.gather(own, self._facts())
+        self._looks.look(self.collector.ranks, self._team.node, self._clock())
+        joined = self._team.gather(own, self._looks.uses, self._looks.state)
         self._follow_requests()
         self._tell_lines()
         if self._team.hands_on:
@@ -232,24 +207,16 @@ class NodeWatcher:
             "unseen": "" if unseen is None else unseen_text(*unseen),
         }
 
-    def _facts(self) -> dict[str, Any]:
-        """Look at this node's processes if it is time to, and take what was followed in full."""
-        self._looks.look(self.collector.ranks, self._team.node or 0, self._clock())
-        for rank, (number, pieces) in self.collector.pieces.items():
-            self._calls.compare(rank, number, pieces, self.collector.expected)
-        facts, self._team.facts = self._team.facts, []
-        for each in facts:
-            for rank, (number, *pieces) in each.get("pieces", {}).items():
-                self._calls.compare(int(rank), int(number), pieces, self.collector.expected)
-        return facts_of(self._looks.uses, self._looks.state, self.collector.pieces) if self._team.hands_on else {}
-
     def _lost(self, joined: Joined) -> SecondsArray | None:
-        on_cpu = self._state.header.device in (None, "cpu")
-        return lost_to_strangers(joined, {**self._looks.uses, **self._team.uses}, on_cpu)
+        return lost_to_strangers(joined, self._uses(), self._state.header.device in (None, "cpu"))
+
+    def _uses(self) -> dict[int, CoreUse]:
+        """Of ranks on all nodes."""
+        return {**self._team.uses, **self._looks.uses}
 
     def _nodes(self) -> dict[int, int]:
         """By rank, the node that it is on."""
-        return {rank: int(use.machine) for rank, use in {**self._team.uses, **self._looks.uses}.items()}
+        return {rank: use.node for rank, use in self._uses().items()}
 
     def _machines(self) -> list[MachineState]:
         """Of every node, as it was looked at last."""
@@ -257,23 +224,16 @@ class NodeWatcher:
         return [*([] if own is None else [own]), *self._team.machines.values()]
 
     def _window(self, part: Slice | None) -> None:
-        if part is None:
-            return
-        window, apart, nodes = window_of(part, self._state.header.device), self._calls.mean(), self._nodes()
-        late = tuple(each.model_copy(update={"node": nodes.get(each.rank)}) for each in window.stragglers)
-        update = {
-            "stragglers": late,
-            "ambiguous": window.ambiguous if apart is None else apart > AMBIGUOUS,
-            "machines": most_telling(self._machines(), {each.node for each in late}),
-        }
-        self._tell(WindowTaken(window.model_copy(update=update)))
+        if part is not None:
+            device = self._state.header.device
+            self._tell(WindowTaken(window_of(part, device, self._nodes(), self._machines())))
 
     def _follow_requests(self) -> None:
         """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
-        requests = [RunRequest.made(json.loads(each)) for each in self._team.asked()]
+        requests = [RunRequest.model_validate_json(each) for each in self._team.asked()]
         if not self._team.hands_on and (beside := taken_request(self._record.path)) is not None:
             requests.append(beside)
-            self._team.tell(json.dumps(beside.row()).encode())
+            self._team.tell(beside.model_dump_json().encode())
         for each in requests:
             self._ask(each)
         for state in self.collector.ranks.values():

@@ -11,7 +11,8 @@ from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
 from stash.monitor.change_test import Slice, StallChange
-from stash.monitor.records import LateRank, Window
+from stash.monitor.machine_state import most_telling
+from stash.monitor.records import MachineState, Window
 
 _MAX_RANKS, _SLOWEST = 64, 8
 _MOST_LINES = 2
@@ -32,21 +33,25 @@ DOES = {
 _DIGITS = 6
 
 
-def window_of(part: Slice, device: str | None) -> Window:
-    """The line of a window."""
+def window_of(
+    part: Slice, device: str | None, nodes: Mapping[int, int] | None = None, machines: Sequence[MachineState] = ()
+) -> Window:
+    """The line of a window; ``nodes``: each rank's, ``machines``: what each did of late."""
     found = part.account
     seconds = found.step_seconds * (part.last_step - part.first_step + 1)
     copied = device == "cuda" and any(stages["transfer"] > 0 for stages in found.ranks.values())
     stalls = {name: digits(value) for name, value in found.seconds.items()}
-    late = stragglers(found)[:_SLOWEST]
+    late = tuple(
+        each.model_copy(update={"seconds": digits(each.seconds), "node": (nodes or {}).get(each.rank)})
+        for each in stragglers(found)[:_SLOWEST]
+    )
     return Window(
         began=round(part.ended - seconds, 3),
         seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
         steps=found.steps, step_seconds=digits(found.step_seconds),
         stalls=stalls if copied else {**stalls, "transfer": None},
-        set_by=found.set_by, others_wait={name: digits(each) for name, each in found.others_wait.items()},
-        ranks=_shown(found),
-        stragglers=tuple(LateRank(rank=o.rank, stage=o.stage, seconds=digits(o.seconds)) for o in late),
+        set_by=found.set_by, ranks=_shown(found), stragglers=late,
+        machines=most_telling(machines, {each.node for each in late}),
         delay=digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
         saved_step=part.saved_step,
     )  # fmt: skip

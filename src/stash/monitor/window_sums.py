@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stash.monitor.accounting import STALLS
-from stash.monitor.records import Header, LateRank, Window
+from stash.monitor.records import Alert, Header, LateRank, Window
 
 _MOST_LATE = 8
 
@@ -18,6 +18,11 @@ def row_name(stall: str, nodes: int = 1) -> str:
         "other": "between steps",
     }
     return names.get(stall, stall)
+
+
+def alert_name(alert: Alert, nodes: int) -> str:
+    """What it is about."""
+    return alert.what if alert.stall is None else row_name(alert.stall, nodes)
 
 
 def inapplicable(header: Header) -> tuple[str, ...]:
@@ -40,6 +45,12 @@ def overall(windows: Sequence[Window]) -> Window | None:
         known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
         return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
 
+    late: dict[tuple[int, str, int | None], float] = {}
+    for window, weight in zip(windows, weights, strict=True):
+        for each in window.stragglers:
+            key = each.rank, each.stage, each.node
+            late[key] = late.get(key, 0.0) + each.seconds * weight / steps
+    ranked = sorted(late.items(), key=lambda each: -each[1])[:_MOST_LATE]
     names = [name for name in STALLS if any(name in window.stalls for window in windows)]
     last = windows[-1]
     return last.model_copy(
@@ -50,19 +61,10 @@ def overall(windows: Sequence[Window]) -> Window | None:
             "steps": sum(window.steps for window in windows),
             "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
             "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
-            "stragglers": _late(windows, weights, steps),
+            "stragglers": tuple(
+                LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked
+            ),
             "delay": mean([window.delay for window in windows]),
             "ambiguous": any(window.ambiguous for window in windows),
         }
     )
-
-
-def _late(windows: Sequence[Window], weights: Sequence[int], steps: int) -> tuple[LateRank, ...]:
-    """Ranks that were stragglers of some windows, by what that is of all steps; the worst first."""
-    seconds: dict[tuple[int, str, int | None], float] = {}
-    for window, weight in zip(windows, weights, strict=True):
-        for late in window.stragglers:
-            key = late.rank, late.stage, late.node
-            seconds[key] = seconds.get(key, 0.0) + late.seconds * weight / steps
-    ranked = sorted(seconds.items(), key=lambda each: -each[1])[:_MOST_LATE]
-    return tuple(LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked)

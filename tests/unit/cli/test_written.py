@@ -41,8 +41,8 @@ def writers(command: Any, *before: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in writers(get_command(app))])
 def test_a_command_that_writes_says_so(name: str, command: Any) -> None:
     source = inspect.getsource(sys.modules[command.callback.__module__])
-    if name == "whatif":
-        source = (Path(inspect.getfile(sys.modules["stash"])).parent / "whatif" / "command.py").read_text()
+    if elsewhere := {"whatif": "whatif/command.py", "watch": "monitor/watch_start.py"}.get(name):
+        source = (Path(inspect.getfile(sys.modules["stash"])).parent / elsewhere).read_text()
     assert "print_written(" in source or "show_then_save(" in source
 
 

@@ -108,20 +108,6 @@ def test_what_saves_much_is_not_lost_to_noise_that_lasts_for_two_rounds():
     assert job.launched.count(frozenset({"good"})) >= 2 + 2 + 3
 
 
-def test_where_the_best_value_is_not_shown_in_the_end_the_one_that_was_sure_next_to_it_is_tried():
-    # GIVEN two values of one knob, of which the better holds only until it is to be proven
-    def step(names: frozenset[str]) -> float:
-        first = len(job.launched) < 7
-        return 0.1 - (0.04 if first else -0.02) * ("workers=4" in names) - 0.03 * ("workers=2" in names)
-
-    job = Job(step, noise=0.002)
-    search = searched(job, change("workers=4"), change("workers=2"))
-    assert standing(search) == {"workers=4": "unproven", "workers=2": "kept"}
-    assert search.final.kept == ("workers=2",)
-    # AND no more finals than the error rate is shared by, and none that there is no time for
-    assert sum(each.stage == "final" and each.round == 0 and not each.changes for each in search.launches) == 2
-
-
 def test_the_final_comparison_goes_on_while_the_evidence_is_promising():
     # GIVEN noise in which a saving of 12 % is not shown in three rounds
     job = Job(lambda on: 0.1 - 0.012 * ("good" in on), noise=0.035)

@@ -273,14 +273,3 @@ def test_a_launch_that_prepares_is_no_measurement():
     search = searched(job, change("cache", fills=True))
     assert standing(search) == {"cache": "kept"}
     assert [each.stage for each in search.launches].count("filling") == 1
-
-
-def test_a_larger_step_counts_for_as_many_samples_as_before():
-    # GIVEN twice the batch in a step of 150 instead of 100 ms: 75 ms for as many samples
-    job = Job(lambda on: 0.15 if "batch" in on else 0.1, noise=0.002)
-    search = searched(
-        job, change("batch", effect="batch", consent="batch", samples=2.0), allowed=frozenset({"batch"})
-    )
-    assert standing(search) == {"batch": "kept"}
-    assert search.final.together is not None
-    assert abs(search.final.together.value - 0.025) < 0.002

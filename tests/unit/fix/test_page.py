@@ -123,7 +123,7 @@ def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
 
 
 def test_what_is_set_from_outside_goes_into_the_environment():
-    assert settings(fix()) == {"OMP_NUM_THREADS": "1", "STASH_CORES": '{"ranks": [[0], [1]]}'}
+    assert settings(fix()) == {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,6 @@ def test_bad_input_is_one_sentence(words: list[str], sentence: str, tmp_path: Pa
     assert isinstance(found.exception, UserError)
     assert sentence in str(found.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
-
-
-def test_what_is_saved_only_together_has_a_place_in_the_bar_which_is_the_step():
-    bar = page(fix()).bar
-    assert [row.name for row in bar] == ["workers=6", "cores=own", "only together", "left"]
-    assert [row.series for row in bar] == ["compute", "compute", "compute", "plain"]  # green is saved, grey is left
-    assert sum(row.fraction for row in bar) == pytest.approx(1.0)
-    less = page(fix(together=Interval(value=0.06, low=0.05, high=0.07), after_seconds=0.352)).bar
-    assert [row.name for row in less] == ["workers=6", "cores=own", "left"]
-    assert sum(row.fraction for row in less) == pytest.approx(1.0)
 
 
 def test_what_to_type_again_is_what_was_typed():

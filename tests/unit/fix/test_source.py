@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stash.fix.script_changes import Site
-from stash.fix.source import Edit, FromCommandLine, FromConfig, SourceText, edited
+from stash.fix.source import ByWords, Edit, SourceText, edited
 
 
 def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: bool = True) -> Site:
@@ -75,11 +75,11 @@ def test_a_name_set_once_is_changed_where_it_is_set_unless_others_use_it():
 def test_values_from_elsewhere_are_told_and_not_written():
     parser = 'p.add_argument("-j", "--workers", type=int)\np.add_argument("--jobs", dest="n")\n'
     for value, found in {
-        "args.workers": FromCommandLine("--workers", "6"),
-        "args.n": FromCommandLine("--jobs", "6"),
-        "int(args.n)": FromCommandLine("--jobs", "6"),
-        'cfg["num_workers"]': FromConfig("num_workers", "6"),
-        "cfg.data.num_workers": FromConfig("num_workers", "6"),
+        "args.workers": ByWords("--workers 6"),
+        "args.n": ByWords("--jobs 6"),
+        "int(args.n)": ByWords("--jobs 6"),
+        'cfg["num_workers"]': ByWords("num_workers: 6 in the script's configuration"),
+        "cfg.data.num_workers": ByWords("num_workers: 6 in the script's configuration"),
     }.items():
         text = f"{parser}x = DataLoader(data, num_workers={value})\n"
         source = SourceText(text)
@@ -91,11 +91,11 @@ def test_values_from_elsewhere_are_told_and_not_written():
 @pytest.mark.parametrize(
     ("action", "value", "found"),
     [
-        ('"store_true"', True, FromCommandLine("--pin")),
+        ('"store_true"', True, ByWords("--pin")),
         ('"store_true"', False, "the flag --pin says otherwise: leave that out"),
-        ('"store_false"', False, FromCommandLine("--pin")),
-        ("argparse.BooleanOptionalAction", False, FromCommandLine("--no-pin")),
-        ("argparse.BooleanOptionalAction", True, FromCommandLine("--pin")),
+        ('"store_false"', False, ByWords("--pin")),
+        ("argparse.BooleanOptionalAction", False, ByWords("--no-pin")),
+        ("argparse.BooleanOptionalAction", True, ByWords("--pin")),
     ],
 )
 def test_flags_are_told_as_they_are_typed(action: str, value: bool, found: object):
@@ -104,8 +104,6 @@ def test_flags_are_told_as_they_are_typed(action: str, value: bool, found: objec
     call = source.call(site(text))
     assert call is not None
     assert source.argument(call, "pin_memory", value, None) == found
-    assert FromCommandLine("--pin").typed == "--pin"
-    assert FromCommandLine("--jobs", "'4'").typed == "--jobs 4"
 
 
 def test_an_argument_goes_behind_a_last_one_in_brackets_of_several_lines():
@@ -150,7 +148,7 @@ def test_what_is_worked_out_while_it_runs_is_not_written(call: str):
 def test_a_line_goes_behind_the_imports():
     text = '"""Trains."""\n\nimport os\nimport torch\n\nx = 1\n'
     source = SourceText(text)
-    assert source.imports("torch")
+    assert source.find_imports("torch")
     edit = source.line_after_imports("torch.backends.cudnn.benchmark = True")
     assert edited(text, [edit]) == (
         '"""Trains."""\n\nimport os\nimport torch\n\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def names(of: Facts, *wanted: str) -> set[str]:
 
 
 def why(of: Facts, knob: str) -> str:
-    return next(each.why for each in propose(of)[1] if each.knob == knob)
+    return propose(of)[1][knob]
 
 
 def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
@@ -156,27 +157,8 @@ def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
     assert (forecast(facts(device="cuda")) or 0) > 0.05  # there steps of optimizers are only queued
 
 
-def test_ranks_on_cores_of_their_own_are_launched_with_others_only_where_workers_have_room():
-    def joins(workers: int) -> bool:
-        return next(
-            each.joins
-            for each in propose(facts(loader={**LOADER, "num_workers": workers}))[0]
-            if each.name == "cores=own"
-        )
-
-    assert joins(0)
-    assert not joins(64)
-
-
 def test_every_knob_has_a_name_of_its_own():
     assert len(set(NAMES)) == len(NAMES)
-
-
-def test_ranks_share_out_the_cores_that_the_script_may_use():
-    found = facts()
-    limited = Facts(found.case, found.sites, "mine", 1, core_numbers=(4, 5, 6, 7))
-    cores = next(each.cores for each in propose(limited)[0] if each.name == "cores=own")
-    assert cores == {"ranks": [[4, 5], [6, 7]]}
 
 
 @pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
@@ -189,8 +171,8 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
     most = 2 * max(1, found.cores // found.ranks)
     # WHEN the advice needs sixteen workers
     monkeypatched = pytest.MonkeyPatch()
-    monkeypatched.setattr(loader_changes, "_advised", lambda remedy: 16)
-    monkeypatched.setitem(loader_changes.REMEDIES, "prep", lambda case: [None])
+    sixteen = SimpleNamespace(asks=SimpleNamespace(workers=16))
+    monkeypatched.setitem(loader_changes.REMEDIES, "prep", lambda case: [sixteen])
     try:
         tried = {each.writes["num_workers"] for each in propose(found, ["workers"])[0]}
     finally:
@@ -201,31 +183,6 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
 
 def test_numbers_of_64_bits_are_not_cast_by_autocast():
     assert "64 bits" in why(facts(device="cuda:0", precision="float64"), "bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("change", "numa", "text"),
-    [
-        ("cores=apart", (), "cores 0-1 and 4-5 for training, 2-3,6-7 for loaders"),
-        ("cores=own", (), "each rank on cores of its own (0-3 and 4-7)"),
-        (
-            "cores=numa", ((0, 1, 4, 5), (2, 3, 6, 7)),
-            "each rank on the cores of one NUMA node (0-1,4-5 and 2-3,6-7)",
-        ),
-    ],
-)  # fmt: skip
-def test_cores_are_named_one_by_one_and_not_by_the_first_and_the_last(
-    change: str, numa: tuple[tuple[int, ...], ...], text: str
-):
-    built = facts(loader={**LOADER, "num_workers": 2})
-    found = replace(built, core_numbers=tuple(range(8)), numa=numa)
-    assert next(each.text for each in propose(found)[0] if each.name == change) == text
-
-
-def test_beside_a_gpu_loaders_get_all_cores_but_what_training_has_use_for():
-    found = replace(facts(loader={**LOADER, "num_workers": 2}, device="cuda", ranks=1), core_numbers=tuple(range(16)))
-    (apart,) = [each for each in propose(found)[0] if each.name == "cores=apart"]
-    assert apart.text == "cores 0-2 for training, 3-15 for loaders"
 
 
 def copies(**values: Any) -> Site:

@@ -20,7 +20,7 @@ def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise:
         for rank in range(3)
     }
     found = StepAccount(
-        40, sum(seconds.values()), seconds, {}, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
+        40, sum(seconds.values()), seconds, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
     )
     return Slice(number * 40, number * 40 + 39, found)
 
@@ -44,10 +44,10 @@ def test_steps_that_only_wait_for_a_core_are_no_reference() -> None:
     only = {"contention": -0.01, "exchange": -0.02, "input": -0.01, "delay": 0.06}
     test = ChangeTest()
     assert changes_of([part(n, **only) for n in range(100)], test) == []
-    assert test.reference is None
+    assert not test.reference
     # THEN it is found once they have cores
     assert changes_of(steady(300), test) == []
-    assert test.reference is not None
+    assert test.reference
 
 
 def test_a_rise_is_told_once_with_its_rank_and_once_more_when_it_is_over() -> None:
@@ -116,9 +116,7 @@ def test_a_trend_of_warming_up_is_not_taken_for_steady() -> None:
     test = ChangeTest()
     warming = [part(n, compute=0.1 - 0.01 * n) for n in range(10)]
     assert changes_of([*warming, *steady(20)], test) == []
-    reference = test.reference
-    assert reference is not None
-    assert reference["compute"] == pytest.approx(0.06, abs=0.002)
+    assert test.reference["compute"] == pytest.approx(0.06, abs=0.002)
 
 
 def test_the_sum_of_what_is_tested_is_the_step_without_what_lies_between() -> None:

@@ -15,21 +15,18 @@ import pytest
 import torch
 from watched_rings import Run
 
-from stash.core.files import write_whole
 from stash.measure.agent import script
 from stash.measure.agent.runner import watched_run
 from stash.measure.agent.runner.watch_duties import WatcherLookout
 from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
-from stash.monitor import watching
 from stash.monitor.accounting import STAGES
 from stash.monitor.collector import Collector, Cutter, Joined
 from stash.monitor.command import _quietly
-from stash.monitor.records import Header, RunEvent, Window
+from stash.monitor.records import Header, RunEvent
 from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_state import WatchOptions
-from stash.monitor.watching import Looks
 
 
 def joined(first: int, count: int) -> Joined:
@@ -105,20 +102,6 @@ def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFi
     assert "not watched any more ([Errno 28] No space left on device)" in capsys.readouterr().err
 
 
-def test_a_function_gets_the_windows_of_a_record_that_begins_a_new_part(tmp_path: Path) -> None:
-    record, seen = tmp_path / "run.watch.jsonl", list[dict[str, float]]()
-    looks = Looks(tmp_path, seen.append)
-    (tmp_path / watching._OUTPUT).write_text(str(record))
-    row = Window(began=0, seconds=10, first_step=1, last_step=100, steps=100, step_seconds=0.1, stalls={}, ranks={})
-    line = row.model_dump_json() + "\n"
-    record.write_text(line * 3)
-    looks.look()
-    assert len(seen) == 3
-    write_whole(record, line * 5)  # as the writer does, whatever the new part is long by now
-    looks.look()
-    assert len(seen) == 8
-
-
 class Optimizer:
     """What a script may drop."""
 
@@ -174,31 +157,6 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.Monkey
     assert listening == [awaited]
     assert awaited.steps == 1
     assert not run.listens
-
-
-LEADS = "import pathlib, sys; from stash.monitor import watching; print(watching._leads(pathlib.Path(sys.argv[1])))"
-
-
-def leads(folder: Path, **variables: str) -> subprocess.Popen[str]:
-    """A process of a job; it stays until its input is closed."""
-    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"} | variables
-    return subprocess.Popen(
-        [sys.executable, "-c", f"{LEADS}; sys.stdout.flush(); input()", str(folder)], env=environment,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder,
-    )  # fmt: skip
-
-
-def test_of_ranks_that_no_launcher_numbers_one_starts_the_watcher(tmp_path: Path) -> None:
-    """As under ``mp.spawn``: each watched all of them, into a record of its own."""
-    for _ in range(2):  # and again, should the first ones have been killed
-        ranks = [leads(tmp_path) for _ in range(3)]
-        assert sorted(rank.stdout.readline().strip() for rank in ranks) == ["False", "False", "True"]
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
-    for number, expected in (("0", "True"), ("1", "False")):
-        with leads(tmp_path, LOCAL_RANK=number) as rank:
-            assert rank.communicate("\n")[0].strip() == expected
 
 
 def test_rings_go_to_disk_where_memory_has_no_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from profile_builder import build
 
-import stash
 from stash.core.artefact import save
 from stash.core.errors import StashError, UserError
-from stash.measure.protocol import orders
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import NOW_AND_THEN, STAGES, account
 from stash.monitor.baseline import read
@@ -85,20 +83,3 @@ def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(tm
             read(path, "other.py", force=False)
         assert "other.stash.json" in str(refused.value)
         assert "\n" not in str(refused.value)
-
-
-def test_watching_inside_a_profile_or_another_watch_does_nothing_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(orders.VARIABLE, str(orders.Orders(str(tmp_path), (), 0.0).write()))
-    orders.current.cache_clear()
-    before = sorted(tmp_path.iterdir())
-    trained = []
-    with stash.watching(output=str(tmp_path / "run.watch.jsonl")):
-        trained.append(1)
-    orders.current.cache_clear()
-    assert trained == [1]
-    assert sorted(tmp_path.iterdir()) == before
-    assert capsys.readouterr().err == (
-        "stash: watching() does nothing here: the job is profiled or watched already\n"
-    )

@@ -330,9 +330,7 @@ def load_of(path: Path, lines: list[Window]) -> RunRecord:
 def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(path: Path) -> None:
     text = " ".join(render(summary(slowed(path), path.name), 120).split())
     assert "A step takes 125 ms. 44% of it is prep + fetch" in text
-    assert (
-        "From step 2,001 (01:50:15 to 01:53:30) prep + fetch of rank 3 took 100 ms +/- 1.00 ms more a step." in text
-    )
+    assert "01:50:15 2,001 prep + fetch 3 100 ms 1.00 ms 01:53:30 steps are longer" in text
     assert "What happened" not in text
     quiet = load_of(path.with_name("quiet.watch.jsonl"), [window(1, 100)])
     assert "There was no alert." in summary(quiet, "").verdict

@@ -13,7 +13,7 @@ import pytest
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import STAGES
 from stash.monitor.collector import Joined
-from stash.monitor.strangers import CoreUse, ProcessLooks, as_facts, lost_to_strangers, of_facts, strangers_cores
+from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 
 FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCHANGE)
 
@@ -27,7 +27,7 @@ def joined(delay: float, of_exchange: float = 0.0) -> Joined:
 
 
 def use(everybody: float, workers: float = 0.0) -> CoreUse:
-    return CoreUse("0", 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
+    return CoreUse(0, 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
 
 
 def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
@@ -56,11 +56,6 @@ def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:
 
 def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used() -> None:
     assert strangers_cores({0: use(1.5), 1: use(1.5)}) == pytest.approx(0.5)
-
-
-def test_uses_cross_as_they_are() -> None:
-    uses = {3: CoreUse("1", 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))}
-    assert of_facts(as_facts(uses)) == uses
 
 
 def test_a_process_that_computes_is_seen_to() -> None:

@@ -18,8 +18,7 @@ from types import ModuleType
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import outlive_not, report_crashes
-from stash.measure.agent.wraps import frameworks, trial_changes
-from stash.measure.linux.cores import place_rank, planned
+from stash.measure.agent.wraps import frameworks
 from stash.measure.linux.processes import pin
 from stash.measure.protocol.orders import current
 
@@ -36,7 +35,6 @@ WRAPS: Mapping[str, str] = {
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
     "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
     "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
-    "torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker",
     "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
     "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
     "torch._functorch.eager_transforms": "wraps.steps:wrap_functorch",
@@ -97,8 +95,6 @@ def start() -> None:
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         _pin_once(orders.launch, orders.gang or local)
-    if orders.trial is not None:
-        trial_changes.begin()
     if not orders.keep_logging:
         os.environ.update(frameworks.variables(orders.files.discarded))
     guard.protect_files(orders)
@@ -112,12 +108,6 @@ def _pin_once(launch: int, place: tuple[int, int]) -> None:
     if os.environ.get(_PINNED) != mark:
         os.environ[_PINNED] = mark
         pin(*place)
-
-
-def place() -> None:
-    """Give this process of ``stash run`` its cores, and the loader's workers theirs, and do nothing else."""
-    place_rank(planned() or {})
-    sys.meta_path.insert(0, PostImport({"torch.utils.data._utils.worker": "wraps.trial_changes:wrap_worker"}))
 
 
 def wait_for_watcher() -> None:

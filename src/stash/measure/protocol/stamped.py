@@ -59,11 +59,8 @@ FIELDS = GRADIENTS + 1
 ROW = struct.Struct("d" * FIELDS)
 ROWS = 1150
 HEAD = 4096
-_PIECES = HEAD + ROWS * ROW.size
-"""Where the step begins that was followed last: its number, how many pieces, then stage and seconds of each."""
-MAX_PIECES = 2000
-SIZE = _PIECES + 16 + MAX_PIECES * 16
-_MAGIC = b"stash.03"
+SIZE = HEAD + ROWS * ROW.size
+_MAGIC = b"stash.04"
 _FIXED = struct.Struct("8s qqqqqd")
 """Magic, rank, ranks, local rank, node, process, Unix time less the monotonic clock."""
 _LIVE = 64
@@ -160,12 +157,6 @@ class StepRing:
         """How many collectives of how many of a step were issued by C++, and perhaps the seconds of one."""
         self.name(_UNSEEN, text)
 
-    def write_pieces(self, number: int, pieces: Sequence[float]) -> None:
-        """Leave step ``number`` in full: stage and seconds of one piece after the other."""
-        struct.pack_into("dd", self._memory, _PIECES, -1.0, 0.0)
-        struct.pack_into(f"{len(pieces)}d", self._memory, _PIECES + 16, *pieces)
-        struct.pack_into("dd", self._memory, _PIECES, number, len(pieces) // 2)
-
     def rows(self, since: int) -> list[StampedStep]:
         """Those written from row number ``since`` on, as far as they are still there."""
         first = max(since, self._written - ROWS)
@@ -212,13 +203,6 @@ class RingReader:
         """What the rank does, and whether its training is over."""
         stage, done = struct.unpack_from("dd", self._memory, _LIVE + 8)
         return StepStage(int(stage)), bool(done)
-
-    def pieces(self) -> tuple[int, tuple[float, ...]]:
-        """(number, stage and seconds of one piece after the other) of the step followed last; -1 if there is none."""
-        number, count = struct.unpack_from("dd", self._memory, _PIECES)
-        pieces = struct.unpack_from(f"{2 * min(int(count), MAX_PIECES)}d", self._memory, _PIECES + 16)
-        whole = count > 0 and struct.unpack_from("d", self._memory, _PIECES)[0] == number
-        return (int(number), pieces) if whole else (-1, ())
 
     def request(self, number: int) -> None:
         """Tell the rank that request ``number`` lies in the ring's folder."""

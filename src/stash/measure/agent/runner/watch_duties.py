@@ -1,15 +1,14 @@
-"""What a watched rank does beside stamping: bring watchers together, pause, trace steps, follow some in full.
+"""What a watched rank does beside stamping: bring watchers together, pause, trace steps, count collectives.
 
 Watchers meet as launchers do: each says where it can be reached, and the ranks carry the invitation of node 0's to
 the others, through the store that the job's ranks met at. What is asked of a rank it finds by one comparison a step.
 While it is paused or traced it leaves no rows, so that no window has those steps.
 
-Of a step that is followed, each boundary that it came to is told, and the collectives that C++ issued. On such a step
-the boundary's method of ``Stamps`` is this module's; on all others nothing here is called. A process group counts
-what is issued through it, by whomever: what it counted outside calls of ``torch.distributed`` and beyond
-DistributedDataParallel's own buckets was issued by C++ (functional collectives, compiled graphs), and its time is in
-the stage that it fell into. Where PyTorch's flight recorder is on (``TORCH_FR_BUFFER_SIZE``) it is asked instead, and
-tells seconds where it times them.
+Of a step that is followed, the collectives that C++ issued are told. On such a step the boundary's method of
+``Stamps`` is this module's; on all others nothing here is called. A process group counts what is issued through it,
+by whomever: what it counted outside calls of ``torch.distributed`` and beyond DistributedDataParallel's own buckets
+was issued by C++ (functional collectives, compiled graphs), and its time is in the stage that it fell into. Where
+PyTorch's flight recorder is on (``TORCH_FR_BUFFER_SIZE``) it is asked instead, and tells seconds where it times them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.linux.interfaces import own_address
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, WatchRequest, leave_whole
-from stash.measure.protocol.stamped import MAX_PIECES, StepStage
+from stash.measure.protocol.stamped import StepStage
 
 _KEY = "stash/watchers"
 _LOOKS_SECONDS = 0.5
@@ -344,46 +343,20 @@ class ScriptLines(Duty):
         return True
 
 
-class _FollowedStep:
-    """The pieces of one step between two of its boundaries, and the collectives that calls in it issued."""
-
-    def __init__(self, stamps: Stamps) -> None:
-        self._stamps = stamps
-        self.number, self.issued = stamps.steps + 1, _issued()
-        self.seen = 0
-        self._pieces: list[float] = []
-        self._doing, self._since = int(StepStage.BETWEEN), stamps.now()
-        self._inside = 0
-
-    def move(self, stage: int, now: float) -> None:
-        """Stands for the stamps' own ``_move``."""
-        before, self._doing = self._doing, stage
-        self._pieces += (before, now - self._since)
-        self._since = now
-        if stage == _COLLECTIVE and before != _COLLECTIVE:
-            self._inside = _issued()
-        elif before == _COLLECTIVE and stage != _COLLECTIVE:
-            self.seen += _issued() - self._inside
-        Stamps._move(self._stamps, stage, now)
-
-    def pieces_until(self, now: float) -> list[float]:
-        """Stages and seconds in turn; the step ended ``now``."""
-        return [*self._pieces, int(StepStage.OPTIMIZER), now - self._since]
-
-
 class StepSample(Duty):
     """Follows ``stamps`` through single steps."""
 
     def __init__(self, stamps: Stamps) -> None:
         self._stamps = stamps
-        self._step: _FollowedStep | None = None
+        self._doing = int(StepStage.BETWEEN)
+        self._issued = self._inside = self._seen = 0
         self._samples = 0
         self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
 
     def step(self, now: float) -> bool:
         since = self._stamps.steps % EVERY
         if since <= 1:
-            self.end(now)
+            self.end()
         if since == 0:
             self.begin()
         return False
@@ -393,22 +366,26 @@ class StepSample(Duty):
         dist = sys.modules.get("torch.distributed")
         if dist is None or not dist.is_initialized():
             return
-        self._step = _FollowedStep(self._stamps)
-        self._stamps._move = self._step.move  # type: ignore[method-assign]
+        self._issued, self._seen, self._doing = _issued(), 0, int(StepStage.BETWEEN)
+        self._stamps._move = self._move  # type: ignore[method-assign]
 
-    def end(self, now: float) -> None:
-        """The followed step ended ``now``, and is told of; nothing if none is followed."""
-        step, self._step = self._step, None
-        if step is None:
+    def _move(self, stage: int, now: float) -> None:
+        before, self._doing = self._doing, stage
+        if stage == _COLLECTIVE and before != _COLLECTIVE:
+            self._inside = _issued()
+        elif before == _COLLECTIVE and stage != _COLLECTIVE:
+            self._seen += _issued() - self._inside
+        Stamps._move(self._stamps, stage, now)
+
+    def end(self) -> None:
+        """The followed step has ended, and its unseen collectives are told; nothing if none is followed."""
+        if "_move" not in vars(self._stamps):
             return
         del self._stamps._move
-        ring, pieces = self._stamps.ring, step.pieces_until(now)
-        if _COLLECTIVE in pieces[::2] and len(pieces) <= 2 * MAX_PIECES and step.number == self._stamps.steps:
-            ring.write_pieces(step.number, pieces)
-        issued = _issued() - step.issued
-        unseen = issued - step.seen - sum(map(_of_replica, replicas.modules()))
+        issued = _issued() - self._issued
+        unseen = issued - self._seen - sum(map(_of_replica, replicas.modules()))
         if unseen > 0:
-            ring.name_unseen(f"{unseen} {issued}{self._recorder() if self.recorded else ''}")
+            self._stamps.ring.name_unseen(f"{unseen} {issued}{self._recorder() if self.recorded else ''}")
         self._samples += 1
 
     def _recorder(self) -> str:

@@ -260,8 +260,6 @@ class WatchedRun(script.Listener):
         self.loops: WatchedLoops = WatchedLoops()
         self.listens = True
         self.stamps = script.NoStamps()
-        self.each_step: Any = None
-        """Called after each step, by who listens from inside the script."""
         self._folder = Path(orders.folder)
         self._counted_before, self._awaited = counted_before, awaited
         self._optimizers = Optimizers()
@@ -307,8 +305,6 @@ class WatchedRun(script.Listener):
                 begun.do_duties(now)
             if stamps.ring.live[2] != begun.requests.number:
                 self._answer(begun)
-            if self.each_step is not None:
-                self.each_step()
         except Exception as error:
             self.give_up(error)
 

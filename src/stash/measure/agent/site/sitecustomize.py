@@ -1,8 +1,8 @@
 """Start Stash's agent in every Python process of a profiled job, then run the user's own sitecustomize.
 
 Python imports ``sitecustomize`` from ``PYTHONPATH`` before any script. Nothing here imports torch: the
-agent only installs an import hook, and only while the variable STASH_ORDERS names the orders, STASH_CORES which cores
-ranks and workers are to have (``stash run``), or STASH_ATTACHABLE lets ``stash watch --attach`` in later.
+agent only installs an import hook, and only while the variable STASH_ORDERS names the orders, or STASH_ATTACHABLE
+lets ``stash watch --attach`` in later.
 """
 
 import importlib.machinery
@@ -47,8 +47,6 @@ def _chain_to_users_sitecustomize() -> None:
 
 if os.environ.get("STASH_ORDERS"):
     _start_agent()
-elif os.environ.get("STASH_CORES"):
-    _start_agent("place")
 elif os.environ.get("STASH_ATTACHABLE"):
     _start_agent("wait_for_watcher")
 _chain_to_users_sitecustomize()

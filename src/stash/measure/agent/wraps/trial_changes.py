@@ -37,7 +37,6 @@ from stash.measure.agent.wraps.trial_settings import (
     site_of,
     wrap_waits,
 )
-from stash.measure.linux.cores import numa_cores, place_rank, planned, wrap_worker_loop
 from stash.measure.protocol.orders import current
 
 _SEED = 20_231
@@ -89,13 +88,6 @@ def _own_work() -> Iterator[None]:
 def own_seconds() -> float:
     """What recording has taken of this process's training thread so far."""
     return _Evidence.own
-
-
-def begin() -> None:
-    """At the start of a trial's process: give it the cores that it is to have."""
-    placed = part("cores")
-    if placed:
-        place_rank(placed)
 
 
 def seed(module: ModuleType) -> None:
@@ -287,14 +279,6 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
     return seeded
 
 
-def wrap_worker(module: ModuleType) -> None:
-    """Give loader workers their cores; of ``torch.utils.data._utils.worker``."""
-    wrap_worker_loop(module, part("cores") or planned() or {})
-
-
-# Models and optimizers
-
-
 def wrap_ddp(module: ModuleType) -> None:
     """Wrap ``DistributedDataParallel``: its settings, and how often it exchanges."""
     if settings() is None:
@@ -461,8 +445,6 @@ def write(
         "trains": getattr(trained_by, "__dict__", {}).get(_SITE),
         "length": length,
         "batches_per_step": batches_per_step,
-        "cores": sorted(os.sched_getaffinity(0)),
-        "numa": numa_cores(),
         "threads": sys.modules["torch"].get_num_threads(),
     }
     path = orders.files.path / f"trial.{rank}.json"
