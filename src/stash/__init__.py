@@ -12,7 +12,7 @@ from stash.core import notebooks
 from stash.core.on_first_use import on_first_use
 from stash.core.version import __version__ as __version__
 
-__all__ = ["attribute", "frame", "load", "loader", "phase", "profile", "save", "step"]
+__all__ = ["attribute", "load", "loader", "phase", "profile", "save", "step"]
 
 TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest here
 if TYPE_CHECKING:
@@ -22,19 +22,14 @@ if TYPE_CHECKING:
     from stash.core.artefact import load, save
     from stash.measure.agent.watch import loader, phase, step
     from stash.measure.from_python import profile
-    from stash.store.data_frames import frame
-
-
-def _as_html(profile: Any) -> str:
-    """A profile's cell; what draws it is loaded when a notebook first asks."""
-    return import_module("stash.report.notebook").render(profile)  # type: ignore[no-any-return]
 
 
 def _as_text(profile: Any) -> str:
-    return import_module("stash.report.notebook").render_text(profile)  # type: ignore[no-any-return]
+    """A profile's ``repr``; what writes it is loaded when a profile is first shown."""
+    return import_module("stash.report.output").profile_text(profile)  # type: ignore[no-any-return]
 
 
-notebooks.show_with(_as_html, _as_text)
+notebooks.show_with(_as_text)
 
 __getattr__, __dir__ = on_first_use(
     __name__,
@@ -47,6 +42,5 @@ __getattr__, __dir__ = on_first_use(
         "profile": "stash.measure.from_python",
         "load_ipython_extension": "stash.measure.from_python",
         "attribute": "stash.analysis.attribution",
-        "frame": "stash.store.data_frames",
     },
 )

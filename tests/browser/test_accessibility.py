@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from chromium import CHROMIUM, Chromium
-from reported import piped, probed_whole, whole
+from reported import probed_whole, whole
 
 from stash.cli.report_command import read_page
 from stash.core.artefact import save
@@ -51,12 +51,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("accessible")
     save(probed_whole(), folder / "one.stash.json")
     save(whole(), folder / "other.stash.json")
-    save(piped(late=0.01), folder / "pipeline.stash.json")
     for name, source in KINDS.items():
         (folder / name).write_bytes(source.read_bytes())
-    asked = {name: [name] for name in ("one.stash.json", "pipeline.stash.json", *KINDS)} | {
-        "two": ["one.stash.json", "other.stash.json"]
-    }
+    asked = {name: [name] for name in ("one.stash.json", *KINDS)} | {"two": ["one.stash.json", "other.stash.json"]}
     made = {}
     for name, files in asked.items():
         made[name] = folder / f"{name}.html"
@@ -65,7 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("name", ["one.stash.json", "two", "pipeline.stash.json", *KINDS])
+@pytest.mark.parametrize("name", ["one.stash.json", "two", *KINDS])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_page_breaks_no_rule(browser: Chromium, pages: dict[str, Path], axe: str, name: str, dark: bool) -> None:
     browser.open(pages[name], dark=dark)

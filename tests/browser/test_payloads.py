@@ -22,7 +22,6 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.cli.report_command import read_page
 from stash.core.artefact import load, save, to_bytes
-from stash.report import notebook
 from stash.report.profile_page import page as page_of_profile
 from stash.spot.pages.fleet_models import page_of_curve
 from stash.spot.spot_files import load_curve
@@ -115,8 +114,6 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     found["markdown.html"] = _from_markdown(markdown.render(page))
     for number, chart in enumerate(page.charts):
         found[f"chart{number}.svg"] = str(content(chart, "svg", 170))
-    if kind == "profile":
-        found["cell.html"] = _bare(notebook.render(load(path)))
     return found
 
 

@@ -84,9 +84,12 @@ def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
 
 def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
     browser.open(pages["one"])
-    table = "document.querySelector('#hosts figure table')"
-    browser.run(f"{table}.tHead.rows[0].cells[2].querySelector('button').click()")
-    rates = browser.run(f"[...{table}.tBodies[0].rows].map((row) => row.cells[2].textContent)")
+    table = (
+        "[...document.querySelectorAll('#hosts table')]"
+        ".find((each) => each.caption?.textContent.startsWith('links of node 0'))"
+    )
+    browser.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
+    rates = browser.run(f"[...{table}.tBodies[0].rows].map((row) => row.cells[1].textContent)")
     sizes = {"MB/s": 1e6, "GB/s": 1e9}
     values = [float(rate.split()[0]) * sizes[rate.split()[1]] for rate in rates]
     assert len({rate.split()[1] for rate in rates}) == 2

@@ -54,13 +54,11 @@ def test_a_loop_in_a_cell_is_profiled_and_its_progress_shown(cells: list[list[An
 
 def test_what_it_returns_is_the_top_of_a_report(cells: list[list[Any]]) -> None:
     for data in (cells[2][1].data, cells[3][0].data):
-        text, fragment = data["text/plain"], data["text/html"]
+        text = data["text/plain"]
         assert len(text.splitlines()) <= 40
         assert "compute" in text
         assert "1 CPU rank on 1 node" in text
-        assert len(fragment) < 10_000
-        for part in ("<table>", 'class="strip"', "compute", "one launch"):
-            assert part in fragment, part
+        assert "one launch" in text
 
 
 def test_a_function_of_the_notebook_is_profiled_as_well(cells: list[list[Any]]) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 import probe_builder
 from profile_builder import build
 
-from stash.analysis.pipeline_schedule import order_of
 from stash.cli.report_command import read_page
 from stash.core.artefact import save
 from stash.core.records.host import Gpu
-from stash.core.records.parallel import PipelineSchedule, StagePasses
 from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
 from stash.ui.page import Page
 
@@ -106,19 +104,3 @@ def page_of(*profiles: Profile, folder: Path) -> Page:
         save(profile, folder / f"run{number}.stash.json")
         names.append(str(folder / f"run{number}.stash.json"))
     return read_page(names)
-
-
-def piped(late: float = 0.0, first: int = 0, unequal: float = 1.0) -> Profile:
-    """GPipe of two stages and three microbatches, passes of 10 and 20 ms: each idles 30 of 121 ms. Ranks before
-    ``first`` were not seen."""
-    schedule = PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=3)
-    rows = tuple(
-        StagePasses(rank=rank, round=0, rung="node", passes=(*order_of("ScheduleGPipe", rank, 2, 3).split(), "rest"),
-                    seconds=(*[0.01 * unequal**rank] * 3, *[0.02 * unequal**rank] * 3, 0.001) * 3)
-        for rank in range(first, 2)
-    )  # fmt: skip
-    why = dict.fromkeys(("solo", "crowd"), "the model is divided among ranks")
-    found = build({"node": [0.121 + late] * 3}, ranks=2, skipped=why, workload={"pipeline": schedule})
-    waits = {"pipeline/recv": 0.030 + late, "tp/all_reduce": 0.0}
-    blocks = tuple(replace(b, group_waits={k: v * b.steps for k, v in waits.items()}) for b in found.blocks)
-    return found.model_copy(update={"blocks": blocks, "passes": rows})

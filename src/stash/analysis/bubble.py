@@ -55,27 +55,6 @@ class _Steps(NamedTuple):
     """Of a step."""
 
 
-class PlayedPass(NamedTuple):
-    """A pass of a rank in a step that is played; seconds since the step's beginning."""
-
-    stage: int
-    """-1 of what the step does outside of passes."""
-    kind: str
-    batch: int
-    begins: float
-    ends: float
-
-
-class PlayedStep(NamedTuple):
-    """One step of one pipeline, from where the rank of its first stage begins to where that begins the next."""
-
-    seconds: float
-    ranks: dict[int, list[PlayedPass]]
-    """Of each rank what it does in that time, one after the other; between them it idles."""
-    pipelines: int
-    """That the job has; this is the one of the lowest ranks."""
-
-
 class GroupWait(Record):
     """What ranks wait in a step for one kind of collective of one group, means over ranks."""
 
@@ -146,29 +125,6 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     if not found:
         return None
     return sum(even for even, _ in found) / len(found), sum(real for _, real in found) / len(found)
-
-
-def typical_step(profile: Profile, rung: str) -> PlayedStep | None:
-    """The step of median length under ``rung``, as played with the measured passes; ``None`` if it cannot be."""
-    found = pipelines(_joined([each for each in profile.passes if each.rung == rung]), _stages(profile))
-    ranks = _ranks(found[0]) if found else []
-    ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
-    if not ends:
-        return None
-    first = next(number for number, rank in enumerate(ranks) if any(stage == 0 for stage, _, _ in rank.orders))
-    lasts = ends[first][ranks[first].per_step - 1 :: ranks[first].per_step]
-    steps = sorted(itertools.pairwise(lasts), key=lambda step: step[1] - step[0])
-    begin, end = steps[len(steps) // 2]
-    hair = 1e-9 * (end - begin)  # what ends as the step begins is no part of it, however sums were rounded
-    drawn = {
-        row.rank: [
-            PlayedPass(stage, kind, batch % rank.batches, max(0.0, ended - took - begin), min(ended, end) - begin)
-            for (stage, kind, batch), took, ended in zip(rank.orders, rank.seconds, own, strict=True)
-            if took > 0 and ended > begin + hair and ended - took < end - hair
-        ]
-        for row, rank, own in zip(found[0], ranks, ends, strict=True)
-    }
-    return PlayedStep(end - begin, dict(sorted(drawn.items())), len(found))
 
 
 def _joined(rows: Sequence[StagePasses]) -> list[StagePasses]:

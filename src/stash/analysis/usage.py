@@ -1,9 +1,8 @@
-"""What blocks saw besides time: busy cores and links, bytes read and from where, when gradients are ready."""
+"""What blocks saw besides time: busy cores and links, bytes read and from where."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import accumulate
 from statistics import fmean
 from typing import Literal
 
@@ -112,67 +111,3 @@ def _a_sample(blocks: list[Block], read: Callable[[Block], float | None]) -> flo
     both = [(read(block), block.samples) for block in blocks]
     known = [(count, samples) for count, samples in both if count is not None and samples]
     return sum(count for count, _ in known) / sum(samples for _, samples in known) if known else None
-
-
-# When gradients are ready
-
-_SAME = 0.01
-"""Of all bytes: buckets and gradients that differ by more are not of the same parameters."""
-
-
-class ReadyGradient(Record):
-    """One gradient, with all bytes that are ready once it is."""
-
-    name: str
-    bytes: int
-    ready_seconds: float
-    """Since the first gradient of the backward pass was ready."""
-    bytes_so_far: int
-
-
-class ReadyBucket(Record):
-    """One bucket, in the order of reduction."""
-
-    number: int
-    bytes: int
-    ready_seconds: float
-
-
-class Readiness(Record):
-    """The gradients in the order in which they became ready, and their buckets if those can be laid out."""
-
-    gradients: tuple[ReadyGradient, ...]
-    buckets: tuple[ReadyBucket, ...]
-    why_no_buckets: str | None = None
-
-
-def readiness(profile: Profile) -> Readiness:
-    """The readiness of a profile's gradients; empty where no moment was recorded.
-
-    DistributedDataParallel reduces a bucket once its last gradient is ready. Which gradients a bucket holds is not
-    recorded: they fill the buckets in the order in which they became ready, which is how the reducer lays buckets out
-    after the first step. Rounding of sizes leaves the last bucket to the last gradient.
-    """
-    work = profile.workload
-    timed = [(gradient, gradient.ready_seconds) for gradient in work.gradients]
-    known = sorted(((g, at) for g, at in timed if at is not None), key=lambda pair: pair[1])
-    sums = list(accumulate(gradient.bytes for gradient, _ in known))
-    gradients = tuple(
-        ReadyGradient(name=gradient.name, bytes=gradient.bytes, ready_seconds=at, bytes_so_far=so_far)
-        for (gradient, at), so_far in zip(known, sums, strict=True)
-    )
-    why = None
-    if not gradients:
-        why = "no gradient's moment was recorded"
-    elif not work.bucket_bytes:
-        why = "one rank exchanges nothing" if profile.world_size == 1 else "no bucket was seen to be reduced"
-    elif len(gradients) < len(work.gradients):
-        why = "some gradients' moments were not recorded"
-    elif abs(sum(work.bucket_bytes) - sums[-1]) > _SAME * sums[-1]:
-        why = "the buckets' bytes are not those of the gradients"
-    buckets = []
-    if why is None:
-        for number, (size, end) in enumerate(zip(work.bucket_bytes, accumulate(work.bucket_bytes), strict=True), 1):
-            filling = next((each for each in gradients if each.bytes_so_far >= end), gradients[-1])
-            buckets.append(ReadyBucket(number=number, bytes=size, ready_seconds=filling.ready_seconds))
-    return Readiness(gradients=gradients, buckets=tuple(buckets), why_no_buckets=why)

@@ -85,8 +85,7 @@ class CatalogShowOptions(Options):
 def catalog(options: CatalogOptions, context: typer.Context) -> None:
     """List machines to rent, cheapest first, with dates and sources of prices.
 
-    Offers of which a required fact is unknown are left out and counted. The exit code is 1 if none is left;
-    the option that removed the last one is then named.
+    Offers of which a required fact is unknown are left out and counted. The exit code is 1 if none is left.
 
     Examples:
       stash catalog --gpu V100 --min-network 25gbit --cloud aws
@@ -221,8 +220,7 @@ def _as_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
         for offer, known_age in zip(answer.offers, ages, strict=True)
     ]
     document = {
-        **{"schema": 1, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},
-        "removed_by": None if lacking is None or lacking.removed is None else lacking.removed.option,
+        **{"schema": 2, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},
         "nearest": []
         if lacking is None
         else [

@@ -15,7 +15,7 @@ from stash.catalog import facts, own, shipped, snapshot
 from stash.catalog.facts import GpuFacts, Instance, Offer, Price, sliced
 from stash.catalog.offers import Answer, Catalog, OfferFilter
 from stash.catalog.own import OwnFile
-from stash.catalog.snapshot import Part, Snapshot
+from stash.catalog.snapshot import Snapshot
 
 Key = tuple[str, str]
 _SAME = 0.005
@@ -46,7 +46,7 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
             known[key] = _override(known.get(key), instance)
     prices: Sequence[Price] = shipped.prices()
     if parts:
-        prices = _renewed(prices, _joined_parts(parts))
+        prices = _renewed(prices, [price for part in parts for price in part.prices])
     if mine:
         prices = _overridden(prices, placed.prices)
     whole = [sliced(instance, gpus.values()) for instance in known.values()]
@@ -91,15 +91,6 @@ def _override(old: Instance | None, mine: Instance) -> Instance:
         return mine
     given = mine.model_fields_set if mine.model_fields_set - _NO_FACTS else mine.model_fields_set - _ABOUT
     return old.model_copy(update={name: getattr(mine, name) for name in given})
-
-
-def _joined_parts(parts: Iterable[Part]) -> list[Price]:
-    """All parts as one, a price of an earlier part hiding the same offer of a later one."""
-    joined: list[Price] = []
-    for part in parts:
-        is_hidden = _hiding(joined)
-        joined += [price for price in part.prices if not is_hidden(price)]
-    return joined
 
 
 def _renewed(lower: Iterable[Price], upper: Sequence[Price]) -> list[Price]:

@@ -80,29 +80,8 @@ class Ownership:
 
     @property
     def dollars_per_hour(self) -> float:
-        return self._of_purchase + (self._of_power or 0.0)
-
-    @property
-    def derivation(self) -> str:
-        """The same in words: ``"$180,000 over 4 years, used 60% of the time: $8.56/h; 6 kW …"``."""
-        years = f"{self.years:g} year{'' if self.years == 1 else 's'}"
-        bought = (
-            f"${self.purchase:,.0f} over {years}, used {self.utilisation:.0%} of the time: ${self._of_purchase:.4g}/h"
-        )
-        if self.watts is None or self.dollars_per_kwh is None:
-            return f"{bought}; power not counted"
-        drawn = f"{self.watts / 1000:g} kW at ${self.dollars_per_kwh:g}/kWh: ${self._of_power:.4g}/h"
-        return f"{bought}; {drawn}"
-
-    @property
-    def _of_purchase(self) -> float:
-        return self.purchase / (self.years * HOURS_A_YEAR * self.utilisation)
-
-    @property
-    def _of_power(self) -> float | None:
-        if self.watts is None or self.dollars_per_kwh is None:
-            return None
-        return self.watts / 1000 * self.dollars_per_kwh
+        power = (self.watts or 0.0) / 1000 * (self.dollars_per_kwh or 0.0)
+        return self.purchase / (self.years * HOURS_A_YEAR * self.utilisation) + power
 
 
 def is_called(instance: str, cloud: str | None, seen: str) -> bool:

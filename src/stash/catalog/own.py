@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.catalog import shipped
 from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, found_by_name
-from stash.catalog.machines import Ownership
 from stash.core import units
 from stash.core.units import format_rate, nearest
 from stash.core.user_files import UserFile, load, quantity
@@ -35,7 +34,6 @@ Dollars = Annotated[float | None, quantity(units.price)]
 Purchase = Annotated[float | None, quantity(units.purchase)]
 Watts = Annotated[float | None, quantity(units.power)]
 PowerPrice = Annotated[float | None, quantity(units.power_price)]
-ShareOfTime = Annotated[float | None, quantity(units.share)]
 Machines = Annotated[int | None, Field(ge=1, le=MAX_MACHINES)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -85,21 +83,9 @@ class OwnInstance(_Entry):
     reserved_price: Dollars = None
     reserved_count: Machines = None
     count: Machines = None
-    purchase: Purchase = None
-    years: Annotated[float | None, Field(gt=0, le=50)] = None
-    utilisation: ShareOfTime = None
-    power: Watts = None
-    power_price: PowerPrice = None
     as_of: Date = None
     source: str | None = None
     notes: str | None = None
-
-    @property
-    def ownership(self) -> Ownership | None:
-        """What it was bought for, if the file says so."""
-        if self.purchase is None or self.years is None or self.utilisation is None:
-            return None
-        return Ownership(self.purchase, self.years, self.utilisation, self.power, self.power_price)
 
 
 class _Content(_Entry):
@@ -159,8 +145,7 @@ def read(path: Path) -> OwnFile:
         if key in seen:
             raise file.mistake(("instances", number, "name"), f"there are two instances called {entry.name!r}")
         seen.add(key)
-        _check_money(entry, number, file)
-        _check_order(entry, number, file)
+        _check_entry(entry, number, file)
         if entry.gpu is not None and not found_by_name(entry.gpu, known.values()):
             alike = nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
@@ -169,45 +154,18 @@ def read(path: Path) -> OwnFile:
     return OwnFile(path, gpus, file.content.instances, known)
 
 
-_TOGETHER = {
-    "purchase": ("years", "utilisation"),
-    "years": ("purchase",),
-    "utilisation": ("purchase",),
-    "power": ("power_price", "purchase"),
-    "power_price": ("power", "purchase"),
-    "reserved_price": ("reserved_count",),
-    "reserved_count": ("reserved_price",),
-}
-"""Fields that mean nothing without others."""
-_EXAMPLES = {
-    "purchase": "$180000",
-    "years": "4",
-    "utilisation": "60%, the share of the time in which it is used",
-    "power": "6kW",
-    "power_price": "$0.12/kWh",
-    "reserved_price": "$7.10/h",
-    "reserved_count": "4",
-}
-
-
-def _check_money(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
-    """Raise UserError for a price that is given twice or in part."""
-    for name, others in _TOGETHER.items():
-        missing = [other for other in others if getattr(entry, other) is None]
-        if getattr(entry, name) is not None and missing:
-            why = f"needs {missing[0]} as well, like {_EXAMPLES[missing[0]]}"
-            raise file.mistake(("instances", number, name), why)
-    if entry.price is not None and entry.purchase is not None:
-        why = "purchase says already what an hour costs; leave one of them out"
-        raise file.mistake(("instances", number, "price"), why)
-
-
 _ORDERED = (("pair_min", "pair_max"), ("network", "network_burst"))
 """Fields of which the first is never above the second."""
 
 
-def _check_order(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
-    """Raise UserError for fields that contradict each other."""
+def _check_entry(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
+    """Raise UserError for fields that contradict each other, or mean nothing alone."""
+    for name, other, like in (
+        ("reserved_price", "reserved_count", "4"),
+        ("reserved_count", "reserved_price", "$7.10/h"),
+    ):
+        if getattr(entry, name) is not None and getattr(entry, other) is None:
+            raise file.mistake(("instances", number, name), f"needs {other} as well, like {like}")
     for less, more in _ORDERED:
         low, high = getattr(entry, less), getattr(entry, more)
         if low is not None and high is not None and low > high:
@@ -287,11 +245,8 @@ def _prices(entry: OwnInstance, key: tuple[str, str], path: Path) -> list[Price]
     )
     source, notes = entry.source or str(path), entry.notes or ""
 
-    def priced(kind: PriceKind, dollars: float, source: str) -> Price:
-        return Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
-
-    prices = [priced(kind, dollars, source) for kind, dollars in asked if dollars is not None]
-    own = entry.ownership
-    if own is not None:
-        prices.append(priced("on-demand", own.dollars_per_hour, f"{source}: {own.derivation}"))
-    return prices
+    return [
+        Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
+        for kind, dollars in asked
+        if dollars is not None
+    ]

@@ -90,9 +90,8 @@ class Nothing(NamedTuple):
     """Why no offer fits."""
 
     kind: str
-    removed: Dropped | None
-    """The wish that the last offers fell to, taking wishes in the order of the options, and those offers; ``None`` if
-    there are none of the kind to begin with."""
+    is_known: bool
+    """Whether there are offers of the kind."""
     nearest: tuple[Dropped, ...]
     """Each wish that lets something through when it alone is dropped."""
 
@@ -100,25 +99,20 @@ class Nothing(NamedTuple):
 def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
     """Which wishes leave nothing; a fact that is not known keeps an offer out as well."""
     given = [name for name in _OPTIONS if getattr(wish, name) is not None]
+
+    def without(options: Collection[str]) -> tuple[Offer, ...]:
+        return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] in options}))
+
     options = list(dict.fromkeys(_OPTIONS[name] for name in given))
-
-    def left(kept: Collection[str]) -> tuple[Offer, ...]:
-        return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] not in kept}))
-
-    there, removed = left(()), None
-    for number, option in enumerate(options, start=1):
-        before, there = there, left(options[:number]) if there else ()
-        if before and not there:
-            removed = Dropped(option, before)
-    found = [Dropped(option, left([other for other in options if other != option])) for option in options]
-    return Nothing(wish.kinds[0], removed, tuple(each for each in found if each.offers))
+    found = [Dropped(option, without([option])) for option in options]
+    return Nothing(wish.kinds[0], bool(without(options)), tuple(each for each in found if each.offers))
 
 
 def nothing_text(nothing: Nothing) -> str:
-    """``"no on-demand offer fits: --max-price removed the last 3"``, and what there is without single wishes."""
-    if nothing.removed is None:
+    """``"no on-demand offer fits"``, and what there is without single wishes."""
+    if not nothing.is_known:
         return f"no {nothing.kind} price is known; `stash catalog refresh` gets today's"
-    lines = [f"no {nothing.kind} offer fits: {nothing.removed.option} removed the last {len(nothing.removed.offers)}"]
+    lines = [f"no {nothing.kind} offer fits{'' if nothing.nearest else '; leave out more than one of the options'}"]
     for option, offers in nothing.nearest:
         first = f"{offers[0].instance.name} at ${offers[0].dollars_per_hour:.2f}/h"
         lines.append(f"without {option}: {first}" + (f" and {len(offers) - 1} more" if len(offers) > 1 else ""))

@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Check a job against limits, a baseline or a plan."),
         ("recommend", "plan.command", "recommend", _CHOOSE,
          "Recommend what to rent for a job, by deadline and cost."),
-        ("whatif", "cli.whatif_command", "whatif", _CHOOSE,
+        ("whatif", "whatif.whatif_options", "whatif", _CHOOSE,
          "Predict a step on other machines or with other settings."),
         ("catalog", "catalog.command", "app", _CHOOSE,
          "List machines to rent, cheapest first, with dates and sources of prices."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,11 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.garbage import no_garbage
 from stash.core.output_files import is_same, output_file, write_output
-from stash.core.printable import print_written, printable_line
+from stash.core.printable import print_written
 from stash.core.units import counted
 from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
-from stash.ui.options import Options, argument, flag, option, public_flag
+from stash.ui.options import Options, argument, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.findings.probe_reading import Reading
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 _STUDIES = (".yaml", ".yml")
 _PAGES, _DRAWN = ("html", "md"), tuple(ending.removeprefix(".") for ending in PICTURES)
-_TRACE = "perfetto"
-FORMATS = (*_PAGES, *_DRAWN, _TRACE)
+FORMATS = (*_PAGES, *_DRAWN)
 _FOLDER = "figures"
 _NARROWEST, _WIDEST = 60.0, 1000.0
 
@@ -60,7 +58,7 @@ class ReportOptions(Options):
     format: tuple[str, ...] | None = option(
         "FORMATS",
         f"Write {', '.join(FORMATS)}, or several like html,svg. The default follows --output's ending, else html. "
-        "Every chart becomes a picture; perfetto is a trace for ui.perfetto.dev.",
+        "Every chart becomes a picture.",
         _formats,
     )
     output: Path | None = option(
@@ -76,7 +74,6 @@ class ReportOptions(Options):
         f"Set pictures' width (default {WIDTH_MM}, a page; 85 is a column).",
         _width,
     )
-    open: bool = flag("Open the report in a browser.")
     probe: Path | None = option("FILE", "Include the links of this *.host.json of the profiled machines.", Path)
     public: bool = public_flag()
     store: str | None = store_option()
@@ -88,7 +85,7 @@ class ReportOptions(Options):
                 f"--output {self.output}: every chart is a picture of its own; say `--format "
                 f"{ending.removeprefix('.')} -o FOLDER`"
             )
-        if ending in (".json", ".jsonl") and self.formats != (_TRACE,) and not self.in_folder:
+        if ending in (".json", ".jsonl") and not self.in_folder:
             raise UserError(
                 f"--output {self.output}: a page is no JSON, and what was measured ends so; name a file that ends in "
                 ".html or .md"
@@ -97,10 +94,6 @@ class ReportOptions(Options):
             raise UserError(f"--output {self.output} is what the report is made of; choose another file")
         if self.in_folder and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
-        if _TRACE in self.formats and (len(self.formats) > 1 or len(self.files) > 1 or self.probe is not None):
-            raise UserError("--format perfetto is a trace of one profile: name one, no other format, and no --probe")
-        if self.open and "html" not in self.formats:
-            raise UserError("--open is for a browser, which shows a page of HTML; leave it out, or add --format html")
         if self.width is not None and not self.drawn:
             raise UserError(f"--width is of pictures; say which, like --format {_DRAWN[-1]}")
 
@@ -127,13 +120,10 @@ def report(options: ReportOptions) -> None:
 
     Examples:
       stash report train.stash.json
-      stash report monday.stash.json today.stash.json -o week.html --open
+      stash report monday.stash.json today.stash.json -o week.html
       stash report train.stash.json --format pdf,svg --width 85 -o figures/
       stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
     """
-    if options.formats == (_TRACE,):
-        _write_trace(options)
-        return
     with no_garbage():
         _write_folder(options) if options.in_folder else _write_page(options)
 
@@ -147,23 +137,8 @@ def _write_page(options: ReportOptions) -> None:
     if target is None:
         print(file_of(page, ".md"), end="")
         return
-    _write(options, target, file_of(page, f".{kind}"), "")
-    if options.open:
-        _open(target)
-
-
-def _write_trace(options: ReportOptions) -> None:
-    from stash.report.trace import SUFFIX, render
-    from stash.store.storing import profile_of
-
-    target = output_file(options.output, _short(options.files[0]), SUFFIX)
-    text = render(profile_of(options.files[0], options.store)[0])
-    _write(options, target, text, "; open it in https://ui.perfetto.dev")
-
-
-def _write(options: ReportOptions, target: Path, content: str | bytes, behind: str) -> None:
-    write_output(target, content, new=options.output is None, public=options.public)
-    print_written(target, False, f" ({target.stat().st_size / 1e3:.0f} kB){behind}")
+    write_output(target, file_of(page, f".{kind}"), new=output is None, public=options.public)
+    print_written(target, False, f" ({target.stat().st_size / 1e3:.0f} kB)")
 
 
 def _write_folder(options: ReportOptions) -> None:
@@ -186,8 +161,6 @@ def _write_folder(options: ReportOptions) -> None:
             written.append(target)
     names = ", ".join(path.name for path in written)
     print_written(counted(len(written), "file"), False, f" to {folder}: {names}")
-    if options.open:
-        _open(folder / f"{stem}.html")
 
 
 def read_page(
@@ -264,13 +237,6 @@ def _short(name: str) -> str:
     from stash.core.records.base import SUFFIX
 
     return Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json") or "report"
-
-
-def _open(target: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(target.resolve().as_uri()):
-        print(printable_line(f"no browser was found; open {target} in one"), file=sys.stderr)
 
 
 def _charts(page: Page) -> list[tuple[str, Chart]]:

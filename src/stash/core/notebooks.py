@@ -1,6 +1,6 @@
 """What shows records in notebooks: set once by the package's front, since a record does not know how it looks.
 
-Knows nothing of HTML; imported with ``import stash``, so it imports nothing.
+Imported with ``import stash``, so it imports nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +12,11 @@ if TYPE_CHECKING:
 _shown: list[Callable[[object], str]] = []
 
 
-def show_with(html: Callable[[object], str], text: Callable[[object], str]) -> None:
-    """From now on records are shown as these two make them."""
-    _shown[:] = [html, text]
-
-
-def html_of(record: object) -> str | None:
-    """A record as a fragment of HTML, or ``None`` where nothing was named to make one."""
-    return _shown[0](record) if _shown else None
+def show_with(text: Callable[[object], str]) -> None:
+    """From now on records are shown as this makes them."""
+    _shown[:] = [text]
 
 
 def text_of(record: object) -> str:
     """A record as a few lines of text; only its class where nothing was named to make them."""
-    return _shown[1](record) if _shown else f"<{type(record).__name__}>"
+    return _shown[0](record) if _shown else f"<{type(record).__name__}>"

@@ -10,9 +10,9 @@ from typing import Any
 
 from stash.core.fix_records import Fix, Tried
 from stash.core.formatting import listed
+from stash.core.intervals import Interval
 from stash.core.units import counted, format_bytes, format_minutes
 from stash.fix.decision import ARMS, LOOKS, SCREENED, proven
-from stash.report.fix_comparison import in_ms, saved
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -25,6 +25,8 @@ _BECAUSE = {
 """By standing, what is said of a change that has no reason of its own, or before it."""
 _UNDECIDED = ("no difference", "unproven")
 """What was measured, and may be faster for all that is known."""
+_LEAST = 0.05
+"""Milliseconds: a difference that is shown as none."""
 
 
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
@@ -88,6 +90,21 @@ def _grids(fix: Fix) -> Iterator[Grid]:
         rows = [(each.text, saved(each.saves), _why(each)) for each in fix.tried if each.standing in standings]
         if rows:
             yield _changes(title, "why", rows)
+
+
+def in_ms(seconds: float) -> str:
+    """Milliseconds of a step or a part of it, without the unit."""
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:.{0 if abs(milliseconds) >= 1000 else 1 if abs(milliseconds) >= 1 else 2}f}"
+
+
+def saved(saves: Interval | None) -> str:
+    """What a change does to the step: ``-58.1 ± 4.0 ms``; empty where it is not known."""
+    if saves is None:
+        return ""
+    half = "" if saves.half_width is None else f" ± {in_ms(saves.half_width)}"
+    value = -saves.value if abs(saves.value) * 1e3 >= _LEAST else 0.0
+    return f"{'+' if value > 0 else ''}{in_ms(value)}{half} ms"
 
 
 def _changes(title: str, last: str, rows: Sequence[tuple[str, str, str]]) -> Grid:

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_seconds
 from stash.lab.testbed.bed import Started, Testbed, elsewhere, leftovers, sweep
 from stash.lab.testbed.doctor import examine
-from stash.lab.testbed.topology import MAX_NODES, Wish, parse_override
+from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
@@ -62,7 +62,6 @@ class TestbedOptions(Options):
     disk: float | None = option("RATE", 'Limit reads from disk, like "100MB/s".', parsers.rate)
     disk_path: Path = option("PATH", "Name a folder on that disk.", Path, default=".")
     cpus: float | None = option("N", "Give each host N cores.", parsers.number)
-    node: tuple[str, ...] = option("K:NAME=VALUE,…", "Set a value of host K alone; repeatable.", many=True)
     dry_run: bool = flag("Print the commands without running them.")
 
 
@@ -78,9 +77,8 @@ def run(options: TestbedOptions) -> None:
       stash lab testbed run --network 1gbit -- stash profile train.py
       stash lab testbed run --nodes 3 -- python work.py {head}
     """
-    overrides: dict[int, Mapping[str, Wish]] = dict(map(parse_override, options.node))
     bed = Testbed(
-        options.nodes, options.devices, overrides=overrides, disk_path=options.disk_path,
+        options.nodes, options.devices, disk_path=options.disk_path,
         interconnect=options.loopback, network=options.network, disk=options.disk, cpus=options.cpus,
     )  # fmt: skip
 
@@ -278,14 +276,14 @@ class DatasetOptions(Options):
     """One call of ``stash lab dataset make``."""
 
     kind: str = argument("KIND", "images, text, audio or clicks.")
-    path: Path = argument("PATH", "A new or empty folder, or one to continue.", Path)
+    path: Path = argument("PATH", "A new or empty folder.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
     quiet: bool = quiet_flag()
 
 
 @dataset_app.command()
 def make(options: DatasetOptions) -> None:
-    """Make a data set, or finish one that was interrupted.
+    """Make a data set.
 
       images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
       text: token ids in memory-mapped files, 1024 to a sample.
@@ -317,6 +315,6 @@ def _make_with_progress(options: DatasetOptions) -> Made:
 
 
 def _report(made: Made) -> None:
-    how = f"made in {format_seconds(made.seconds)}" if made.new_files else "nothing left to do"
+    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
     line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
     list_console().print(Text(printable_line(line)), soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from stash.ui.options import Options, argument, check_one_format, flag, json_fla
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
-    from stash.core.artefact import Artefact
     from stash.report.exports import ExportedRun
 
 
@@ -28,7 +27,7 @@ class CompareOptions(Options):
 
     files: tuple[str, ...] = argument(
         "BEFORE... [vs] AFTER...",
-        "Profiles, or fix records; the first is compared with each other one. "
+        "Profiles; the first is compared with each other one. "
         "With `vs`, all before it are compared with all after it.",
         many=True,
     )  # fmt: skip
@@ -50,7 +49,6 @@ def compare(options: CompareOptions) -> None:
     """
     from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
-    from stash.core.fix_records import Fix
     from stash.report.comparison_page import document, page
 
     pairs = sides(options.files)
@@ -58,9 +56,6 @@ def compare(options: CompareOptions) -> None:
     found_runs = {word: found(word, options.store) for word in words}
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
-    if isinstance(found_runs[pairs[0][0][0]].artefact, Fix):
-        _compare_fixes(pairs, {word: run.artefact for word, run in found_runs.items()}, options)
-        return
     runs = {word: as_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
     different = [incomparable(*sides) for sides in loaded]
@@ -83,27 +78,6 @@ def compare(options: CompareOptions) -> None:
 
 
 Side = tuple[str, ...]
-
-
-def _compare_fixes(
-    pairs: Sequence[tuple[Side, Side]], artefacts: Mapping[str, Artefact], options: CompareOptions
-) -> None:
-    """Compare records of `stash fix`, of which the first word is one; raises UserError where others are none."""
-    from stash.core.fix_records import Fix
-    from stash.report.fix_comparison import document, page
-
-    records = {word: each for word, each in artefacts.items() if isinstance(each, Fix)}
-    other = next((word for word in artefacts if word not in records), None)
-    if other is not None:
-        lead = pairs[0][0][0]
-        raise UserError(f"{other} is no *.fix.json of `stash fix`, as {lead} is; give two records of fixes")
-    if any(len(before) != 1 or len(after) != 1 for before, after in pairs):
-        raise UserError("records of fixes are compared one with one: leave out vs, or name one on each side")
-    every = [(records[before], records[after], (before, after)) for (before,), (after,) in pairs]
-    if options.json:
-        print(strict_json([document(*contents) for contents in every]))
-    for contents in () if options.json else every:
-        printed(page(*contents), options.markdown)
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:

@@ -20,12 +20,10 @@ from stash.analysis.limits import Decision
 from stash.core.formatting import listed, plus_minus, quantity
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
-from stash.ui.charts.builders import LaneRow, Value, lane_chart, lanes_ruler
-from stash.ui.charts.chart import Chart, Grid
+from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 _RATES = ((1.0, ""),)
-_SERIES = {SLOWER: "slower", FASTER: "faster"}
 
 
 def page(
@@ -76,7 +74,7 @@ def chapters(
         )
     causes = tuple((fact.name, f"{fact.before} → {fact.after}") for fact in changed)
     return (
-        Chapter(name, title, charts=(changes(comparison, name),), points=tuple(points), brief=True),
+        Chapter(name, title, grids=(_changes(comparison),), points=tuple(points), brief=True),
         *((Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True),) if causes else ()),
     )
 
@@ -116,25 +114,12 @@ def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> 
     return found
 
 
-def changes(comparison: RunComparison, name: str) -> Chart:
-    """A row for each stall and the step: how much longer it is on the side after, around zero."""
+def _changes(comparison: RunComparison) -> Grid:
+    """A row for each stall, the step and the rate."""
     scale = _scale(comparison)
-    unit = "sample" if comparison.per_sample else "step"
-    rows = []
-    for line in (line for line in comparison.lines if line.name != RATE):
-        series, text = _SERIES.get(line.verdict, "plain"), f"{_signed(line.change, scale)} {scale.unit}"
-        tip = f"{line.name}: {text}, {line.verdict}"
-        value = Value(line.change.value, series, tip, line.change.low, line.change.high)
-        rows.append(LaneRow(line.name, f"{text} · {line.verdict}", values=(value,)))
-    table = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
     head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
-    return lane_chart(
-        name, "What changed", rows, lanes_ruler(rows, f"{scale.unit} of a {unit}, after less before", scale.size),
-        Grid("", head, table, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0)),
-        how=f"How much longer each part of a {unit} is after than before, with 95% intervals. Only what lies wholly "
-        "on one side of zero is shown to differ.",
-        rule=0.0,
-    )  # fmt: skip
+    rows = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
+    return Grid("", head, rows, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0))
 
 
 def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +18,6 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
-from stash.analysis.step_times import step_matrix
 from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
@@ -44,8 +42,6 @@ class ExportedRun:
     """Of job, machines and software, as comparisons name them."""
     figures: dict[str, float]
     """Seconds per step, shares of it from 0 to 1, samples per second."""
-    rounds: dict[str, tuple[float, ...]]
-    """Seconds of a step under each rung, round after round."""
     verdict: str
     artefact: bytes
     """The profile's own file."""
@@ -54,24 +50,16 @@ class ExportedRun:
     def title(self) -> str:
         return f"{self.workload} {self.created[:16]}"
 
-    def course(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Round after round, what a step took under each rung."""
-        for number, values in enumerate(zip_longest(*self.rounds.values())):
-            known = zip(self.rounds, values, strict=True)
-            yield number, {f"rounds/{rung}_seconds": value for rung, value in known if value is not None}
-
 
 def exported(profile: Profile) -> ExportedRun:
     """What is handed over; raises StashError if nothing can be derived."""
     breakdown, content = attribute(profile), to_bytes(profile)
-    times = step_matrix(profile)
     return ExportedRun(
         id=digest_of(content),
         workload=_fact(profile.workload.name),
         created=_fact(profile.created),
         facts={_name(name): _fact(value) for name, value in recorded_facts(profile).items()},
         figures=dict(_figures(breakdown)),
-        rounds={name: tuple(times.matrix[:, number].tolist()) for number, name in enumerate(times.rungs)},
         verdict=printable_line(verdict(breakdown, profile).text),
         artefact=content,
     )
@@ -124,7 +112,7 @@ def to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = No
 
 def _log(made: MlflowRun, run: ExportedRun) -> None:
     entities: Any = import_module("mlflow.entities")
-    made.log([(0, _named(run.figures)), *((number, _named(row)) for number, row in run.course())])
+    made.log([(0, _named(run.figures))])
     facts = [entities.Param(name, value) for name, value in run.facts.items()]
     for first in range(0, len(facts), 100):
         made.client.log_batch(made.id, params=facts[first : first + 100])
@@ -152,7 +140,6 @@ def to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) 
     for run in runs:
         made = WandbRun(project, run.id, run.title, url=url, config=run.facts, notes=run.verdict)
         with made.run as logged:
-            made.log(run.course())
             logged.summary.update({**run.figures, "verdict": run.verdict, "created": run.created})
             kept = wandb.Artifact(f"stash-{run.id[:10]}", type="stash-profile")
             with kept.new_file(f"{run.id}.stash.json", mode="wb") as file:
@@ -173,7 +160,7 @@ def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         made = TensorBoardRun(place, _seconds(run.created))
-        made.log([(0, _named(run.figures)), *((number, _named(row)) for number, row in run.course())])
+        made.log([(0, _named(run.figures))])
         text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
         content = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": shapes.TensorShapeProto()}
         summary = made.summaries.SummaryMetadata

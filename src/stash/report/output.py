@@ -9,10 +9,11 @@ import shlex
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stash.core.errors import ArtefactError, UserError
+from stash.core.errors import ArtefactError, StashError, UserError
 from stash.core.interrupts import postponed
 from stash.core.printable import print_written, strict_json
 from stash.store.storing import keep_copy
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 WIDTH_MM = 170
 """Of a page."""
+_MAX_LINES = 40
+"""Of a profile's ``repr``."""
 
 
 def show_then_save(
@@ -101,6 +104,24 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
     from stash.report.profile_page import page
 
     printed(page(breakdown, advice, profile, explain))
+
+
+def profile_text(profile: Profile) -> str:
+    """The top of a profile's report in at most 40 lines of plain text; else the sentence why there is none."""
+    from stash.advice.verdict import verdict
+    from stash.analysis.attribution import attribute
+    from stash.core.printable import printable_line
+    from stash.report.profile_page import how_measured, page
+    from stash.ui.terminal import render
+
+    try:
+        breakdown = attribute(profile)
+    except StashError as error:
+        return printable_line(f"{profile.workload.name}: {error}")
+    shown = page(breakdown, verdict(breakdown, profile), profile)
+    top = replace(shown, chapters=(), footer=how_measured(breakdown, profile))
+    lines = render(top).strip("\n").splitlines()
+    return "\n".join([*lines[: _MAX_LINES - 1], "..."] if len(lines) > _MAX_LINES else lines)
 
 
 def print_probe(

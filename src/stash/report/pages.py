@@ -14,16 +14,16 @@ from stash.analysis.comparison import changed, comparable_sides, compare, incomp
 from stash.analysis.disturbance import undisturbed
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import data_blocks, readiness, usage
+from stash.analysis.usage import data_blocks, usage
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.records.host import Probe
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import counted, format_bytes, format_seconds
-from stash.report import comparison_page, machine_charts, probe_page, profile_page, step_charts
+from stash.report import charts, comparison_page, probe_page, profile_page
 from stash.report.profile_contract import command
 from stash.report.profile_page import UNKNOWN
-from stash.report.run_page import epoch_bar, epoch_chart, epoch_title
+from stash.report.run_page import epoch_bar, epoch_title
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
 
@@ -46,9 +46,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
-    epoch = () if breakdown.run is None else (epoch_chart(breakdown.run),)
-    first = [Chapter("epoch", "Where an epoch goes", label="Epoch", charts=epoch)] if epoch else []
-    chapters = [*first, *_measured(profile, breakdown), _hosts(profile, reading)]
+    chapters = [*_measured(profile, breakdown), _hosts(profile, reading)]
     drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
@@ -112,7 +110,7 @@ def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     several = len(profile.hosts) > 1
     return replace(
         chapter,
-        charts=(machine_charts.links(reading, several), machine_charts.all_reduce(reading.exchanges)),
+        charts=(charts.all_reduce(reading.exchanges),),
         grids=(machines, *probe_page.link_grids(profile.hosts, reading)),
         points=probe_page.findings_of(reading, several) or ("No findings.",),
         facts=probe_page.notes(probe, reading),
@@ -123,43 +121,44 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
     profile = undisturbed(profile).profile
     kept = step_matrix(profile)
-    uses, rungs = usage(profile, kept), breakdown.rungs
     together = [
         Chapter(
             "ranks",
             "Rank by rank",
             label="Ranks",
-            charts=(
-                step_charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),
-                *((step_charts.stages(breakdown, profile),) if profile.workload.pipeline is not None else ()),
-            ),
+            charts=(charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
         ),
         Chapter(
             "exchange",
             "The gradient exchange",
             label="Exchange",
-            charts=(machine_charts.exchange(breakdown), machine_charts.readiness(readiness(profile))),
+            charts=(charts.exchange(breakdown),),
             facts=tuple(_exchange_facts(profile)),
         ),
     ]
+    read = charts.residency(data_blocks(profile, kept))
+    busy = charts.usage_table(usage(profile, kept), breakdown.rungs)
     return [
-        Chapter("step", "Where the step goes", label="Step", charts=(step_charts.ladder(breakdown),)),
-        Chapter("rounds", "How steady it was", label="Rounds", charts=(step_charts.rounds(course(profile), rungs),)),
+        Chapter("step", "Where the step goes", label="Step", charts=(charts.ladder(breakdown),)),
+        Chapter(
+            "rounds",
+            "How steady it was",
+            label="Rounds",
+            charts=(charts.rounds(course(profile), breakdown.rungs),),
+        ),
         *(together if profile.world_size > 1 else ()),
         Chapter(
-            "data", "The data pipeline", label="Data",
-            charts=(machine_charts.rates(breakdown), machine_charts.residency(data_blocks(profile, kept))),
-            grids=_loaders(profile.workload.loaders),
+            "data",
+            "The data pipeline",
+            label="Data",
+            charts=(charts.rates(breakdown), *((read,) if isinstance(read, Blank) else ())),
+            grids=(*_loaders(profile.workload.loaders), *(() if isinstance(read, Blank) else (read,))),
             facts=tuple(_data_facts(profile, breakdown)),
         ),
-        Chapter(
-            "usage", "How busy the machines were", label="Usage",
-            charts=(
-                machine_charts.shares(uses, rungs),
-                *(machine_charts.traffic(uses, rungs, each) for each in ("network", "disk")),
-            ),
-        ),
-    ]  # fmt: skip
+        Chapter("usage", "How busy the machines were", label="Usage", charts=(busy,))
+        if isinstance(busy, Blank)
+        else Chapter("usage", "How busy the machines were", label="Usage", grids=(busy,)),
+    ]
 
 
 def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -229,10 +228,9 @@ def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[st
 
 def page_of_probe(probe: Probe, reading: Reading, source: str) -> Page:
     """The report of one probe, saved as ``source``: the brief one with charts of the links."""
-    brief, several = probe_page.page(probe, reading, source), len(probe.hosts) > 1
+    brief = probe_page.page(probe, reading, source)
     hosts, *others = brief.chapters
-    charts = machine_charts.links(reading, several), machine_charts.all_reduce(reading.exchanges)
-    drawn = Chapter("links", "The links", label="Links", charts=charts)
+    drawn = Chapter("links", "The links", label="Links", charts=(charts.all_reduce(reading.exchanges),))
     return replace(brief, source=source, chapters=(hosts, drawn, *others))
 
 
@@ -243,7 +241,7 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
     """
     chapters, verdicts = [], []
     if len(runs) > 1:
-        drawn = step_charts.steps_side_by_side([(run.name, run.breakdown) for run in runs])
+        drawn = charts.steps_side_by_side([(run.name, run.breakdown) for run in runs])
         chapters.append(Chapter("runs", "Side by side", charts=(drawn,)))
     for number, run in enumerate(runs[1:], 1):
         sentence, its = _against(runs[0], run, number)

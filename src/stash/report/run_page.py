@@ -10,8 +10,7 @@ from stash.core.formatting import plus_minus
 from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import significant
-from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
-from stash.ui.charts.chart import Chart, Grid, Legend, time_scale
+from stash.ui.charts.chart import Grid, time_scale
 from stash.ui.page import Row
 
 UNKNOWN = "unknown"
@@ -101,30 +100,6 @@ def epoch_bar(run: RunAccount) -> tuple[Row, ...]:
 
 def _series(row: RunRow) -> str:
     return _SERIES.get(row.name, "plain") if row.between else row.name
-
-
-def epoch_chart(run: RunAccount) -> Chart:
-    """One bar: a step with its part of what lies between steps."""
-    scale, reached, pieces, table = time_scale(run.step_seconds), 0.0, [], []
-    for row in run.rows:
-        if row.time is None or row.seconds <= 0:
-            continue
-        share = f"{row.share or 0.0:.1%}"
-        tip = f"{row.name}: {scale.text(row.seconds)}, {share} of an epoch"
-        pieces.append(BarPiece(reached, reached + row.seconds, _series(row), tip, faint=row.name == "checkpoint"))
-        table.append((row.name, scale.number(row.seconds), share))
-        reached += row.seconds
-    lane = LaneRow(epoch_title(run).lower().removeprefix("an "), scale.text(run.step_seconds), tuple(pieces))
-    return lane_chart(
-        "epoch",
-        epoch_title(run),
-        [lane],
-        lanes_ruler([lane], f"{scale.unit} of a step, with its part of what lies between steps", scale.size),
-        Grid("Rows of an epoch", (f"a step, {scale.unit}", "share"), tuple(table), frozenset({0}), first="row"),
-        how="The stalls of a step, then what lies between steps, shared out over the steps in between.",
-        caption=" ".join(run.unseen),
-        keys=[Legend(piece.series, row[0]) for piece, row in zip(pieces, table, strict=True)],
-    )
 
 
 def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:

@@ -87,7 +87,7 @@ def verify(options: StoreVerifyOptions) -> None:
     whole, suspects = verified(opened, progress("read", options.quiet))
     for each in suspects:
         why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
-        print(printable_line(f"{each.kind + ':':12}{why}", 600))
+        print(printable_line(why, 600))
     kept = f"{whole:,} {'artefact is' if whole == 1 else 'artefacts are'} whole"
     others = f"{len(suspects):,} {'file is' if len(suspects) == 1 else 'files are'} not"
     print(printable_line(f"{opened.url}: {kept}, {others}"))
@@ -95,7 +95,7 @@ def verify(options: StoreVerifyOptions) -> None:
         raise typer.Exit(1)
 
 
-FORMATS = ("table", "csv", "json", "parquet")
+FORMATS = ("table", "csv", "json")
 _MAX_ROWS = 1_000
 """Of a table on a screen."""
 
@@ -121,7 +121,7 @@ def query(options: QueryOptions) -> None:
     Examples:
       stash query "select workload, instance, network_pct from profiles order by step_seconds"
       stash query --store s3://bucket/runs "select name, avg(share) from stalls group by name" --format csv
-      stash query "from blocks" -o blocks.parquet
+      stash query "from blocks" -o blocks.csv
     """
     from stash.core.output_files import answer_file, write_output
     from stash.store.queries import query as queried
@@ -135,7 +135,7 @@ def query(options: QueryOptions) -> None:
     opened = needed(options.store)
     with queried(opened, options.sql, progress("read", options.quiet)) as answer:
         if target is not None:
-            write_output(target, answer.parquet() if how == "parquet" else _text(answer, how))
+            write_output(target, _text(answer, how))
             print_written(target, False)
         elif how == "table":
             _print_table(answer)
@@ -148,22 +148,20 @@ def _format(format: str | None, output: Path | None) -> str:
     """The answer's format; raises UserError."""
     ending = "" if output is None else output.suffix.removeprefix(".")
     how = format or (ending if ending in FORMATS else "table" if output is None else "csv")
-    if how == "parquet" and output is None:
-        raise UserError("a Parquet file is not for a screen; say where it goes: --output answer.parquet")
     if how == "table" and output is not None:
-        raise UserError("a table is for a screen; save --format csv, json or parquet")
+        raise UserError("a table is for a screen; save --format csv or json")
     return how
 
 
 def _text(answer: QueryAnswer, how: str) -> str:
     if how == "json":
         names = _distinct(answer.columns)
-        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in answer.rows()]
+        rows = [dict(zip(names, map(_plain, row), strict=True)) for row in answer.rows]
         return strict_json(rows) + "\n"
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
-    writer.writerows(answer.rows())
+    writer.writerows(answer.rows)
     return printable(text.getvalue())
 
 
@@ -193,11 +191,10 @@ def _plain(value: Any) -> Any:
 def _print_table(answer: QueryAnswer) -> None:
     from stash.store.page import answered
 
-    rows = answer.rows()
-    shown = list(islice(rows, _MAX_ROWS))
+    shown = list(islice(answer.rows, _MAX_ROWS))
     fitted = answered(answer.columns, shown)
     _print_listing(fitted)
-    if next(rows, None) is not None:
+    if next(answer.rows, None) is not None:
         print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
 
 

@@ -13,8 +13,8 @@ from stash.store.schema import DERIVED, TABLES, TableRow
 from stash.store.store import Store
 
 BLOCKS = "blocks"
-_MEMORY = "256MB"
-"""Of DuckDB; what is beyond goes to its temporary folder."""
+_MEMORY, _DISK = "1GiB", "4GiB"
+"""Of DuckDB; what is beyond its memory goes to its temporary folder, as far as that may grow."""
 
 
 @contextmanager
@@ -38,6 +38,7 @@ def duckdb_settings(temporary: Path) -> dict[str, str | bool | int | float | lis
     return {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        "max_temp_directory_size": _DISK,
         "memory_limit": _MEMORY,
         "preserve_insertion_order": "false",
         "temp_directory": str(temporary),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stash.core.ladder import STALLS
 
-VERSION = 3
+VERSION = 4
 TableRow = Sequence[Any]
 """Values in the order of a table's columns."""
 TableRows = dict[str, list[TableRow]]

@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stash.core import artefact as artefacts
-from stash.core import fix_records
 from stash.core.artefact import Artefact
-from stash.core.documents import FIX, MAX_BYTES, kind_of
+from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.files import is_half, parse_json
-from stash.core.records.base import SCHEMA
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.store import storage
@@ -22,11 +20,9 @@ from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import ArtefactStorage, id_of
 
 # A digest is what is derived from one artefact, kept next to it so that it need not be derived again: a cache, never
-# the truth. Two lines of JSON: the row of ``artefacts``, which a list reads, and the rows of all other tables but
-# blocks. One that is of another version, or that does not hold what it should, counts as missing.
+# the truth. One that is of another version, or that does not hold what it should, counts as missing.
 
 HEAD = "artefacts"
-_REST = tuple(name for name in DERIVED if name != HEAD)
 
 
 def path_of(name: str) -> str:
@@ -36,44 +32,23 @@ def path_of(name: str) -> str:
 
 def written(name: str, rows: TableRows) -> bytes:
     """The file of a digest."""
-    head = {"version": VERSION, "file": name, HEAD: rows[HEAD]}
-    rest = {table: rows.get(table, []) for table in _REST}
-    return "".join(
-        json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n" for line in (head, rest)
-    ).encode("utf-8", "backslashreplace")
-
-
-def head_of(name: str, content: bytes | None) -> TableRow | None:
-    """The row of ``artefacts`` in a digest; ``None`` if there is no good one."""
-    first = _line(content, 0)
-    if first is None or first.get("version") != VERSION or first.get("file") != name:
-        return None
-    rows = first.get(HEAD)
-    if not isinstance(rows, list) or len(rows) != 1 or not fits(HEAD, rows[0]):
-        return None
-    return rows[0] if rows[0][:2] == [id_of(name), name] else None
+    document = {"version": VERSION, "file": name, **{table: rows.get(table, []) for table in DERIVED}}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def rows_of(name: str, content: bytes | None) -> TableRows | None:
     """The rows of all tables but blocks in a digest; ``None`` if there is no good one."""
-    head, rest = head_of(name, content), _line(content, 1)
-    if head is None or rest is None:
-        return None
-    for table in _REST:
-        rows = rest.get(table)
-        if not isinstance(rows, list) or not all(fits(table, row) and row[0] == head[0] for row in rows):
-            return None
-    return {HEAD: [head], **{table: rest[table] for table in _REST}}
-
-
-def _line(content: bytes | None, number: int) -> dict[str, Any] | None:
-    """A line of the file as an object; the others are not parsed."""
-    lines = (content or b"").split(b"\n", number + 1)
     try:
-        found = parse_json(lines[number]) if number < len(lines) else None
+        found = parse_json(content or b"")
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict) or (found.get("version"), found.get("file")) != (VERSION, name):
+        return None
+    for table in DERIVED:
+        rows = found.get(table)
+        if not isinstance(rows, list) or not all(fits(table, row) and row[0] == id_of(name) for row in rows):
+            return None
+    return {table: found[table] for table in DERIVED} if [row[1] for row in found[HEAD]] == [name] else None
 
 
 # An artefact is put first and its digest after it: should the second fail, nothing is lost.
@@ -145,12 +120,7 @@ class Store:
 
     def heads(self, wanted: Sequence[str]) -> Iterator[TableRow]:
         """The row of ``artefacts`` of each; those that cannot be read are left out, and named in ``unreadable``."""
-        for name, content in self._digests(wanted):
-            head = head_of(name, content)
-            if head is not None:
-                yield head
-            elif rows := self._derive(name):
-                yield rows[HEAD][0]
+        return (rows[HEAD][0] for rows in self.rows(wanted))
 
     def rows(self, wanted: Sequence[str]) -> Iterator[TableRows]:
         """The same with the rows of all tables but blocks. What is derived again is kept, if it can be."""
@@ -204,15 +174,10 @@ def _derived(name: str, found: Artefact) -> TableRows:
     return digest_rows(found, storage.id_of(name), name)
 
 
-CORRUPT, TRUNCATED, FOREIGN, NEWER, UNFINISHED = "corrupt", "truncated", "foreign", "newer", "unfinished"
-
-
 class Suspect(NamedTuple):
     """A file that is not what a store should hold."""
 
     name: str
-    kind: str
-    """One of the five words above."""
     why: str
 
 
@@ -224,47 +189,31 @@ def verify(store: Store, progress: Callable[[int, int], None] = lambda done, of:
     contents = store.contents()
     artefacts_there = [*contents.stored, *contents.loose]
     suspects = [
-        Suspect(name, UNFINISHED, "its writer was ended before it was whole; nothing reads it")
+        Suspect(name, "its writer was ended before it was whole; nothing reads it")
         if is_half(name)
-        else Suspect(name, FOREIGN, "it is called like no artefact; nothing reads it")
+        else Suspect(name, "it is called like no artefact; nothing reads it")
         for name in contents.others
     ]
     for done, name in enumerate(artefacts_there, 1):
-        suspects.extend(_looked_at(store, name))
+        why = _what_is_wrong(store, name)
+        suspects += [Suspect(name, why)] if why else []
         progress(done, len(artefacts_there))
     return len(artefacts_there) - (len(suspects) - len(contents.others)), suspects
 
 
-def _looked_at(store: Store, name: str) -> Iterator[Suspect]:
-    """What is wrong with an artefact, if anything is; its content is read once."""
+def _what_is_wrong(store: Store, name: str) -> str:
+    """With an artefact, if anything is; its content is read once."""
     try:
         content = store.storage.read(name, MAX_BYTES)
-    except FileNotFoundError:
-        return  # removed meanwhile
-    except StashError as error:
-        yield Suspect(name, CORRUPT, str(error))
-        return
-    known = storage.stored(name)
-    altered = known is not None and storage.digest_of(content) != known.id
-    try:
         found = artefacts.from_bytes(content, name)
+    except FileNotFoundError:
+        return ""  # removed meanwhile
     except StashError as error:
-        yield Suspect(name, _kind(content), str(error))
-        return
+        return str(error)
+    known = storage.stored(name)
+    if known is not None and storage.digest_of(content) != known.id:
+        return "its content is not what its name says: it was changed after it was put here"
     suffix = artefacts.suffix_of(found)
-    if altered:
-        yield Suspect(name, CORRUPT, "its content is not what its name says: it was changed after it was put here")
-    elif not name.endswith(suffix) or (known is not None and name != storage.name_of(content, found.created, suffix)):
-        yield Suspect(name, FOREIGN, "its name is not the one that a store gives to what is in it")
-
-
-def _kind(content: bytes) -> str:
-    """What is wrong with an artefact that cannot be read."""
-    try:
-        found: Any = parse_json(content)
-    except ValueError:
-        return TRUNCATED if content.lstrip()[:1] in (b"{", b"") else FOREIGN
-    kind = kind_of(found) if isinstance(found, dict) else None
-    if kind is None or kind.suffix not in storage.SUFFIXES or type(found[kind.version]) is not int:
-        return FOREIGN
-    return NEWER if found[kind.version] > (fix_records.SCHEMA if kind is FIX else SCHEMA) else CORRUPT
+    if not name.endswith(suffix) or (known is not None and name != storage.name_of(content, found.created, suffix)):
+        return "its name is not the one that a store gives to what is in it"
+    return ""

@@ -111,22 +111,17 @@ def strays(found: Split, known: Iterable[str]) -> list[str]:
 
 
 _PROFILE = ".stash.json"
-_MAX_SOURCE = 4 << 20
-"""Bytes that are read: with more than that next to the script, no note is printed."""
+_MAX_SOURCE = 1 << 20
+"""Bytes that are read of a file."""
 
 
 def _source(found: Split) -> str | None:
-    """The script and the files next to it; ``None`` if it is no file of Python, or too much to read."""
+    """The script and the files next to it; ``None`` if it is no file of Python."""
     script = Path(found.words[0])
     if found.kind != "script" or script.suffix != ".py":
         return None
-    texts, left = [], _MAX_SOURCE
     try:
-        for path in (script, *sorted(script.parent.glob("*.py")), *sorted(script.parent.glob("*/*.py"))):
-            texts.append(read_up_to(path, left))
-            left -= len(texts[-1])
-            if left < 0:
-                return None
+        texts = [read_up_to(path, _MAX_SOURCE) for path in (script, *script.parent.glob("*.py"))]
     except OSError:
         return None
     return b"\n".join(texts).decode(errors="replace")

@@ -47,7 +47,6 @@ _MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
 """Letters and lines of sentences that stand beside their row: with less room, or more lines, they go below it."""
 _LEAST_OF_FIRST = 20
 """Letters of a first column beside such sentences, which is wrapped where the others leave it less than it has."""
-_MIN_STRIP = 16
 
 
 def print_page(page: Page) -> None:
@@ -170,12 +169,12 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
         below = paragraph(page.below_rows, width, "  ", dim=True) if page.below_rows else []
         yield [*stall_lines(page.rows, width, plain), *below]
     for grid in page.grids:
-        yield _grid(grid, width, plain)
+        yield _grid(grid, width)
     yield [line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)]
     steps = enumerate(page.next_steps, 1)
     yield [line for number, step in steps for line in paragraph(step, width, f"{number}. ", tone or "bold")]
     for chapter in page.chapters:
-        yield from _chapter(chapter, width, plain)
+        yield from _chapter(chapter, width)
     yield paragraph(page.footer, width, dim=True) if page.footer else []
 
 
@@ -190,7 +189,7 @@ def _head(page: Page, width: int) -> list[Text]:
     return [*paragraph(page.title, width, bold=True), *paragraph(" · ".join(page.subtitle), width)]
 
 
-def _chapter(chapter: Chapter, width: int, plain: bool) -> Iterator[list[Text]]:
+def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
     """Its text, facts and points under its title, then its tables, each after a blank line."""
     lines = [Text(" " * INDENT).append(chapter.title, style="bold")]
     lines += paragraph(chapter.text, width) if chapter.text else []
@@ -199,8 +198,9 @@ def _chapter(chapter: Chapter, width: int, plain: bool) -> Iterator[list[Text]]:
     lines += [line for point in shown for line in paragraph(point, width, "- ", "dim")]
     if len(shown) < len(chapter.points):
         lines += paragraph(f"and {len(chapter.points) - len(shown)} more in the HTML report", width, "  ", dim=True)
-    tables = [_grid(replace(each, title="" if each.title == chapter.title else each.title), width, plain)
-              for each in chapter.grids]  # fmt: skip
+    tables = [
+        _grid(replace(each, title="" if each.title == chapter.title else each.title), width) for each in chapter.grids
+    ]
     if len(lines) == 1 and tables:
         tables[0] = [*lines, *tables[0]]
     else:
@@ -246,7 +246,7 @@ def listing(grid: Grid, width: int | None = None) -> Listing:
     return Listing(Text("\n").join(lines), sum(sizes) + len(GAP) * (len(sizes) - 1), left_out)
 
 
-def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:
+def _grid(grid: Grid, width: int) -> list[Text]:
     """A table with its title; its sentences beside or below the rows, and columns that do not fit left out."""
     if not grid.rows:
         return []
@@ -256,7 +256,7 @@ def _grid(grid: Grid, width: int, plain: bool) -> list[Text]:
     fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)
     shown = replace(grid, first=grid.title) if fits else grid
     title = [Text(" " * INDENT).append(grid.title, style="bold")] if grid.title and not fits else []
-    lines = _with_prose(shown, width) if grid.prose else _without_prose(shown, width, plain)
+    lines = _with_prose(shown, width) if grid.prose else _without_prose(shown, width)
     below = paragraph(grid.below, width, dim=True) if grid.below else []
     return [*title, *lines, *below]
 
@@ -269,7 +269,7 @@ def _one_by_one(grid: Grid, width: int) -> list[Text]:
     return lines
 
 
-def _without_prose(grid: Grid, width: int, plain: bool) -> list[Text]:
+def _without_prose(grid: Grid, width: int) -> list[Text]:
     """In parts, the first column in each, where even the columns that must stay do not fit."""
     heads, columns, left_out = _fitting(grid, width - INDENT)
     sizes = _sizes((heads, *_cells(grid, columns)))
@@ -287,8 +287,6 @@ def _without_prose(grid: Grid, width: int, plain: bool) -> list[Text]:
         lines += [Text()] if lines and any(heads[at] for at in of_part) else []
         lines += _lines(grid, [heads[at] for at in of_part], [columns[at] for at in of_part],
                         [sizes[at] for at in of_part], INDENT)  # fmt: skip
-    if grid.strips and len(parts) == 1:
-        _draw_strips(grid, lines, INDENT + sum(sizes) + len(GAP) * len(sizes), width, plain)
     if left_out:
         lines += paragraph(f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True)
     return lines
@@ -387,17 +385,3 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
 
 def _rule(sizes: Sequence[int]) -> Text:
     return Text(" " * INDENT + "─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), style="dim")
-
-
-def _draw_strips(grid: Grid, lines: list[Text], left: int, width: int, plain: bool) -> None:
-    """Each row's value as a point and its interval as a line around it, beside the row, if there is room."""
-    room = width - left
-    if room < _MIN_STRIP:
-        return
-    band, dot = ("-", "o") if plain else ("━", "●")
-    for line, strip in zip(lines[1:], grid.strips, strict=True):
-        if strip is not None:
-            low, middle, high = (max(0, min(room - 1, round(at * (room - 1)))) for at in strip)
-            line.append(" " * (left - line.cell_len + low)).append(band * (middle - low), style=_FAIR)
-            line.append(dot, style="bold").append(band * (high - middle), style=_FAIR)
-    lines.append(Text(" " * left + "0" + grid.strip_end.rjust(room - 1), style="dim"))

@@ -189,18 +189,13 @@ def _table(found: ShownSweep, most: float) -> Grid:
     """A row for each point, with its value and interval on an axis from 0 to ``most``."""
     first, *others = (each.option for each in found.over)
     rows: list[tuple[str, ...]] = []
-    strips: list[tuple[float, float, float] | None] = []
     for point in found.points:
         if point.forecast is None:
             rows.append((*point.texts, "unknown", "", ""))
-            strips.append(None)
             continue
-        limit, drawn = next_bottleneck(point.forecast), found.drawn(point.forecast)
+        limit = next_bottleneck(point.forecast)
         step = found.steps.number(point.forecast.breakdown.step_seconds)
         rows.append((*point.texts, found.text(point.forecast), step, f"{limit.name} {limit.share:.0%}"))
-        ends = (drawn.value if end is None else end for end in (drawn.low, drawn.value, drawn.high))
-        low, middle, high = (end / most for end in ends)
-        strips.append((low, middle, high))
     head = (*others, found.scale.unit, f"step, {found.steps.unit}", "limited by")
     return Grid(
         title="",
@@ -208,6 +203,4 @@ def _table(found: ShownSweep, most: float) -> Grid:
         rows=tuple(rows),
         texts=frozenset({len(head)}),
         first=first,
-        strips=tuple(strips),
-        strip_end=f"{most / found.scale.size:,.3g}",
     )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.truth.pipelines import Pass, gpipe, one_forward_one_backward, played
-from stash.analysis.bubble import bubble, pipelines, typical_step
+from stash.analysis.bubble import bubble, pipelines
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 FORWARD, BACKWARD = 0.01, 0.02
@@ -91,59 +90,6 @@ def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(kind, ranks, cou
     assert found.schedule + found.unequal + found.late == pytest.approx(job.waited)
     assert abs(found.seconds - without.waited) < 0.02 * job.step
     assert (found.late > 0.02 * job.step) == (job.waited - without.waited > 0.02 * job.step)
-
-
-def step_of(job: Simulated):
-    found = typical_step(Holder(job.rows()), "node")  # type: ignore[arg-type]
-    assert found is not None
-    return found
-
-
-def test_the_step_of_gpipe_with_two_stages_and_three_microbatches_is_the_one_drawn_by_hand() -> None:
-    step = step_of(Simulated("gpipe", ranks=2, count=3, slow={}))
-    drawn = {
-        rank: [(f"{p.stage}{p.kind}{p.batch}", round(1000 * p.begins, 6), round(1000 * p.ends, 6)) for p in passes]
-        for rank, passes in step.ranks.items()
-    }
-    assert step.seconds == pytest.approx(0.120)
-    assert drawn == {
-        0: [("0F0", 0, 10), ("0F1", 10, 20), ("0F2", 20, 30), ("0B0", 60, 80), ("0B1", 80, 100), ("0B2", 100, 120)],
-        1: [("1F0", 10, 20), ("1F1", 20, 30), ("1F2", 30, 40), ("1B0", 40, 60), ("1B1", 60, 80), ("1B2", 80, 100)],
-    }
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.sampled_from(sorted(ORDERS)), st.integers(2, 8), st.integers(1, 16), st.floats(1, 3), st.floats(0, 0.02),
-    st.integers(0, 7),
-)  # fmt: skip
-@example("1f1b", 4, 4, 1.0, 0.0, 0)
-@example("1f1b", 4, 4, 2.0, 0.01, 2)
-@example("1f1b", 5, 4, 1.25, 0.0, 1)
-def test_the_drawn_step_is_as_long_as_the_measured_one_and_its_gaps_are_the_bubble(
-    kind, ranks, count, slow, late, which
-) -> None:
-    job = Simulated(kind, ranks, count, {which % ranks: slow}, late)
-    step, found = step_of(job), bubble_of(job)
-    gaps = [step.seconds - sum(p.ends - p.begins for p in passes) for passes in step.ranks.values()]
-    assert sum(gaps) / ranks == pytest.approx(found.seconds)
-    assert step.seconds + found.late == pytest.approx(job.step)
-    for rank, passes in step.ranks.items():
-        assert [f"{p.stage}{p.kind}{p.batch}" for p in passes] == job.passes[rank]
-        assert all(a.ends <= b.begins + 1e-9 for a, b in itertools.pairwise(passes))
-
-
-def test_of_several_steps_the_median_one_is_drawn_and_the_rest_beside_its_passes() -> None:
-    # three steps of one pass each way and 1 ms outside of them, 4, 8 and 6 ms of it in stage 0; the first is left out
-    rows = tuple(
-        StagePasses(rank=r, round=0, rung="node", passes=(f"{r}F0", f"{r}B0", "rest"),
-                    seconds=sum(((took, took, 0.001) for took in steps), ()))
-        for r, steps in enumerate([(0.002, 0.004, 0.003), (0.001, 0.001, 0.001)])
-    )  # fmt: skip
-    step = typical_step(Holder(rows), "node")  # type: ignore[arg-type]
-    assert step.seconds == pytest.approx(0.011)  # 4 + 1 + 1 + 4, and 1 outside: the longer of two
-    assert [p.kind for p in step.ranks[0]] == ["F", "B", "R"]
-    assert typical_step(Holder(rows[:1]), "warm") is None  # type: ignore[arg-type]
 
 
 def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:

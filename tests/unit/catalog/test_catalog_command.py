@@ -75,12 +75,12 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 1
-    assert "no on-demand offer fits: --max-price removed the last 2" in result.stdout
+    assert "no on-demand offer fits\n" in result.stdout
     assert "without --max-price: p3.16xlarge at $24.48/h and 1 more" in result.stdout
     result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     assert result.exit_code == 1
     document = json.loads(result.stdout)
-    assert (document["offers"], document["removed_by"]) == ([], "--max-price")
+    assert document["offers"] == []
     assert {"without": "--max-price", "offers": 2, "instance": "p3.16xlarge", "dollars_per_hour": 24.48} in (
         document["nearest"]
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,21 +79,6 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
     )
 
 
-@pytest.mark.parametrize("colours", [{"FORCE_COLOR": "1"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, {}])
-def test_every_command_colours_its_errors_only_where_colours_are_wanted(
-    colours: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("FORCE_COLOR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in colours.items():
-        monkeypatch.setenv(name, value)
-    coloured = colours == {"FORCE_COLOR": "1"}
-    for words, command in every_command(get_command(app)):
-        if words and not hasattr(command, "commands"):
-            assert commands.run(monkeypatch, *words, "--no-such-option") == 2
-            assert ("\x1b[1;31merror:\x1b[0m " in capsys.readouterr().err) is coloured, words
-
-
 ANSWERS = (
     ("show", PROFILE), ("show", "--explain", PROFILE), ("list", str(GOLDEN)),
     ("compare", FAST, SLOW), ("whatif", PROFILE, "--batch", "16"), ("catalog", "--cloud", "aws"),
@@ -137,19 +121,6 @@ def test_quiet_is_one_option_of_every_command_with_progress() -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_quiet_query_does_not_say_how_far_it_is(
-    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("stash.store.storing._WORTH_SAYING", 1)
-    shutil.copy(PROFILE, tmp_path)
-    words = ("query", "select count(*) as profiles from profiles", "--store", str(tmp_path))
-    assert commands.run(monkeypatch, *words, *(["--quiet"] if quiet else [])) == 0
-    printed = capsys.readouterr()
-    assert ("read 1 of 1" in printed.err) is not quiet
-    assert "profiles" in printed.out
-
-
-@pytest.mark.parametrize("quiet", [False, True])
 def test_a_quiet_data_set_is_made_without_a_bar(
     quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,9 +151,15 @@ def test_quiet_prints_the_result_alone(
 def test_every_command_refuses_an_unknown_option_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     for words, command in every_command(get_command(app)):
         if words and not hasattr(command, "commands"):
+            monkeypatch.setenv("FORCE_COLOR", "1")
             assert commands.run(monkeypatch, *words, "--no-such-option") == 2, words
+            assert "\x1b[1;31merror:\x1b[0m " in capsys.readouterr().err, words
+            monkeypatch.setenv("NO_COLOR", "1")
+            assert commands.run(monkeypatch, *words, "--no-such-option") == 2, words
+            monkeypatch.delenv("NO_COLOR")
             err = capsys.readouterr().err
             lines = [line for line in err.splitlines() if not line.startswith("note: ")]
             assert len(lines) == 1, err

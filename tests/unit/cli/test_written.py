@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,14 +34,6 @@ def writers(command: Any, *before: str) -> Iterator[tuple[str, Any]]:
         yield " ".join(before), command
     for name in getattr(command, "commands", {}):
         yield from writers(command.commands[name], *before, name)
-
-
-@pytest.mark.parametrize(("name", "command"), [pytest.param(*each, id=each[0]) for each in writers(get_command(app))])
-def test_a_command_that_writes_says_so(name: str, command: Any) -> None:
-    source = inspect.getsource(sys.modules[command.callback.__module__])
-    if elsewhere := {"whatif": "whatif/command.py", "watch": "monitor/watch_start.py"}.get(name):
-        source = (Path(inspect.getfile(sys.modules["stash"])).parent / elsewhere).read_text()
-    assert "print_written(" in source or "show_then_save(" in source
 
 
 @pytest.mark.parametrize("name", WRITING)

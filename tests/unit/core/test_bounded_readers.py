@@ -17,7 +17,6 @@ OWN = {
     "core/files.py",  # the reader itself
     "fix/patch.py",  # the user's own script, which is run
     "lab/zoo/registry.py",  # a file of this package
-    "store/queries.py", "store/query_process.py",  # what another process of this command wrote
     "study/programs.py",  # a number that a wrapper of this command wrote
 }  # fmt: skip
 

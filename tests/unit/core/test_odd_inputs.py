@@ -46,8 +46,6 @@ OWN = {
     "ui/charts/chart_files.py",  # fonts
     "catalog/shipped.py",
     "catalog/refresh.py",  # an archive's members, bounded
-    "store/query_process.py",  # what the kernel tells of its own process
-    "store/queries.py", "store/index.py",  # of a folder just made
     "core/artefact.py",
 }  # fmt: skip
 

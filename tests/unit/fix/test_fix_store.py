@@ -1,4 +1,4 @@
-"""Records of ``stash fix`` in a store, and two of them compared."""
+"""Records of ``stash fix`` in a store."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from stores import at
 from test_page import KEPT, OTHERS, fix
 from typer.testing import CliRunner
 
 from stash.cli.main import app
-from stash.core.artefact import to_bytes
 from stash.core.errors import UserError
 from stash.core.fix_records import FILE
 from stash.core.intervals import Interval
-from stash.report.fix_comparison import difference
 
 
 def asked(*words: object) -> str:
@@ -54,36 +51,6 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records: tu
     assert "2 kept" in asked("list", store, "--json") or '"findings": 2' in asked("list", store, "--json")
 
 
-def test_two_records_are_compared_change_by_change(records: tuple[Path, Path]):
-    text = " ".join(asked("compare", *records).split())
-    assert "A step as typed takes 400.0 ms instead of 412.0; no more: cores=own." in text
-    assert "-10.0 +/- 5.0 ms" in text  # halves of 4 and 3
-    (found,) = json.loads(asked("compare", *records, "--json"))
-    assert found["same_job"]
-    by_name = {each["name"]: each for each in found["changes"]}
-    assert by_name["cores=own"]["after"] == "no difference"
-    assert by_name["workers=6"]["saves_more"]["value"] == pytest.approx(-0.01)
-
-
-def test_a_difference_needs_both_savings_and_its_interval_both_intervals():
-    first, bad = KEPT[0], OTHERS[2]
-    assert difference(first, bad) is None
-    assert difference(None, first) is None
-    alone = first.model_copy(update={"saves": Interval(value=0.06)})
-    found = difference(first, alone)
-    assert found is not None
-    assert found.half_width is None
-
-
-def test_other_jobs_are_named_and_other_files_refused(records: tuple[Path, Path], tmp_path: Path):
-    other = tmp_path / "other.fix.json"
-    FILE.save(fix(ranks=4), other)
-    assert "these are different jobs, in ranks (2 and 4)" in " ".join(asked("compare", records[0], other).split())
-    profile = tmp_path / "run.stash.json"
-    profile.write_bytes(to_bytes(at(1)))
-    with pytest.raises(UserError, match=r"is no \*\.fix\.json"):
-        asked("compare", records[0], profile)
-    with pytest.raises(UserError, match=r"there is no file .*none\.fix\.json"):
-        asked("compare", records[0], tmp_path / "none.fix.json")
-    with pytest.raises(UserError, match="on both sides"):
-        asked("compare", records[0], records[0])
+def test_records_of_fixes_are_no_profiles_to_compare(records: tuple[Path, Path]):
+    with pytest.raises(UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"):
+        asked("compare", *records)

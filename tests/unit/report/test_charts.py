@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import HOSTILE, ROUNDS, hostile, page_of, piped, probed_whole, whole
+from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import readiness, usage
+from stash.analysis.usage import usage
 from stash.core.records.profile import Loader, Profile
-from stash.report import machine_charts, step_charts
-from stash.report.step_charts import ladder, steps_side_by_side
+from stash.report import charts as drawn_charts
+from stash.report.charts import ladder, steps_side_by_side
 from stash.ui.charts.chart import (
     Bar,
     Blank,
     Chart,
     Dot,
-    Tile,
+    Grid,
     Trail,
     Whisker,
     axis,
@@ -125,7 +125,7 @@ def lacking_a_block() -> Profile:
 def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
     profile = lacking_a_block()
     breakdown = attribute(profile)
-    chart = step_charts.rounds(course(profile), breakdown.rungs)
+    chart = drawn_charts.rounds(course(profile), breakdown.rungs)
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
     assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
     assert "Dropped rounds: 1 incomplete." in chart.caption
@@ -136,7 +136,7 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
 
 def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
     profile = lacking_a_block()
-    chart = step_charts.rounds(course(profile), attribute(profile).rungs)
+    chart = drawn_charts.rounds(course(profile), attribute(profile).rungs)
     cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
     assert cold.y == 1.0
     assert "blocks lie beyond the axis" in chart.caption
@@ -153,12 +153,12 @@ def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
     found = course(profile)
     assert [time.step_seconds for time in found.times if time.rung == "warm"] == [pytest.approx(0.37)] * 6
     assert all(time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times)
-    assert "beyond the axis" not in step_charts.rounds(found, attribute(profile).rungs).caption
+    assert "beyond the axis" not in drawn_charts.rounds(found, attribute(profile).rungs).caption
 
 
 def test_an_incomplete_round_is_shown_as_such():
     profile = build({"solo": [0.1] * 4, "crowd": [0.2] * 3})
-    chart = step_charts.rounds(course(profile), attribute(profile).rungs)
+    chart = drawn_charts.rounds(course(profile), attribute(profile).rungs)
     assert chart.table.rows[-1][-1] == "incomplete"
     assert chart.caption == "3 complete rounds: too few to see a trend. Dropped rounds: 1 incomplete."
 
@@ -166,14 +166,14 @@ def test_an_incomplete_round_is_shown_as_such():
 def test_a_drift_of_the_step_is_said():
     times = [0.1 + 0.004 * number for number in range(8)]
     profile = build({"solo": [0.05] * 8, "crowd": times})
-    assert "The step changed by +2" in step_charts.rounds(course(profile), ("solo", "crowd")).caption
+    assert "The step changed by +2" in drawn_charts.rounds(course(profile), ("solo", "crowd")).caption
     steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
-    assert step_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+    assert drawn_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
 
 
 def ranks_of(profile):
     kept = step_matrix(profile)
-    return step_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
+    return drawn_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
 
 
 def test_ranks_have_a_lane_each_and_the_slow_one_is_named():
@@ -200,26 +200,6 @@ def test_one_rank_has_no_other_to_compare_with():
     assert chart == Blank("ranks", "Ranks side by side", "no rung was run by several ranks")
 
 
-def test_a_bucket_is_ready_with_the_gradient_that_fills_it():
-    ready = readiness(whole())
-    assert [(bucket.bytes, bucket.ready_seconds) for bucket in ready.buckets] == [
-        (2_000_000, 0.0), (26_000_000, 0.008), (72_000_000, pytest.approx(0.036))]  # fmt: skip
-    chart = machine_charts.readiness(ready)
-    assert [dot.tip for dot in dots(chart)][1] == "bucket 2: 26.0 MB, ready after 8.00 ms"
-    assert len(chart.table.rows) == 3 + 10
-
-
-def test_buckets_of_other_bytes_than_the_gradients_are_unknown_and_not_guessed():
-    profile = whole()
-    work = profile.workload.model_copy(update={"bucket_bytes": (1_000_000,)})
-    ready = readiness(profile.model_copy(update={"workload": work}))
-    assert ready.buckets == ()
-    assert (
-        machine_charts.readiness(ready).caption
-        == "Buckets unknown: the buckets' bytes are not those of the gradients."
-    )
-
-
 def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
     profile = lacking_a_block()
     kept = step_matrix(profile)
@@ -229,6 +209,11 @@ def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
     assert (cpu.least, cpu.most) == (pytest.approx(0.40), pytest.approx(0.47))
     solo = 10**8 / (10 * 0.052)
     assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
+    table = drawn_charts.usage_table(usage(profile, kept), kept.rungs)
+    assert isinstance(table, Grid)
+    assert table.head == ("cores busy, %", "taken by other tenants, %", "GPU busy, %", "network, MB/s",
+                          "disk read, MB/s")  # fmt: skip
+    assert len(table.rows) == len(kept.rungs)
 
 
 def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
@@ -239,64 +224,17 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     assert chart.table.rows[1][chart.table.head.index("fetch") + 1] == "unknown"
 
 
-def stages(profile: Profile) -> Chart:
-    chart = step_charts.stages(attribute(profile), profile)
-    assert isinstance(chart, Chart)
-    return chart
-
-
-def test_a_pipelines_step_has_a_lane_for_each_rank_with_its_passes_and_the_bubble_between() -> None:
-    chart = stages(piped())
-    assert [lane.name for lane in chart.lanes] == ["rank 0, stage 0", "rank 1, stage 1"]
-    boxes = [mark for mark in chart.marks if isinstance(mark, Tile)]
-    assert [box.texts[0] for box in boxes] == ["F0", "F1", "F2", "B0", "B1", "B2"] * 2
-    assert boxes[3].tip == ("rank 0, stage 0, backward pass of microbatch 0 through stage 0: 20.0 ms from 60.0")
-    assert {bar.series for bar in bars(chart)} == {"bubble", "plain"}
-    rows = [row for row in chart.table.rows if row[0].startswith("rank 0")]
-    assert [row[1:] for row in rows if row[1] in ("bubble", "outside of passes")] == [
-        ("bubble", "30.0", "60.0", "30.0"), ("outside of passes", "120.0", "121.0", "1.0")
-    ]  # fmt: skip
-    assert "It takes 121.0 ms (measured: 121.0 " in chart.caption
-    assert ", 30.0 of them bubble, mean over ranks (measured: 30.0 " in chart.caption
-
-
-def test_messages_that_came_late_stand_at_the_end_of_the_step_in_their_own_colour() -> None:
-    chart = stages(piped(late=0.012))
-    late = [bar for bar in bars(chart) if bar.series == "interconnect"]
-    assert len(late) == 2
-    assert "It takes 133.0 ms (measured: 133.0 " in chart.caption
-    assert "all of it stands at the end" in chart.caption
-    assert {key.series for key in chart.keys} == {"bubble", "plain", "interconnect"}
-    assert "stands at the end" not in stages(piped()).caption
-
-
-def test_a_drawn_step_that_is_not_the_measured_one_says_both() -> None:
-    # the passes of stage 1 take 1.5 times as long as the blocks know of: 10 + 3 * 15 + 3 * 30 + 20 + 1 ms
-    assert "It takes 166.0 ms (measured: 121.0 " in stages(piped(unequal=1.5)).caption
-
-
-def test_a_pipeline_that_cannot_be_played_says_why_and_no_other_job_has_the_chart(tmp_path: Path) -> None:
-    blank = step_charts.stages(attribute(piped(first=1)), piped(first=1))
-    assert blank == Blank("stages", "A step of the pipeline", "no round has the same passes, step after step, of "
-                          "every stage")  # fmt: skip
-    page = page_of(piped(first=1), folder=tmp_path)
-    unknown = dict(next(chapter for chapter in page.chapters if chapter.name == "unknown").facts)
-    assert unknown["a step of the pipeline"] == blank.why
-    assert "stages" not in {chart.name for chart in page_of(whole(), folder=tmp_path).charts}
-
-
 @pytest.fixture(scope="module")
 def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
     folder: Path = tmp_path_factory.mktemp("pages")
     pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
-    pages += [page_of(whole(), probed_whole(), folder=folder), page_of(piped(late=0.01), folder=folder)]
+    pages += [page_of(whole(), probed_whole(), folder=folder)]
     return tuple(chart for page in pages for chart in page.charts)
 
 
 def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     assert {chart.name for chart in charts} == {
-        "ladder", "rounds", "ranks", "exchange", "gradients", "rates", "residency", "busy", "network", "disk",
-        "links", "all-reduce", "runs", "changes-1", "stages",
+        "ladder", "rounds", "ranks", "exchange", "rates", "all-reduce", "runs",
     }  # fmt: skip
 
 
@@ -312,7 +250,7 @@ def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]
 def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
     for chart in charts:
         for mark in chart.marks:
-            if isinstance(mark, Bar | Tile | Whisker):
+            if isinstance(mark, Bar | Whisker):
                 places_of = (*mark.x, *mark.y)
                 assert mark.x[0] <= mark.x[1], chart.name
             elif isinstance(mark, Dot):

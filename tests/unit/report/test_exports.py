@@ -8,11 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,7 +62,6 @@ def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: li
     assert sum(run.figures[f"stall/{name}_seconds"] for name in parts) == pytest.approx(run.figures["step_seconds"])
     assert "stall/network_seconds" not in run.figures
     assert run.facts["ranks"] == "2"
-    assert set(run.rounds) == {"solo", "crowd", "node", "warm", "cold"}
     assert run.artefact == to_bytes(profiles[0])
     assert exported(profiles[0]) == run
 
@@ -83,34 +78,6 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
     stalls = [s for s in families["stash_stall_seconds"].samples if s.labels["workload"] == "resnet18"]
     assert sum(sample.value for sample in stalls) == pytest.approx(0.176)
     assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {"float32", "unknown"}
-
-
-def test_a_node_exporter_serves_the_text_file(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
-    """Prometheus' older text format, which its textfile collector reads, has fewer types; it refuses a whole file."""
-    program = shutil.which("prometheus-node-exporter") or shutil.which("node_exporter")
-    if program is None:
-        pytest.skip("no node exporter; the gate installs prometheus-node-exporter")
-    assert run(monkeypatch, "export", *files, "--to", "openmetrics", "-o", str(tmp_path / "stash.prom")) == 0
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    words = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={tmp_path}"]
-    exporter = subprocess.Popen([program, *words, f"--web.listen-address={address}"], stderr=subprocess.DEVNULL)
-    try:
-        served = first_answer(f"http://{address}/metrics")
-    finally:
-        exporter.kill()
-        exporter.wait()
-    assert "node_textfile_scrape_error 0" in served
-    assert len(re.findall(r"^stash_step_seconds{.*} 0", served, re.MULTILINE)) == len(files)
-
-
-def first_answer(url: str) -> str:
-    for _ in range(100):
-        try:
-            return str(urllib.request.urlopen(url).read().decode())
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"nothing answers at {url}")
 
 
 def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -> None:
@@ -185,7 +152,7 @@ def test_no_fact_is_longer_than_the_tools_take() -> None:
     assert max(map(len, (run.workload, *run.facts.values()))) == 250
 
 
-def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+def test_tensorboard_reads_figures_and_text(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
         assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
@@ -194,7 +161,6 @@ def test_tensorboard_reads_figures_rounds_and_text(files: list[str], monkeypatch
     read = accumulator.EventAccumulator(str(folder)).Reload()
     (step,) = read.Scalars("stash/step_seconds")
     assert step.value == pytest.approx(0.176)
-    assert [event.step for event in read.Scalars("stash/rounds/solo_seconds")] == [0, 1, 2, 3, 4, 5]
     (text,) = read.Tensors("stash/verdict")
     assert b"The largest stall is interconnect" in text.tensor_proto.string_val[0]
 
@@ -247,9 +213,7 @@ def test_names_are_left_out_if_asked(monkeypatch: Patch, capsys: Capture, tmp_pa
     assert 'fact_cpu="EPYC"' in printed
 
 
-def test_mlflow_keeps_facts_figures_rounds_and_the_profile(
-    files: list[str], monkeypatch: Patch, tmp_path: Path
-) -> None:
+def test_mlflow_keeps_facts_figures_and_the_profile(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     url = f"sqlite:///{tmp_path}/ml.db"
     for _ in range(2):  # the second time finds them there
@@ -260,7 +224,6 @@ def test_mlflow_keeps_facts_figures_rounds_and_the_profile(
     (one,) = (each for each in found if each.data.params["workload"] == "resnet18")
     assert one.data.metrics["stash/step_seconds"] == pytest.approx(0.176)
     assert one.data.params["ranks"] == "2"
-    assert len(client.get_metric_history(one.info.run_id, "stash/rounds/cold_seconds")) == 6
     kept = client.download_artifacts(one.info.run_id, client.list_artifacts(one.info.run_id)[0].path)
     assert load(kept) == load(files[0])
 
@@ -275,7 +238,6 @@ def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path
     (one,) = (content for content in kept if exported(load(files[0])).id.encode() in content)
     for word in (
         b"stall/prep_seconds",
-        b"rounds/cold_seconds",
         b"batch_per_device",
         b"The largest stall is",
     ):

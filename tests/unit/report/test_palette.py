@@ -64,10 +64,5 @@ def test_words_are_read_on_the_strongest_ground_of_a_matrix(palette: dict[str, s
     assert (lighter + 0.05) / (darker + 0.05) >= 4.5  # WCAG 2.2, 1.4.3
 
 
-def test_red_and_green_of_the_same_lightness_would_not_do() -> None:
-    red, green = (lab(SEEN_BY["deuteranopes"] @ linear(colour)) for colour in ("#c03030", "#6a7a10"))
-    assert float(np.linalg.norm(red - green)) < APART
-
-
 def test_every_stall_has_a_colour_by_day_by_night_and_in_the_terminal() -> None:
     assert set(STALLS) <= LOOKS.keys() - {"disturbed"} <= LIGHT.keys() == DARK.keys()

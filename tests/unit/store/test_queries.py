@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
     with query(store, sql) as answer:
-        return list(answer.rows())
+        return list(answer.rows)
 
 
 COUNTS = " union all ".join(f"select '{table}', count(*) from {table}" for table in TABLES)
@@ -121,15 +122,6 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
         ]
 
 
-def test_an_answer_is_saved_as_parquet(store: Store, tmp_path: Path) -> None:
-    import duckdb
-
-    with query(store, "from stalls") as answer:
-        (tmp_path / "answer.parquet").write_bytes(answer.parquet())
-    count = duckdb.sql(f"select count(*) from '{tmp_path}/answer.parquet'").fetchall()
-    assert count == asked(store, "select count(*) from stalls")
-
-
 def test_progress_is_reported(store: Store) -> None:
     progress: list[tuple[int, int]] = []
     with query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
@@ -156,39 +148,11 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monk
         asked(of_one, "from profiles")
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select count(*) from range(1000000000) a, range(1000000000) b",
-        "select levenshtein(repeat('a', 1000000), repeat('b', 1000000))",  # one function, that hears no interruption
-    ],
-)
-def test_a_query_that_takes_too_long_is_ended(of_one: Store, sql: str) -> None:
-    with pytest.raises(UserError, match=r"took longer than 500 ms and was ended"):  # noqa: SIM117
-        with query(of_one, sql, seconds=0.5) as answer:
-            list(answer.rows())
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select length(repeat('x', 3000000000))",  # DuckDB's own limit knows nothing of texts
-        "select list(range) from range(10000000000)",
-        "select list_reduce(range(100000000), lambda x, y: x + y)",
-    ],
-)
-def test_a_query_that_needs_too_much_memory_is_ended(of_one: Store, sql: str) -> None:
-    with pytest.raises(UserError, match="needs more than 1 GiB of memory and was ended"):
-        asked(of_one, sql)
-
-
-def test_an_interrupted_query_leaves_no_process(of_one: Store) -> None:
-    with pytest.raises(KeyboardInterrupt), query(of_one, "select 1") as answer:  # noqa: PT012
-        process = answer._running
-        raise KeyboardInterrupt
-    assert process.poll() is not None
+def test_a_query_that_needs_too_much_memory_is_refused(of_one: Store) -> None:
+    with pytest.raises(UserError, match="Out of Memory Error"):
+        asked(of_one, "select list(range) from range(10000000000)")
 
 
 def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
     sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
-    assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, "2026-01-02")]
+    assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, date(2026, 1, 2))]

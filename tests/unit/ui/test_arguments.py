@@ -69,17 +69,6 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
     assert strays(split(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == notes
 
 
-def test_who_has_more_beside_the_script_than_is_read_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stash.ui.arguments._MAX_SOURCE", 40)
-    script = tmp_path / "train.py"
-    script.write_text("import torch\n")
-    assert strays(split([str(script), "--isolate"], TAKES), TAKES) == ["--isolate"]
-    (tmp_path / "large.py").write_text("#" * 30)
-    assert strays(split([str(script), "--isolate"], TAKES), TAKES) == []
-
-
 def test_profile_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

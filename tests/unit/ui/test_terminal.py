@@ -124,14 +124,6 @@ def test_a_single_column_of_facts_without_room_wraps_under_its_labels() -> None:
     assert all(line.startswith(" " * 11) and len(line) <= 80 for line in wrapped)
 
 
-def test_an_interval_is_drawn_beside_its_row() -> None:
-    grid = Grid("", ("rate",), (("1", "28"), ("2", "9")), frozenset(), first="nodes",
-                strips=((0.5, 0.6, 0.7), None), strip_end="33")  # fmt: skip
-    lines = render(Page("sweep", grids=(grid,)), 60).splitlines()
-    assert re.search(r"28 +-+o-+$", lines[3])
-    assert lines[-1].split() == ["0", "33"]
-
-
 def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say() -> None:
     page = Page(
         "p",

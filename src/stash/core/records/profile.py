@@ -436,7 +436,3 @@ class Profile(Record):
         return notebooks.text_of(self)
 
     __str__ = __repr__
-
-    def _repr_html_(self) -> str | None:
-        """What a notebook shows; ``None``, for its text, where no renderer is registered."""
-        return notebooks.html_of(self)

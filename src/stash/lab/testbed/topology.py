@@ -158,15 +158,6 @@ def topology(
     return Topology(tuple(hosts), devices)
 
 
-def parse_override(text: str) -> tuple[int, dict[str, Wish]]:
-    """``"1:network=100mbit,cpus=0.5"`` as ``(1, {"network": "100mbit", "cpus": "0.5"})``; raises UserError."""
-    number, colon, rest = text.partition(":")
-    pairs = [part.partition("=") for part in rest.split(",") if part]
-    if not colon or not number.strip().isdecimal() or not pairs or not all(sep and v for _, sep, v in pairs):
-        raise UserError(f"cannot read --node {text!r}; write it like 1:network=100mbit,cpus=0.5")
-    return int(number), {name.strip(): value.strip() for name, _, value in pairs}
-
-
 def _host(base: HostSpec, wishes: Mapping[str, Wish]) -> HostSpec:
     for name in wishes:
         if name not in NAMES:

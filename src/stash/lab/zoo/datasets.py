@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +77,7 @@ def labelled_files(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list
     return classes, files
 
 
-# Data sets are made as large, and as slow to read, as real ones; what is finished is skipped.
+# Data sets are made as large, and as slow to read, as real ones.
 
 ProgressCallback = Callable[[int, int], None]
 """Called with (samples on disk, samples wanted), from the calling thread."""
@@ -100,8 +100,6 @@ class DatasetKind:
     content: Callable[[np.random.Generator, int], bytes]
     path: Callable[[int], str]
     """Relative path of the file with this index."""
-    fixed_size: bool
-    """True if a file's size follows from its number of samples, so that a short one is seen."""
 
 
 KINDS: dict[str, DatasetKind] = {
@@ -109,19 +107,19 @@ KINDS: dict[str, DatasetKind] = {
     for kind in (
         DatasetKind(
             "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
-            lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg", False,
+            lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg",
         ),
         DatasetKind(
             "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
-            lambda i: f"tokens-{i:05d}.uint16.bin", True,
+            lambda i: f"tokens-{i:05d}.uint16.bin",
         ),
         DatasetKind(
             "audio", 30_500, 10_000, 1, 2, synthesis.speech,
-            lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav", False,
+            lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav",
         ),
         DatasetKind(
             "clicks", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
-            lambda i: f"clicks-{i:05d}.bin", True,
+            lambda i: f"clicks-{i:05d}.bin",
         ),
     )
 }  # fmt: skip
@@ -136,9 +134,8 @@ class Made:
     count: int
     """Samples in the data set."""
     bytes: int
-    new_files: int
-    """Files written by this call; the others were there before."""
-    seconds: float
+    seconds: float | None
+    """That it took; ``None`` where it was there before."""
 
 
 @dataclass(frozen=True)
@@ -163,79 +160,61 @@ def make_dataset(
     count: int | None = None,
     progress: ProgressCallback = lambda done, wanted: None,
 ) -> Made:
-    """Write ``count`` samples of ``kind`` below ``path``, or finish what an earlier call began.
+    """Write ``count`` samples (default: the kind's) of ``kind`` below ``path``; nothing where it has just these.
 
-    A missing ``count`` is that of the earlier call, else the kind's default. Every call gives the same
-    files (with the same numpy and Pillow), and a larger count keeps those there are, except a shorter
-    last file of text or clicks. Files are flushed to storage before they get
+    Every call gives the same files (with the same numpy and Pillow). Files are flushed to storage before they get
     their name, so that evicting them from the page cache works at once.
 
-    Raises UserError for an unknown kind, a folder that holds something else, an earlier call with
-    another kind, a full disk and a folder that cannot be written; finished files stay.
+    Raises UserError for an unknown kind, a folder that holds something else, a full disk and a folder that cannot be
+    written.
     """
     started = time.monotonic()
     root, spec = Path(path), dataset_kind(kind)
+    wanted = spec.default_count if count is None else count
+    if wanted < 1:
+        raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
     try:
-        manifest = _claim(root, spec, count)
+        found = read_manifest(root)
+        if found is not None and found.complete and found.kind == kind and count in (None, found.count):
+            return Made(root, kind, found.count, found.bytes or 0, None)
+        _claim(root, found)
         step = spec.samples_per_file
         files = [
-            _File(index, root / spec.path(index), min(step, manifest.count - start))
-            for index, start in enumerate(range(0, manifest.count, step))
+            _File(index, root / spec.path(index), min(step, wanted - start))
+            for index, start in enumerate(range(0, wanted, step))
         ]
-        missing = [file for file in files if not _finished(spec, file)]
-        if missing:
-            write_manifest(root, replace(manifest, complete=False, bytes=None))
-            _write_all(spec, manifest, missing, progress)
+        write_manifest(root, Manifest(kind, wanted))
+        _write_all(spec, wanted, files, progress)
         size = sum(file.path.stat().st_size for file in files)
-        if missing or not manifest.complete:
-            write_manifest(root, replace(manifest, complete=True, bytes=size))
+        write_manifest(root, Manifest(kind, wanted, complete=True, bytes=size))
     except OSError as error:
-        raise _explained(error, root, kind) from error
-    seconds = time.monotonic() - started
-    return Made(root, kind, manifest.count, size, len(missing), seconds)
+        raise _explained(error, root) from error
+    return Made(root, kind, wanted, size, time.monotonic() - started)
 
 
-def _claim(root: Path, spec: DatasetKind, count: int | None) -> Manifest:
-    """The manifest to fulfil, after checking that the folder is new, or ours and fits."""
-    if count is not None and count < 1:
-        raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
+def _claim(root: Path, found: Manifest | None) -> None:
+    """Make the folder; raises UserError unless it is new or empty."""
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; name a new or empty folder")
-    found = read_manifest(root)
-    if found is None:
-        if root.exists() and any(not is_half(item.name, of=MANIFEST) for item in root.iterdir()):
-            raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
-        root.mkdir(parents=True, exist_ok=True)
-        return Manifest(spec.name, count or spec.default_count)
-    if found.kind != spec.name:
-        raise UserError(f"{root} already holds {found.kind}, not {spec.name}; name another folder")
-    if count is not None and count < found.count:
-        raise UserError(
-            f"{root} was made for {found.count} samples, more than {count}; "
-            f"name another folder or use --count {found.count}"
-        )
-    return replace(found, count=count or found.count)
+    if found is not None:
+        what = f"{found.count} samples of {found.kind}" if found.complete else f"unfinished {found.kind}"
+        raise UserError(f"{root} already holds {what}; delete it, or name a new folder")
+    if root.exists() and any(not is_half(item.name, of=MANIFEST) for item in root.iterdir()):
+        raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
+    root.mkdir(parents=True, exist_ok=True)
 
 
-def _finished(spec: DatasetKind, file: _File) -> bool:
-    try:
-        size = file.path.stat().st_size
-    except FileNotFoundError:
-        return False
-    return size == file.samples * spec.sample_bytes if spec.fixed_size else size > 0
-
-
-def _write_all(spec: DatasetKind, manifest: Manifest, missing: list[_File], progress: ProgressCallback) -> None:
-    """Write the missing files with one thread per core; numpy and Pillow release the GIL."""
-    done = manifest.count - sum(file.samples for file in missing)
+def _write_all(spec: DatasetKind, count: int, files: list[_File], progress: ProgressCallback) -> None:
+    """Write the files with one thread per core; numpy and Pillow release the GIL."""
+    done = 0
     size = _FILES_PER_TASK if spec.samples_per_file == 1 else 1
-    tasks = iter([missing[i : i + size] for i in range(0, len(missing), size)])
+    tasks = iter([files[i : i + size] for i in range(0, len(files), size)])
     workers = len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(workers, thread_name_prefix="stash-dataset") as pool:
         running: set[Future[int]] = set()
         try:
             while True:
-                progress(done, manifest.count)
+                progress(done, count)
                 while len(running) < 2 * workers and (task := next(tasks, None)):
                     running.add(pool.submit(_write_group, spec, task))
                 if not running:
@@ -268,10 +247,7 @@ def _write_group(spec: DatasetKind, files: list[_File]) -> int:
     return sum(file.samples for file in files)
 
 
-def _explained(error: OSError, root: Path, kind: str) -> UserError:
+def _explained(error: OSError, root: Path) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(
-            f"the disk of {root} is full; finished files are kept, so free some space and run "
-            f"`stash lab dataset make {kind} {root}` again"
-        )
+        return UserError(f"the disk of {root} is full; free some space, delete the folder and make it again")
     return UserError(f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to")

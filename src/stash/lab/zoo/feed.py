@@ -6,13 +6,11 @@ opened for each; ``images`` reads pictures.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import wave
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
@@ -32,17 +30,16 @@ Sample = tuple[Tensor, ...]
 
 
 class Tokens(Dataset[Sample]):
-    """Consecutive stretches of ``*.bin`` token files, memory-mapped: ids (length,) int64.
+    """Consecutive stretches of ``*.bin`` files of uint16 tokens, memory-mapped: ids (length,) int64.
 
-    Files are uint16, or uint32 if named ``*.uint32.bin``. Two more 0-d int64 tensors mark where an
-    answer starts and ends, a fixed function of the index. A file is mapped per sample (a map kept
-    for long holds every page it touched), as in nanoGPT's ``get_batch``.
+    Two more 0-d int64 tensors mark where an answer starts and ends, a fixed function of the index. A file is mapped
+    per sample (a map kept for long holds every page it touched), as in nanoGPT's ``get_batch``.
     """
 
     def __init__(self, root: Path, length: int) -> None:
         self.files = sorted(root.glob("*.bin"))
         self.length = length
-        counts = [path.stat().st_size // _token_type(path).itemsize // length for path in self.files]
+        counts = [path.stat().st_size // 2 // length for path in self.files]
         self.ends = list(accumulate(counts))
 
     def __len__(self) -> int:
@@ -51,7 +48,7 @@ class Tokens(Dataset[Sample]):
     def __getitem__(self, index: int) -> Sample:
         file, offset = _locate(self.ends, index)
         path = self.files[file]
-        stored = np.memmap(path, dtype=_token_type(path), mode="r")
+        stored = np.memmap(path, dtype="<u2", mode="r")
         ids = torch.from_numpy(stored[offset * self.length : (offset + 1) * self.length].astype(np.int64))
         if (largest := int(ids.max())) >= VOCABULARY:
             raise UserError(f"{path} holds token {largest}, but the model knows ids below {VOCABULARY}")
@@ -77,8 +74,7 @@ class Speech(Dataset[Sample]):
         path, label = self.files[index]
         rate, signal = _read_wav(path)
         if rate == 2 * self.rate:
-            taps = _half_band()
-            signal = functional.conv1d(signal[None, None], taps, stride=2, padding=taps.shape[2] // 2)[0, 0]
+            signal = functional.avg_pool1d(signal[None], 2)[0]
         signal = functional.pad(signal[: self.rate], (0, max(0, self.rate - len(signal))))
         return signal.unsqueeze(0), torch.tensor(label)
 
@@ -120,10 +116,6 @@ def _locate(ends: list[int], index: int) -> tuple[int, int]:
     return file, index - (ends[file - 1] if file else 0)
 
 
-def _token_type(path: Path) -> np.dtype[np.unsignedinteger]:
-    return np.dtype("<u4" if path.name.endswith(".uint32.bin") else "<u2")
-
-
 def _read_wav(path: Path) -> tuple[int, Tensor]:
     """Sampling rate in Hz and samples (frames,) float32; raises UserError naming the file."""
     try:
@@ -138,15 +130,6 @@ def _read_wav(path: Path) -> tuple[int, Tensor]:
             "convert it to mono, 16 bits, 8000 or 16000 Hz"
         )
     return shape[2], torch.from_numpy(np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768)
-
-
-@cache
-def _half_band() -> Tensor:
-    """Low-pass taps (1, 1, 25) for halving a rate: a Hann-windowed sinc cut at a quarter of the rate."""
-    time = torch.arange(-12, 13, dtype=torch.float32)
-    window = torch.cos(math.pi * time / 26) ** 2
-    taps = 0.5 * torch.sinc(time / 2) * window
-    return (taps / taps.sum()).view(1, 1, -1)
 
 
 # The right reader for a folder, or random samples from memory.
@@ -191,7 +174,8 @@ def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
         )
     if not manifest.complete:
         raise UserError(
-            f"the data set {root} is unfinished; `stash lab dataset make {manifest.kind} {root}` completes it"
+            f"the data set {root} is unfinished; delete it, and make it again by `stash lab dataset make "
+            f"{manifest.kind} {root}`"
         )
 
 

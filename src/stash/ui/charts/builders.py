@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from stash.core.units import Scale
 from stash.ui.charts.chart import (
     Axis,
     Bar,
@@ -21,7 +22,6 @@ from stash.ui.charts.chart import (
     Ribbon,
     Rule,
     Tag,
-    Tile,
     Trail,
     Whisker,
     axis,
@@ -36,8 +36,6 @@ CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "
 """Colours that curves take in turn."""
 _MAX_TIPS = 1000
 """Dots that have a tooltip: among more, no single one can be pointed at."""
-_BOX = 0.8
-"""Of a row's height: words fit in it."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +77,13 @@ def worded_ruler(
 
 @dataclass(frozen=True)
 class BarPiece:
-    """One bar, from a value to another; or with a ``level`` a box of this shade, 0 to 1, and of any series."""
+    """One bar, from a value to another."""
 
     start: float
     end: float
     series: str
     tip: str = ""
     faint: bool = False
-    level: float | None = None
-    texts: tuple[str, ...] = ()
-    """Of a box, the same in ever fewer letters."""
 
 
 @dataclass(frozen=True)
@@ -128,20 +123,15 @@ def lane_chart(
     how: str = "",
     caption: str = "",
     keys: Sequence[Legend] = (),
-    rule: float | None = None,
 ) -> Chart:
-    """Rows one below the other over one axis; a line across the plane at the value ``rule``."""
-    marks: list[Drawn] = [] if rule is None else [Rule(x.at(rule))]
+    """Rows one below the other over one axis."""
+    marks: list[Drawn] = []
     tips = sum(len(row.values) for row in rows) <= _MAX_TIPS
     for number, row in enumerate(rows):
         y = centre(number, len(rows))
         for piece in row.pieces:
             place = x.span(piece.start, piece.end)
-            if piece.level is None:
-                marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
-            else:
-                boxed = band(number, len(rows), _BOX)
-                marks.append(Tile(place, boxed, piece.texts, piece.tip, piece.level))
+            marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
         if row.low is not None and row.high is not None:
             marks.append(Whisker(x.span(row.low, row.high), (y, y)))
         for each in row.values:
@@ -168,6 +158,46 @@ def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
         found += [end for piece in row.pieces for end in (piece.start, piece.end)]
         found += [end for each in row.values for end in (each.value, each.low, each.high)]
     return found
+
+
+@dataclass(frozen=True)
+class BarAmount:
+    """One of some things that are compared by a bar each: how much it is, or ``why`` that is unknown."""
+
+    name: str
+    value: float | None
+    series: str
+    text: str = ""
+    """As it is written, without its unit; empty: as all are."""
+    why: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+def amount_chart(
+    name: str,
+    title: str,
+    amounts: Sequence[BarAmount],
+    label: str,
+    write: Callable[[float], str],
+    scale: Scale,
+    how: str = "",
+    caption: str = "",
+) -> Chart:
+    """A bar from zero for each amount; ``scale`` is what ``write`` writes them in, ``label`` that of the axis."""
+    rows, table = [], []
+    for each in amounts:
+        if each.value is None:
+            rows.append(LaneRow(each.name, unknown=each.why))
+            table.append((each.name, "unknown", each.why))
+            continue
+        number = each.text or write(each.value)
+        text = f"{number} {scale.unit}"
+        bar = BarPiece(0.0, each.value, each.series, f"{each.name}: {text}")
+        rows.append(LaneRow(each.name, text, (bar,), each.low, each.high))
+        table.append((each.name, number, ""))
+    grid = Grid(title, (scale.unit, "remark"), tuple(table), frozenset({0, 2}), first="part")
+    return lane_chart(name, title, rows, lanes_ruler(rows, label, scale.size), grid, how, caption)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,6 @@ class Grid:
     """Whether the last row is the sum of the others."""
     upright: bool = False
     """Whether each column is one thing and rows are its facts: without room, one thing is below the other."""
-    strips: tuple[tuple[float, float, float] | None, ...] = ()
-    """Of rows: low end, value and high end as fractions of an axis from 0, for whoever can draw them beside a row."""
-    strip_end: str = ""
-    """What stands at the axis' end."""
 
 
 # A chart as data, placed as fractions of its plane, from left to right and from the bottom up. A renderer turns
@@ -361,8 +357,6 @@ DARK: Mapping[str, str] = {
     "shade": "#7cc0f5",
     "heat": "#2b6aa0",
 }
-NOTEBOOK = {**LIGHT, "fetch": DARK["fetch"], "contention": DARK["contention"]}
-"""For a page of which it is unknown whether it is light or dark."""
 INK, MUTED, LINES = "#1b1f24", "#5a6472", "#d9dee4"
 """Of paper: text, quiet text, lines of the grid."""
 

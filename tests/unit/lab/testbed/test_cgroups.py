@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from stash.core.errors import StashError, UserError
+from stash.core.errors import UserError
 from stash.lab.testbed import execute, wiring
 from stash.lab.testbed.execute import Executor, Portal
 from stash.lab.testbed.topology import Argv, Owner, Topology, topology
@@ -134,24 +132,6 @@ def test_limits_are_set_on_each_host_and_all_is_taken_back(kernel: Kernel) -> No
     assert (kernel.limits, kernel.passed_on) == ({}, {"memory"})
 
 
-def test_only_what_is_asked_for_is_passed_on_and_what_was_before_stays(kernel: Kernel) -> None:
-    kernel.passed_on = {"cpu"}
-    executor = limit(kernel, topology(1, cpus=1))
-    assert kernel.passed_on == {"cpu"}
-    executor.undo()
-    assert kernel.passed_on == {"cpu"}
-
-
-def test_the_first_of_two_testbeds_leaves_the_controllers_to_the_other(kernel: Kernel) -> None:
-    first = limit(kernel, topology(1, cpus=1))
-    second = limit(kernel, topology(1, cpus=1), SECOND)
-    first.undo()
-    assert kernel.passed_on == {"cpu"}
-    assert list(kernel.limits) == [f"{ROOT}/{SECOND.host(0)}"]
-    second.undo()
-    assert kernel.limits == {}
-
-
 def test_the_command_that_takes_a_controller_back_looks_for_other_testbeds(tmp_path: Path) -> None:
     control = tmp_path / "cgroup.subtree_control"
     found = Cgroups(cpu=Controller(2, str(tmp_path), enabled=False))
@@ -180,15 +160,6 @@ def test_a_container_that_may_not_pass_a_controller_on_is_named_as_such(kernel: 
     with pytest.raises(UserError, match=r"does not pass cpu on to new groups .*busy.* container"):
         limit(kernel, topology(1, cpus=1))
     assert kernel.limits == {}
-
-
-def test_what_cannot_be_taken_back_is_named(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = limit(kernel, topology(1, cpus=1))
-    kernel.refusal = "Device or resource busy"
-    clock = itertools.count()
-    monkeypatch.setattr(execute, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None))
-    with pytest.raises(StashError, match=r"removed completely .*subtree_control.*stash lab testbed clean"):
-        executor.undo()
 
 
 def test_a_hierarchy_that_cannot_be_read_is_passed_over() -> None:

@@ -41,12 +41,6 @@ def test_a_disk_is_measured_again_when_it_is_off_and_only_where_it_is_limited() 
     assert disk.describe() == "node 1 disk read: 98.0 MB/s verified (100 MB/s asked)"
 
 
-def test_of_five_tries_that_are_all_off_the_nearest_is_named() -> None:
-    readings = [f"echo '{{\"rate\": {rate}}}'" for rate in (60e6, 90e6, 80e6, 70e6, 50e6)]
-    with pytest.raises(UserError, match=r"highest rate verified .* is 90.0 MB/s"):
-        verify.verify_disks(limited(), Path("/data"), answers(*readings))
-
-
 def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
     def on_node(words: Sequence[str], node: int) -> tuple[str, ...]:
         return tuple(words)

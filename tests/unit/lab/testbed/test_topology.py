@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stash.core.errors import UserError
-from stash.lab.testbed.topology import HostSpec, parse_override, topology
+from stash.lab.testbed.topology import HostSpec, topology
 
 
 def test_hosts_are_alike_but_for_their_overrides() -> None:
@@ -29,10 +29,3 @@ def test_hosts_are_alike_but_for_their_overrides() -> None:
 def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         topology(**arguments)  # type: ignore[arg-type]
-
-
-def test_an_override_is_read_from_the_command_line() -> None:
-    assert parse_override("1:network=100mbit,cpus=0.5") == (1, {"network": "100mbit", "cpus": "0.5"})
-    for wrong in ("network=1gbit", "1:", "1:network", "x:network=1gbit", "1:network="):
-        with pytest.raises(UserError, match="--node"):
-            parse_override(wrong)

@@ -1,4 +1,4 @@
-"""Generated data sets: deterministic, resumable, and refused where they do not fit."""
+"""Generated data sets: deterministic, and refused where they do not fit."""
 
 from __future__ import annotations
 
@@ -28,40 +28,12 @@ def test_every_call_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
     assert made.bytes == sum(map(len, first.values())) - len(first[MANIFEST])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_data_set_is_completed(kind: str, tmp_path: Path) -> None:
-    made = make_dataset(kind, tmp_path / "data", COUNTS[kind])
-    whole = contents(made.path)
-    lost = sorted(name for name in whole if name != MANIFEST)[-1]
-    (made.path / lost).unlink()
-    (made.path / lost).with_name(f".{Path(lost).name}.tmp").write_bytes(b"half")
-    again = make_dataset(kind, made.path)  # no count: that of before
-    assert again.new_files == 1
-    assert contents(made.path) == whole
-
-
-def test_nothing_is_written_when_nothing_is_missing(tmp_path: Path) -> None:
+def test_nothing_is_written_where_the_same_is_there(tmp_path: Path) -> None:
     make_dataset("audio", tmp_path / "data", 4)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert make_dataset("audio", tmp_path / "data", 4).new_files == 0
+    for count in (4, None):
+        assert make_dataset("audio", tmp_path / "data", count).seconds is None
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-def test_a_short_file_is_written_again(tmp_path: Path) -> None:
-    made = make_dataset("clicks", tmp_path / "data", 100)
-    file = made.path / "clicks-00000.bin"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:1000])
-    make_dataset("clicks", made.path)
-    assert file.read_bytes() == whole
-
-
-def test_more_samples_can_be_added_later(tmp_path: Path) -> None:
-    make_dataset("images", tmp_path / "data", 2)
-    few = contents(tmp_path / "data")
-    more = make_dataset("images", tmp_path / "data", 4)
-    assert (more.count, more.new_files) == (4, 2)
-    assert few.items() - contents(tmp_path / "data").items() == {(MANIFEST, few[MANIFEST])}
 
 
 def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
@@ -79,23 +51,22 @@ def test_every_file_is_flushed_before_it_is_named(tmp_path: Path, monkeypatch: p
     assert {f".{index:08d}.wav.tmp" for index in range(3)} <= set(flushed)
 
 
-def test_a_full_disk_is_one_sentence_and_keeps_finished_files(
+def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_dataset("audio", tmp_path / "data", 3)
-
     def full(handle: int) -> None:
         if os.readlink(f"/proc/self/fd/{handle}").endswith(".wav.tmp"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match="is full; finished files are kept") as caught:
+    with pytest.raises(UserError, match="is full; free some space") as caught:
         make_dataset("audio", tmp_path / "data", 6)
     assert "\n" not in str(caught.value)
-    assert len(list(tmp_path.rglob("*.wav"))) == 3
     assert list(tmp_path.rglob("*.tmp")) == []
     with pytest.raises(UserError, match="is unfinished"):
         open_feed(workload("m5"), tmp_path / "data")
+    with pytest.raises(UserError, match="already holds unfinished audio"):
+        make_dataset("audio", tmp_path / "data", 6)
 
 
 def test_a_read_only_folder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +95,8 @@ def test_a_folder_with_half_a_manifest_is_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "count", "message"),
     [
-        ("audio", None, "already holds text, not audio"),
-        ("text", 1, "made for 2 samples, more than 1"),
+        ("audio", None, "already holds 2 samples of text"),
+        ("text", 1, "already holds 2 samples of text"),
         ("text", 0, "at least one sample"),
         ("video", None, "choose one of images, text, audio, clicks"),
     ],

@@ -1,32 +1,39 @@
-"""Charts of a step and of how it was measured: the ladder, runs and ranks side by side, every block."""
+"""The charts of a report: the step, how it was measured, its exchange, its data, its machines' links.
+
+A step's are drawn from a ``Breakdown``; what blocks saw besides stands in two tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.bubble import PlayedPass, PlayedStep, typical_step
-from stash.analysis.seen import HANDED_ON
+from stash.analysis.findings.rates import Curve
 from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
-from stash.core.formatting import plus_minus
+from stash.analysis.usage import DataBlock, Resource, Use
+from stash.core.formatting import parts, plus_minus
 from stash.core.intervals import Interval
-from stash.core.ladder import BUBBLE, STALLS, stall_names
+from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
-from stash.core.units import Scale, counted
-from stash.report.profile_page import UNKNOWN, WORTH_SAYING, table_rows, unknown_stalls
+from stash.core.units import BYTES, Scale, counted, format_bits, format_bytes, format_seconds, pace, scale_for
+from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
+    CURVES,
+    BarAmount,
     BarPiece,
     LaneRow,
     PlotCurve,
     PlotPoint,
     Ruler,
     Value,
+    amount_chart,
     lane_chart,
     lanes_ruler,
     plane_chart,
     ruler,
+    worded_ruler,
 )
 from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
 from stash.ui.page import Row
@@ -234,90 +241,191 @@ def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Se
     return Grid(f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank")
 
 
-# One step of a pipeline, a row for each rank: its passes where the schedule lets them begin.
-
-_SHADES = {"F": 0.3, "B": 0.9, "I": 0.9, "W": 0.6}
-_PASSES = {"F": "forward pass", "B": "backward pass", "I": "gradients of inputs", "W": "gradients of weights"}
-_REST = "outside of passes"
-_MAX_BOXES = 3000
+# The gradient exchange: what it takes against what steps wait for it.
 
 
-def stages(breakdown: Breakdown, profile: Profile) -> Chart | Blank:
-    """Passes of every microbatch in a typical step, the bubble between them, and at the end what came late.
-
-    Stamps say how long passes take, not when they begin by a clock of all ranks, so each begins as early as it can.
-    """
-    title, found = "A step of the pipeline", None if breakdown.seen is None else breakdown.seen.bubble
-    step = typical_step(profile, breakdown.rungs[0])
-    if breakdown.seen is None or found is None or step is None:
-        return Blank("stages", title, "no round has the same passes, step after step, of every stage")
-    boxes = sum(map(len, step.ranks.values()))
-    if boxes > _MAX_BOXES:
-        return Blank("stages", title, f"it has {boxes:,} passes, and a drawing shows at most {_MAX_BOXES:,}")
-    scale = time_scale(breakdown.step_seconds)
-    late = next((each.stall for each in breakdown.seen.waits if each.kind in HANDED_ON), "interconnect")
-    rows, table = [], []
-    for rank, passes in step.ranks.items():
-        held = sorted({each.stage for each in passes if each.stage >= 0})
-        name = f"rank {rank}, {'stage' if len(held) == 1 else 'stages'} {', '.join(map(str, held))}"
-        pieces = [*_lane(passes, step.seconds, len(held) > 1)]
-        if found.late > 0:
-            words = "messages that came late, all of the step"
-            pieces.append(BarPiece(step.seconds, step.seconds + found.late, late, words))
-        for piece in pieces:
-            begins, ends = scale.number(piece.start), scale.number(piece.end)
-            table.append((name, piece.tip, begins, ends, scale.number(piece.end - piece.start)))
-        pieces = [replace(each, tip=f"{name}, {each.tip}: {scale.number(each.end - each.start)} {scale.unit} from "
-                                    f"{scale.number(each.start)}") for each in pieces]  # fmt: skip
-        rows.append(LaneRow(name, pieces=tuple(pieces)))
-    keys = [(BUBBLE, "bubble"), ("plain", _REST), (late, f"{late}: messages that came late")]
-    used = {piece.series for row in rows for piece in row.pieces if piece.level is None}
-    head = ("what", f"begins, {scale.unit}", "ends", "takes")
-    return lane_chart(
-        "stages", title, rows, lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
-        Grid("What each rank does in the step", head, tuple(table), frozenset({0, 1}), first="rank", filters=(0,)),
-        how="Faint boxes are forward passes (F), strong ones backward passes (B; in halves, I for inputs and W for "
-        "weights), with the numbers of their microbatches, and of stages where a rank has several.",
-        caption=_stages_in_words(step, found.late, breakdown, scale),
-        keys=[Legend(name, text) for name, text in keys if name in used],
-    )  # fmt: skip
-
-
-def _lane(passes: Sequence[PlayedPass], seconds: float, several: bool) -> Iterator[BarPiece]:
-    """A rank's passes, and the bubble before, between and after them."""
-    reached = 0.0
-    for each in passes:
-        if each.begins > reached + 1e-9:
-            yield BarPiece(reached, each.begins, BUBBLE, "bubble")
-        if each.stage < 0:
-            yield BarPiece(each.begins, each.ends, "plain", _REST)
-        else:
-            tip = f"{_PASSES[each.kind]} of microbatch {each.batch} through stage {each.stage}"
-            short = f"{each.kind}{each.batch}"
-            texts = (f"{each.stage}{short}" if several else short, short, str(each.batch))
-            yield BarPiece(each.begins, each.ends, "shade", tip, level=_SHADES[each.kind], texts=texts)
-        reached = each.ends
-    if seconds > reached + 1e-9:
-        yield BarPiece(reached, seconds, BUBBLE, "bubble")
-
-
-def _stages_in_words(step: PlayedStep, late: float, breakdown: Breakdown, scale: Scale) -> str:
-    """How it was drawn, and that what is drawn is about what was measured."""
-    drawn, stall = step.seconds, breakdown.stall(BUBBLE)
-    assert stall is not None, "where it is known it is a row of the ladder"
-    idle = drawn - sum(each.ends - each.begins for own in step.ranks.values() for each in own) / len(step.ranks)
-    lost = 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value
-    beside = f", and {scale.number(lost)} lost to other work" if lost >= WORTH_SAYING * breakdown.step_seconds else ""
-
-    def measured(seconds: float, time: Interval) -> str:
-        return f"measured: {scale.number(seconds)} {plus_minus(time, scale)}".strip()
-
-    text = (
-        "Reconstructed from how long passes take (the step of median length): each begins as early as its order and "
-        f"messages that take no time allow. It takes {scale.number(drawn + max(0.0, late))} {scale.unit} "
-        f"({measured(breakdown.step_seconds, breakdown.step)}{beside}), {scale.number(idle)} of them bubble, mean "
-        f"over ranks ({measured(stall.seconds, stall.time)})."
+def exchange(breakdown: Breakdown) -> Chart | Blank:
+    """The exchange by itself, what is exposed of it, and what hides behind the backward pass."""
+    found, title = breakdown.communication, "The exchange, by itself and exposed"
+    if found.exposed_seconds is None:
+        return Blank("exchange", title, "not both a rung with and one without an exchange were run")
+    scale = time_scale(max(found.exposed_seconds, found.total_seconds or 0.0))
+    hidden, why_none = found.hidden_seconds, "the exchange by itself is unknown"
+    if hidden is not None and hidden < 0:
+        why_none = f"none: steps wait {format_seconds(-hidden)} longer than it takes by itself"
+        hidden = None
+    exposed = Interval(value=found.exposed_seconds, low=found.exposed_low, high=found.exposed_high)
+    spread = f"{scale.number(exposed.value)} {plus_minus(exposed, scale)}".strip()
+    amounts = [
+        BarAmount("by itself", found.total_seconds, "transfer", why="the collectives were not run by themselves"),
+        BarAmount("without its bytes", found.latency_seconds, "plain", why="latency was not measured"),
+        BarAmount("exposed", exposed.value, "interconnect", spread, low=exposed.low, high=exposed.high),
+        BarAmount("hidden", hidden, "compute", why=why_none),
+    ]
+    return amount_chart(
+        "exchange", title, amounts, f"{scale.unit} a step", scale.number, scale, caption=_exchange_in_words(breakdown)
     )
-    if late > 0:
-        text += " When messages came late is unknown: all of it stands at the end."
-    return text if step.pipelines == 1 else f"{text} One pipeline of {step.pipelines}."
+
+
+def _exchange_in_words(breakdown: Breakdown) -> str:
+    found = breakdown.communication
+    share = ""
+    if found.exposed_seconds is not None and found.exposed_seconds > 0:
+        share = f", {found.exposed_seconds / breakdown.step_seconds:.0%} of it"
+    text = f"Exposed is what a step waits for the exchange{share}; the rest hides behind the backward pass."
+    if found.bytes:
+        text = f"{format_bytes(found.bytes)} a step and rank. {text}"
+    if found.slowed:
+        return f"{text} Steps wait longer than it takes by itself: exchanging and computing slow each other down."
+    return text
+
+
+# The data pipeline: how fast devices and loaders are, and where data blocks read from.
+
+
+def rates(breakdown: Breakdown) -> Chart | Blank:
+    """DS-Analyzer's three rates: of the devices (G), and of the loaders alone (P and F)."""
+    title, known = "How fast the parts are", breakdown.rates
+    if known.device is None and known.prep is None and known.fetch is None:
+        return Blank("rates", title, "neither devices nor loaders were measured by themselves")
+    amounts = [
+        BarAmount("devices (G)", known.device, "compute", why="no replayed rung of all ranks, or no samples"),
+        BarAmount("loaders, files in memory (P)", known.prep, "prep", why="the loaders were not measured alone"),
+        BarAmount(
+            "loaders, files on disk (F)",
+            known.fetch,
+            "fetch",
+            why="the loaders were not measured alone on cold files",
+        ),
+        BarAmount("the job, as it runs", breakdown.samples_per_second, "plain", why="samples were not counted"),
+    ]
+    how = "Each part by itself, measured once in this profile; a job is no faster than its slowest part."
+    return amount_chart(
+        "rates",
+        title,
+        amounts,
+        "samples/s of the whole job",
+        pace,
+        Scale("samples/s", 1.0, 0),
+        how,
+        _limit(breakdown),
+    )
+
+
+def _limit(breakdown: Breakdown) -> str:
+    known = {"devices": breakdown.rates.device, "loaders that prepare": breakdown.rates.prep,
+             "loaders that read and prepare": breakdown.rates.fetch}  # fmt: skip
+    measured = {name: rate for name, rate in known.items() if rate is not None}
+    if len(measured) < 2:
+        return ""
+    slowest = min(measured, key=lambda name: measured[name])
+    return f"Slowest are the {slowest}, with {pace(measured[slowest])} samples/s."
+
+
+def residency(blocks: Sequence[DataBlock]) -> Grid | Blank:
+    """What blocks of each rung that reads data found in memory, and read: the proof that cold was cold."""
+    title = "Were cold files cold?"
+    if not blocks:
+        return Blank("residency", title, "no rung that reads data was run")
+    if all(block.resident is None for block in blocks):
+        return Blank("residency", title, "no block recorded how much of its files was in memory")
+    head = ("in memory before", "fetched from storage, a sample", "files opened, a sample", "step waited")
+    rows = []
+    for rung in dict.fromkeys(block.rung for block in blocks):
+        own = [block for block in blocks if block.rung == rung]
+        shares = [block.resident for block in own if block.resident is not None]
+        rows.append(
+            (
+                rung,
+                f"{min(shares):.1%} to {max(shares):.1%}" if shares else UNKNOWN,
+                _mean([block.fetched_bytes for block in own], format_bytes),
+                _mean([block.file_bytes for block in own], format_bytes),
+                _mean([block.wait_seconds for block in own], format_seconds),
+            )
+        )
+    below = (
+        "In memory before: pages of the files in the page cache just before each block, of the rank that had most. "
+        "Cold blocks belong near 0%, warm ones near 100%. Caches below the operating system's are not seen."
+    )
+    return Grid(title, head, tuple(rows), frozenset({0}), below, "rung")
+
+
+def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    return write(fmean(known)) if known else UNKNOWN
+
+
+# How busy the machines were under each rung: shares of cores and GPUs, and bytes of network and disk.
+
+_PERCENT = Scale("%", 0.01, 1)
+_RESOURCES: Mapping[Resource, str] = {
+    "cpu": "cores busy",
+    "steal": "taken by other tenants",
+    "gpu": "GPU busy",
+    "network": "network",
+    "disk": "disk read",
+}
+
+
+def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
+    """A row for each rung: busy shares of cores and GPUs, bytes sent and read; a node's means over rounds."""
+    present = [each for each in _RESOURCES if any(use.resource == each for use in uses)]
+    if not present:
+        return Blank("busy", "How busy the machines were", "no block recorded how busy its host was")
+    by = {(use.rung, use.resource): use for use in uses}
+    scales = {
+        each: scale_for(max(use.amount for use in uses if use.resource == each), BYTES)
+        if each in ("network", "disk")
+        else _PERCENT
+        for each in present
+    }
+    head = tuple(
+        f"{_RESOURCES[each]}, {scales[each].unit}{'/s' if each in ('network', 'disk') else ''}" for each in present
+    )
+    rows = tuple((rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present)) for rung in rungs)
+    missing = [name for each, name in _RESOURCES.items() if each not in present]
+    below = "A node's means over rounds, and the least and the most of a round; the network's loopback is included."
+    below += f" Unknown: {', '.join(missing)}." if missing else ""
+    return Grid("", head, rows, frozenset({0}), below, "rung")
+
+
+def _use_cell(use: Use | None, scale: Scale) -> str:
+    if use is None:
+        return UNKNOWN
+    return f"{scale.number(use.amount)} ({scale.number(use.least)} to {scale.number(use.most)})"
+
+
+# All-reduce by message size.
+
+
+def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
+    """Bus bandwidth against message size, both logarithmic; a line for each exchange that was measured."""
+    title = "All-reduce, by message size"
+    known = [each for each in exchanges if each.sizes]
+    if not known:
+        return Blank("all-reduce", title, "no exchange was measured")
+    curves, keys, rows = [], [], []
+    for number, each in enumerate(known):
+        series = CURVES[number % len(CURVES)]
+        where = f"across {each.nodes} nodes" if each.nodes > 1 else f"inside {each.hostname}"
+        name, points = f"{each.backend}, {each.ranks} ranks {where}", []
+        for size in each.sizes:
+            bus = size.bus_bytes_per_second.scaled(8)
+            low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)
+            tip = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
+            points.append(PlotPoint(size.bytes, bus.value, tip, low, high))
+            rows.append((name, format_bytes(size.bytes), *parts(size.seconds, "seconds"), format_bits(bus.value / 8)))
+        curves.append(PlotCurve(series, tuple(points), line=True))
+        keys.append(Legend(series, name))
+    every = [point for curve in curves for point in curve.points]
+    upright = [end for point in every for end in (point.y, point.low, point.high)]
+    return plane_chart(
+        "all-reduce",
+        title,
+        curves,
+        worded_ruler([point.x for point in every], "message", format_bytes, by_powers=True),
+        worded_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8), by_powers=True),
+        Grid(title, ("message", "time", "95%", "bus bandwidth"), tuple(rows), frozenset({0}), first="exchange"),
+        how="Bus bandwidth as nccl-tests defines it: payload / time × 2(p−1)/p for p ranks, with 95% intervals.",
+        keys=keys,
+    )
