@@ -22,7 +22,7 @@ from stash.plan.records import RentalPlan
 from stash.spot.fleet_records import FleetModel, FleetPlan
 from stash.spot.run_records import LearnedCurve, SpotLog
 from stash.store.schema import TABLES
-from stash.study.fields import Study
+from stash.study.study_file import Study
 
 DOCUMENTS: dict[str, type] = {
     "`*.stash.json`, a profile": Profile,

@@ -43,7 +43,6 @@ def page() -> str:
         "Interconnect stalls: (T1 − T0) / T1 of one node": interconnects(grid),
         "Network stalls: (T1 of two nodes − T1 of one) / T1 of one": networks(grid),
         "Against known truth, in points of the step": errors([row for row in rows if ALL not in row.where]),
-        "Every cell against known truth": every_error(rows),
         "The facts it rests on": "\n".join(f"- {fact}" for fact in facts()),
     }
     parts = (f"## {title}\n\n{section}" for title, section in sections.items())
@@ -107,19 +106,6 @@ def errors(rows: Sequence[Row]) -> str:
     goal = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
     heads = ["stall", "cells", "mean size of the error", "bias", "worst", "which is"]
     return f"{table(heads, body)}\n\n{goal}"
-
-
-def every_error(rows: Sequence[Row]) -> str:
-    """A line a cell; times are the instance's."""
-    body = []
-    for row in rows:
-        points = [
-            "-" if name != "step" and name not in row.stalls else f"{100 * row.error(name):+.1f}" for name in STALLS
-        ]
-        name = f"{row.workload} {row.batch} on {row.where}"
-        scale = f"{row.number('time_scale'):.3g}"
-        body.append([name, f"{1000 * row.true_step:.1f} ms", f"{1000 * row.step:.1f} ms", *points, scale])
-    return table(["cell", "true step", "measured", *STALLS, "time scale"], body)
 
 
 def findings(rows: Sequence[Row]) -> str:

@@ -17,15 +17,13 @@ from pathlib import Path
 from bench import recorded
 from bench.machine import DATA, ROOT, STASH
 from bench.study.truth import truth
-from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
-from stash.catalog.machines import VALUE_BYTES, peak, variants
 from stash.core.artefact import load
 from stash.lab.testbed.emulation import Emulation
-from stash.lab.testbed.generate import emulate
 from stash.study import study_folder
 from stash.study.cells import Cell
+from stash.study.emulated_model import make_model
 from stash.study.results import results
 from stash.study.status import standings
 from stash.study.study_file import read_study
@@ -98,7 +96,7 @@ def run() -> int:
 def keep() -> int:
     """Write down what the study has found until now; how many cells that is."""
     place = DATA / "study" / STUDY.name
-    cells, folder = cells_of(read_study(place), None), of_study(place)
+    cells, folder = cells_of(read_study(place)), of_study(place)
     standing = standings(cells, study_folder.read(folder.journal))
     measured = {
         cell.id: attribute(load(folder.cell(cell.id).profile)) for cell in cells if standing[cell.id].state == "done"
@@ -138,16 +136,11 @@ def _key(cell: Cell) -> tuple[object, ...]:
 
 
 def model(cell: Cell) -> Emulation:
-    """What the cell trains, unscaled, as ``stash lab testbed model`` makes it."""
+    """What the cell trains, unscaled."""
     bed = cell.emulated
     assert bed is not None
     assert cell.zoo is not None
-    rates = peak(variants(bed.gpu, catalog.load()), bed.precision)
-    values = VALUE_BYTES[bed.precision]
-    made = emulate(
-        cell.zoo, rates.flops_per_second, rates.memory_bytes_per_second, cell.batch, value_bytes=values
-    )  # fmt: skip
-    return made.scaled(time=(cell.batch or 1) / bed.samples_per_second / made.compute_seconds)
+    return make_model(cell.zoo, cell.batch or 1, bed.gpu, bed.precision, bed.samples_per_second)
 
 
 def kept() -> tuple[Row, ...]:

@@ -27,7 +27,7 @@ settings: {budget: 3s, rungs: [solo, crowd, node]}
 def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path: Path) -> None:
     Controller(tmp_path, STUDY).ended()
     place = tmp_path / "grid.yaml"
-    (cell,) = cells_of(read_study(place), None)
+    (cell,) = cells_of(read_study(place))
     found, true = attribute(load(of_study(place).cell(cell.id).profile)), truth(cell, model(cell))
     interconnect = found.stall("interconnect")
     # 42 % of the step, by hand; a link that is not shaped has 0, one of the wrong scale anything else.

@@ -12,7 +12,7 @@ import real_skypilot
 import yaml
 from studies import cells_of, study
 
-from stash.study.backend import Submission
+from stash.study.backend import Submission, check_command, release_command
 from stash.study.cell_engines import describe
 from stash.study.study_folder import of_study
 
@@ -32,7 +32,7 @@ targets:
 - {engine: sky, instance: p3.8xlarge, nodes: [1, 2], spot: true, price: "$4/h"}
 - {engine: sky, instance: p3.2xlarge, region: us-east-1, price: "$3/h", setup: "pip install -e ."}
 - {engine: sky, instance: n1-standard-8+1xV100, price: "$3/h"}
-- {engine: sky, cloud: kubernetes, accelerators: "A100:8", idle: 20s}
+- {engine: sky, cloud: kubernetes, accelerators: "A100:8"}
 """
 
 
@@ -42,7 +42,7 @@ def submissions(folder: Path) -> list[Submission]:
     whole = of_study(file.path)
     found = [describe(cell, whole) for cell in cells_of(file)]
     for each in found:
-        each.put(whole, whole.cell("1"))
+        each.put(whole.cell("1"))
     return found
 
 
@@ -52,7 +52,7 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
     tasks = [yaml.safe_load(each.files["task.yaml"]) for each in found]
     (tmp_path / "task.yaml").write_text("")
     commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words for each in found for words in (*each.release, each.check)]
+    commands += [words("sky", each.lease) for each in found for words in (release_command, check_command)]
     done = real_skypilot.asked(tmp_path, tasks, commands)
     assert done.returncode == 0, done.stderr
 

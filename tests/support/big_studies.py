@@ -13,9 +13,9 @@ from studies import study
 
 from stash.analysis.attribution import attribute
 from stash.core.records.host import Gpu
-from stash.core.records.profile import Gradient, Profile
+from stash.core.records.profile import Profile
 from stash.study.cells import Cell
-from stash.study.results import StudyResult, look, results, scales_of
+from stash.study.results import StudyResult, results
 from stash.study.status import StudyReading, read
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import StudyEvent
@@ -45,13 +45,12 @@ def many(
 ) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
     """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
     file = study(text, folder)
-    every = cells_of(file, None)
+    every = cells_of(file)
     events = [event for cell in every if (event := _event(cell, failed, waiting)) is not None]
     done = {event.cell for event in events if event.ending == "done"}
     profiles = {cell.id: profile_of(cell) for cell in every if cell.id in done}
     measured = {id: attribute(profile) for id, profile in profiles.items()}
-    looks = {id: look(profile) for id, profile in profiles.items()}
-    return read(file.name, every, events), results(every, measured, looks), file
+    return read(file.name, every, events), results(every, measured), file
 
 
 def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEvent | None:
@@ -67,7 +66,9 @@ def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEv
 def profile_of(cell: Cell) -> Profile:
     """A few rounds whose steps follow the cell's batch, gradients and place."""
     kind = cell.place.name[:2]
-    per_node, batch = cell.place.devices or 1, cell.batch or 1
+    instance, bed = cell.place.instance, cell.emulated
+    per_node, batch = 1 if instance is None else instance.devices, cell.batch or 1
+    time, devices = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
     ranks = per_node * cell.nodes
     compute = 1e-4 * batch * (cell.size / 1e7) ** 0.5 / _SPEED.get(kind, 3.0)
     inside = cell.size / _LINK.get(kind, 30e9) * (per_node - 1) * (2.0 if per_node > 8 else 1.0)
@@ -82,16 +83,9 @@ def profile_of(cell: Cell) -> Profile:
         for name in step
         if (ranks > 1 or name not in ("crowd", "node")) and (cell.nodes > 1 or name != "cluster")
     ]
-    layers, scales = cell.layers or 8, scales_of(cell)
-    size = int(cell.size * scales.bytes / layers)
-    busy = {"cpu": min(0.95, 0.1 + 0.02 * per_node), "gpu": compute / step["cold"], "samples": 10 * batch}
     return build(
-        {name: [scales.seconds * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in names},
-        ranks=round(ranks / scales.devices), nodes=cell.nodes, device="cuda", batch=batch,
-        block_extra=dict.fromkeys(names, busy),
-        workload={
-            "name": cell.workload,
-            "gradients": tuple(Gradient(name=f"g{n}", bytes=size) for n in range(layers)),
-        },
+        {name: [time * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in names},
+        ranks=round(ranks / devices), nodes=cell.nodes, device="cuda", batch=batch,
+        workload={"name": cell.workload},
         host={"gpus": tuple(Gpu(index=j, name="GPU") for j in range(per_node))},
     )  # fmt: skip

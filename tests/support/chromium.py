@@ -87,10 +87,6 @@ class Chromium:
         found = {each["name"]: each["value"] for each in self._call("Performance.getMetrics")["metrics"]}
         return float(found["TaskDuration"])
 
-    def save_to(self, folder: Path) -> None:
-        """Where downloads go from now on."""
-        self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-
     def screenshot(self) -> str:
         """What the window shows, as PNG in base64."""
         return str(self._call("Page.captureScreenshot", format="png")["data"])

@@ -16,9 +16,8 @@ from profile_builder import build
 from stash import catalog
 from stash.core.artefact import to_bytes
 from stash.study import study_folder
-from stash.study.backend import JobBackend, open_leases, spent
-from stash.study.cell_engines import describe
-from stash.study.cells import Cell, ZooWorkload, cells
+from stash.study.backend import Leases, open_leases, spent
+from stash.study.cells import Cell, cells
 from stash.study.controller import RunOutcome, StudyController
 from stash.study.places import places
 from stash.study.programs import Called
@@ -26,11 +25,6 @@ from stash.study.status import StudyReading, read
 from stash.study.study_file import StudyFile, of_text
 from stash.study.study_folder import CellFolder, StudyFolder, of_study
 
-ZOO = {
-    "resnet18": ZooWorkload(32, 46_800_000),
-    "resnet50": ZooWorkload(32, 102_000_000),
-    "vgg11": ZooWorkload(32, 500_000_000, 1.5e10, 1.3e8),
-}
 PROFILE = to_bytes(build(CALM))
 LOCAL = """
 workloads: [{zoo: resnet18}, {zoo: vgg11}]
@@ -197,11 +191,17 @@ def study(text: str, folder: Path, name: str = "grid.yaml") -> StudyFile:
 
 
 def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
-    return cells(file, places(file, catalog.load()), ZOO, version)
+    return cells(file, places(file, catalog.load()), version)
 
 
 def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
     return read(file.name, cells_of(file), study_folder.read(of_study(file.path).journal), retry)
+
+
+def states(file: StudyFile) -> list[str]:
+    """How its cells stand, in the order of running."""
+    reading = reading_of(file)
+    return [reading.standings[cell.id].state for cell in reading.cells]
 
 
 def run(
@@ -218,11 +218,12 @@ def run(
     with folder.held():
         events, reading = study_folder.read(folder.journal), reading_of(file, retry)
         controller = StudyController(
-            backend=JobBackend(folder, world, spent(events)),
-            describe=describe,
+            folder=folder,
+            programs=world,
+            leases=Leases(folder.journal, world, spent(events)),
             keep=keep,
             max_dollars=dollars,
-            estimates=reading.estimates,
+            seconds=reading.seconds,
             say=lines.append,
         )
         return controller.run(reading.cells, reading.standings, open_leases(events))

@@ -14,19 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stash.catalog.sky import plain_name, resources, task_yaml, where
+from stash.catalog.sky import AUTOSTOP, plain_name, resources, task_yaml, where
 from stash.core.ladder import NAMES
 from stash.core.version import __version__, install_requirement
 from stash.study.backend import ProgramWords, Submission
 from stash.study.cells import Cell
 from stash.study.emulating import BUCKET_BYTES
-from stash.study.fields import SkyTarget, SlurmTarget
+from stash.study.status import CELL_START
+from stash.study.study_file import SkyTarget, SlurmTarget
 from stash.study.study_folder import StudyFolder
 
 _OURS = (sys.executable, "-m", "stash")
 """This very Stash, wherever this machine's folders are seen."""
-_HERE = "this machine"
-"""The lane of everything that runs here: cells would disturb each other."""
 
 
 def describe(cell: Cell, folder: StudyFolder) -> Submission:
@@ -34,52 +33,24 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
     return ENGINES[cell.place.target.engine](cell, folder)
 
 
-def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS, devices: bool = True) -> ProgramWords:
-    """``stash profile`` with the study's settings, up to the job; ``devices``: also how many ranks a node has."""
+def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS) -> ProgramWords:
+    """``stash profile`` with the study's settings, up to the job."""
     how = cell.settings
     words = [*stash, "profile", "-o", str(output), "--noise", f"{how.noise:g}", "--budget", f"{how.budget:g}"]
     words += ["--start-timeout", f"{how.patience:g}"]
     if tuple(how.rungs) != NAMES:
         words += ["--rungs", ",".join(how.rungs)]
-    if how.isolate:
-        words.append("--isolate")
-    if devices and cell.place.target.devices is not None:
+    if cell.emulated is None and cell.place.target.devices is not None:
         words += ["--nproc-per-node", str(cell.place.target.devices)]
     return tuple(words)
-
-
-def _probe(cell: Cell, folder: str, machine: str, stash: ProgramWords = _OURS) -> str:
-    """Lines of shell that leave this machine's probe in ``$probe``, measured unless another cell has; empty without.
-
-    ``folder`` and ``machine`` are of shell. A probe that fails is noted, and its cell goes on without.
-    """
-    seconds = cell.settings.probe
-    if seconds is None:
-        return ""
-    known = repr((cell.place.name, cell.place.target.devices, cell.data, __version__))
-    name = f"{hashlib.sha256(known.encode()).hexdigest()[:8]}-{machine}.host.json"
-    words = [*stash, "probe", "--no-metadata", "--budget", f"{seconds:g}"]
-    words += ["--instance", cell.place.instance.name] if cell.place.instance is not None else []
-    words += [cell.data] if cell.data is not None else []
-    return (
-        f'mkdir -p {folder}\nprobe={folder}/{name}\n[ -e "$probe" ] || {shlex.join(words)} -o "$probe"'
-        ' || { echo "note: this machine could not be probed"; probe=; }\n'
-    )
-
-
-def _with_probe(cell: Cell, words: ProgramWords) -> str:
-    """``stash profile`` as a line of shell, up to the job, with the links in ``$probe`` if there are any."""
-    return shlex.join(words) + (' ${probe:+--probe "$probe"}' if cell.settings.probe else "")
 
 
 def _job(cell: Cell) -> str:
     """What is profiled, as ``stash profile`` takes it."""
     if cell.zoo is None:
         return shlex.join(cell.words)
-    words = ["--workload", cell.zoo]
-    words += ["--batch", str(cell.batch)] if cell.batch is not None else []
-    words += [cell.data] if cell.data is not None else []
-    return shlex.join([*words, "--", *cell.words] if cell.words else words)
+    data = () if cell.data is None else (cell.data,)
+    return shlex.join(("--workload", cell.zoo, "--batch", str(cell.batch), *data))
 
 
 def _head(cell: Cell) -> str:
@@ -87,46 +58,37 @@ def _head(cell: Cell) -> str:
     return f"# {cell.title}, repeat {cell.repeat + 1}"
 
 
+def _here(cell: Cell, folder: StudyFolder, lines: str) -> Submission:
+    """A script that runs in a process of its own."""
+    script = f"#!/bin/sh\n{_head(cell)}\n{lines}\n"
+    return Submission({"cell.sh": script}, ("sh", str(folder.cell(cell.id).path / "cell.sh")), cell.id)
+
+
 def _local(cell: Cell, folder: StudyFolder) -> Submission:
-    """``stash profile`` in a process of its own."""
-    own = folder.cell(cell.id)
-    probe = _probe(cell, shlex.quote(str(folder.probes)), "$(hostname)")
-    run = f"{_with_probe(cell, _profile(cell, own.profile))} {_job(cell)}"
-    script = f"#!/bin/sh\n{_head(cell)}\n{probe}exec {run}\n"
-    return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), _HERE, cell.id)
-
-
-_MAKE_ONCE = "[ -s {model} ] || {{ mkdir -p {folder} && {make} >{own} && mv {own} {model}; }} || exit"
-"""Whole or not at all, should something end it."""
+    """``stash profile`` on this machine."""
+    return _here(cell, folder, f"exec {shlex.join(_profile(cell, folder.cell(cell.id).profile))} {_job(cell)}")
 
 
 def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     """An instance of the catalog on this machine's testbed: its links scaled, its devices taking known times.
 
-    The model is made by ``stash lab testbed model``, which reads the catalog's GPU, once for all cells that train it
-    on that GPU; each cell scales it. The buckets of its gradients shrink as its gradients do, so that as many of
-    them overlap with the backward pass.
+    The model is made once for all cells that train it on that GPU (``emulated_model``); each cell scales it. The
+    buckets of its gradients shrink as its gradients do, so that as many of them overlap with the backward pass.
     """
-    bed, own = cell.emulated, folder.cell(cell.id)
+    bed, batch = cell.emulated, str(cell.batch)
     assert bed is not None
     assert cell.zoo is not None
-    batch = () if cell.batch is None else ("--batch", str(cell.batch))
-    made = f"{cell.zoo}-{cell.batch or 'own'}-{bed.gpu}-{bed.precision}-{bed.samples_per_second:.6g}-{__version__}"
-    model = folder.models / f"{made}.yaml".replace(" ", "-").replace("/", "-")
-    make = (*_OURS, "lab", "testbed", "model", cell.zoo, "--gpu", bed.gpu, "--dtype", bed.precision, *batch)
-    make += ("--speed", f"{bed.samples_per_second:.6g}")
-    parts = {"model": model, "folder": folder.models, "own": own.path / "model.yaml"}
-    quoted = {name: shlex.quote(str(path)) for name, path in parts.items()}
-    first = _MAKE_ONCE.format(make=shlex.join(make), **quoted)
+    made = (cell.zoo, batch, bed.gpu, bed.precision, f"{bed.samples_per_second:.6g}")
+    model = folder.models / f"{'-'.join((*made, __version__))}.yaml".replace(" ", "-").replace("/", "-")
+    make = (sys.executable, "-m", "stash.study.emulated_model", str(model), *made)
     testbed: ProgramWords = (*_OURS, "lab", "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
     testbed += () if bed.shaped is None else ("--loopback", f"{math.floor(bed.shaped)}B/s")
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
-    job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), *batch)
+    job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), "--batch", batch)
     job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")
     job += ("--bucket-mb", f"{BUCKET_BYTES / 2**20 * bed.scale:.6g}")
-    run = (*testbed, "--", *_profile(cell, own.profile, devices=False), *job)
-    script = f"#!/bin/sh\n{_head(cell)}\n{first}\nexec {shlex.join(run)}\n"
-    return Submission({"cell.sh": script}, ("sh", str(own.path / "cell.sh")), _HERE, cell.id)
+    run = (*testbed, "--", *_profile(cell, folder.cell(cell.id).profile), *job)
+    return _here(cell, folder, f"{shlex.join(make)} || exit\nexec {shlex.join(run)}")
 
 
 _ROOM = 3.0
@@ -134,12 +96,6 @@ _ROOM = 3.0
 _AGAIN = "# Slurm starts it again"
 SLURM_LOST = rf"(?s)DUE TO (PREEMPTION|NODE FAILURE)(?!.*{_AGAIN})"
 """As slurmstepd prints it into a job's output, and nothing came after it."""
-SLURM_HOPELESS = (
-    r"(?m)^\S+ PENDING \(?(Partition(?:TimeLimit|NodeLimit|Config)|BadConstraints|Invalid(?:QOS|Account)|JobHeld\w+"
-    r"|(?:QOS|Assoc)\w*PerJob\w*|(?:QOS|Assoc)MaxWall\w*|launch failed requeued held)"
-)
-"""Reasons of ``squeue`` that time does not heal (slurm.schedmd.com/job_reason_codes.html)."""
-SLURM_WAITS = r"(?m)^\S+ PENDING "
 
 
 def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
@@ -147,44 +103,33 @@ def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
 
     The study's folder has to be seen by the nodes. ``stash profile`` finds nodes and ranks by ``srun``'s variables. A
     job that is preempted is requeued by Slurm where the partition allows it, and then the command just waits longer.
-    One that asks for more than a partition or a quality of service allows would wait for ever, and is not let.
     """
     target, own = cell.place.target, folder.cell(cell.id)
     assert isinstance(target, SlurmTarget)
     # The same cell of another study, or of somebody else, is another job: scancel and squeue go by the name.
     name = f"stash-{cell.id}-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]}"
-    estimate = cell.settings.start + cell.settings.budget
     options = {
         "job-name": name,
         "partition": target.partition,
-        "constraint": target.constraint,
-        "qos": target.qos,
-        "account": target.account,
         "nodes": str(cell.nodes),
         "ntasks-per-node": "1",
-        "gpus-per-node": None if target.gpus is None else str(target.gpus),
-        "time": str(math.ceil((target.time or _ROOM * estimate) / 60)),
+        "time": str(math.ceil((target.time or _ROOM * (CELL_START + cell.settings.budget)) / 60)),
         "chdir": str(folder.work),
         "output": str(own.log),
         "open-mode": "append",
     }
-    asked = [f"#SBATCH --{option}={value}" for option, value in options.items() if value is not None]
+    asked = [f"#SBATCH --{option}={value}" for option, value in options.items()]
     asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
     stash = ("stash",) if target.setup else _OURS
-    part = _probe(cell, shlex.quote(str(folder.probes)), "$(hostname)", stash)
-    part += f"{_with_probe(cell, _profile(cell, own.profile, stash))} {_job(cell)}"
-    line = f"srun --kill-on-bad-exit=1 {shlex.join(('sh', '-c', part)) if cell.settings.probe else part}"
+    line = f"srun --kill-on-bad-exit=1 {shlex.join(_profile(cell, own.profile, stash))} {_job(cell)}"
     setup = [target.setup.rstrip()] if target.setup else []
     again = f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || echo {shlex.quote(_AGAIN)}'
     script = "\n".join(["#!/bin/bash", _head(cell), *asked, again, *setup, line, ""])
     return Submission(
         files={"cell.sbatch": script},
         command=("sbatch", "--wait", str(own.path / "cell.sbatch")),
-        lane=f"{cell.place.name} {int(cell.id, 16) % target.at_once}",
         lease=name,
         rented_from="slurm",
-        waits=SLURM_WAITS,
-        hopeless=SLURM_HOPELESS,
         lost=SLURM_LOST,
     )
 
@@ -208,14 +153,13 @@ def _sky(cell: Cell, folder: StudyFolder) -> Submission:
     plain = plain_name(cell.place.name, 20)
     whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[:6]
     cluster, remote = f"stash-{plain}-{cell.nodes}-{whose}", f"stash-{cell.id}.stash.json"
-    minutes = max(1, round(target.idle / 60))
-    launch = ("sky", "launch", "--yes", "--cluster", cluster, "--idle-minutes-to-autostop", str(minutes), "--down")
+    minutes = str(AUTOSTOP["idle_minutes"])
+    launch = ("sky", "launch", "--yes", "--cluster", cluster, "--idle-minutes-to-autostop", minutes, "--down")
     return Submission(
         files={"task.yaml": _task(cell, target, folder, remote)},
         command=(*launch, str(own.path / "task.yaml")),
-        lane=cell.place.name,
         lease=cluster,
-        fetch=(("scp", "-q", f"{cluster}:{remote}", str(own.profile)),),
+        fetch=("scp", "-q", f"{cluster}:{remote}", str(own.profile)),
         rented_from="sky",
         lost=_SKY_LOST,
     )
@@ -231,13 +175,11 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
     if instance is not None:
         found["resources"] = resources(instance, cloud, target.region, target.spot)
     else:
-        found["resources"] = {
-            **where(cloud, target.region), "accelerators": target.accelerators, "use_spot": target.spot,
-        }  # fmt: skip
+        asked = {"accelerators": target.accelerators, "use_spot": target.spot}
+        found["resources"] = where(cloud, target.region) | asked
     found["setup"] = _install(cell, folder) if target.setup is None else target.setup
-    probe = _probe(cell, '"$HOME"/stash-probes', "machine", ("stash",))
-    profile = _with_probe(cell, _profile(cell, "OUTPUT", ("stash",)))
-    line = probe + profile.replace("OUTPUT", f'"$HOME/{remote}"')  # nodes after the first write nothing
+    # Nodes after the first write nothing.
+    line = shlex.join(_profile(cell, "OUTPUT", ("stash",))).replace("OUTPUT", f'"$HOME/{remote}"')
     if cell.nodes > 1:
         line += f' --nnodes {cell.nodes} --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint {_FIRST}'
     found["run"] = f"{line} {_job(cell)}"

@@ -1,6 +1,6 @@
 """``stash characterize``: runs a study's cells wherever they are to be measured, and goes on where it was left.
 
-What it does is ``running``'s business, which is loaded when the command is used.
+What it does is ``study_run``'s business, which is loaded when the command is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ def characterize(options: CharacterizeOptions) -> None:
     Examples:
       stash characterize study.yaml --dry-run
       stash characterize study.yaml --max-dollars 40
-      stash characterize study.yaml --dry-run --json | jq '.cells[].state'
     """
     from stash.study.study_run import run
 

@@ -1,4 +1,4 @@
-"""A study as a page of the report: how it stands, its stalls, cost against time, and every profile by its id."""
+"""A study as a page of the report: where models are fast and cheap, the paper's figures, every profile by its id."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from stash.core.formatting import listed
+from stash.core.formatting import listed, quantity
 from stash.core.ladder import STALLS
-from stash.core.units import counted
-from stash.study.overview import states, what, where
-from stash.study.paper_figures import (
-    network_against_one_machine,
-    placement,
-    stall,
-    time_and_cost,
-    utilisation,
-)
+from stash.core.units import counted, pace
+from stash.study.cells import Cell
+from stash.study.figures import UNKNOWN, draw_stalls, make_matrix, write_shares
+from stash.study.overview import missing_word, states
+from stash.study.regression import line_grids
 from stash.study.results import StudyResult
-from stash.study.sheet import StudySheet, downloads, sheet, whole_table
 from stash.study.status import StudyReading
-from stash.study.study_charts import cost_against_time, line_grids, models, stalls
+from stash.ui.charts.chart import Grid, GridLink
 from stash.ui.page import Chapter, Page
 
 _MAX_NAMED = 3
 """Places that a sentence of the verdict names."""
+_CHAPTERS = (
+    ("exchange", "Interconnect and network", "Exchange", ("interconnect", "network", "twin")),
+    ("data", "Preparing and fetching data", "Data", ("prep", "fetch")),
+    ("cost", "What it costs", "Cost", ("time", "cost")),
+)
 
 
 def page(
@@ -39,115 +39,106 @@ def page(
 
     ``files``: where profiles lie, seen from the page, by cell's id; those that lie elsewhere are left out.
     """
-    shown = sheet(reading, found)
-    facts = dict.fromkeys(f for c in reading.cells if c.emulated is not None for f in c.emulated.facts)
+    emulated = any(cell.emulated is not None for cell in reading.cells)
+    facts = dict.fromkeys(fact for cell in reading.cells if cell.emulated is not None for fact in cell.emulated.facts)
+    stalls = draw_stalls(found)
+    if emulated:  # the title says so, since a picture travels without its page
+        stalls = tuple(replace(each, title=f"{each.title} (emulated)") for each in stalls)
+    chapters = [Chapter("stalls", "Where the time goes", label="Stalls", charts=stalls)]
+    for name, title, label, shown in _CHAPTERS:
+        read = [make_matrix(reading, found, each) for each in shown]
+        grids = tuple(each for each in read if isinstance(each, Grid))
+        unknown = tuple(each for each in read if isinstance(each, str))
+        chapters.append(Chapter(name, title, label=label, grids=grids, points=unknown))
+    failures = tuple(
+        f"{cell.title}: {standing.why}" for cell in reading.cells if (standing := reading.standings[cell.id]).why
+    )
+    where, table = f"Profiles are in {results}.", whole_table(reading, found, files or {})
+    chapters += [
+        Chapter("models", "What models exchange", label="Models", grids=line_grids(found)),
+        Chapter("table", "Everything measured", label="Table", text=where, grids=(table,)),
+        Chapter("failures", "What was not measured, and why", label="Failures", points=failures, folded=True),
+        Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
+    ]
+    how = ("places are emulated on this machine",) if emulated else ()
     return Page(
         title=f"Study: {reading.name}",
         source=source,
-        subtitle=(
-            f"{counted(len(reading.cells), 'cell')}: {states(reading)}",
-            *(("places are emulated on this machine",) if _emulated(reading) else ()),
-        ),
+        subtitle=(f"{counted(len(reading.cells), 'cell')}: {states(reading)}", *how),
         verdict=tuple(_verdict(found)),
-        chapters=(
-            *(_marked(each) if _emulated(reading) else each for each in _figures(shown, found)),
-            Chapter(
-                "table",
-                "Everything measured",
-                label="Table",
-                text=f"Profiles are in {results}.",
-                grids=(whole_table(reading, found, files or {}),),
-                downloads=downloads(reading, found),
-            ),
-            *_failures(reading),
-            Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
-        ),
+        chapters=tuple(each for each in chapters if each.charts or each.grids or each.points),
     )
-
-
-def _emulated(reading: StudyReading) -> bool:
-    return any(cell.emulated is not None for cell in reading.cells)
-
-
-def _marked(chapter: Chapter) -> Chapter:
-    """The same with every chart called emulated, since a picture travels without its page."""
-    return replace(chapter, charts=tuple(replace(each, title=f"{each.title} (emulated)") for each in chapter.charts))
-
-
-def _figures(shown: StudySheet, found: Sequence[StudyResult]) -> tuple[Chapter, ...]:
-    exchange = (*stall(shown, "interconnect"), *stall(shown, "network"), *network_against_one_machine(shown))
-    data = (*stall(shown, "prep"), *stall(shown, "fetch"))
-    return (
-        Chapter("stalls", "Where the time goes", label="Stalls", charts=stalls(shown)),
-        Chapter("exchange", "Interconnect and network", label="Exchange", charts=(*exchange, *placement(shown))),
-        Chapter("data", "Preparing and fetching data", label="Data", charts=data),
-        Chapter("cost", "What it costs", label="Cost", charts=(cost_against_time(found), *time_and_cost(shown))),
-        Chapter("use", "How busy machines are", label="Use", charts=utilisation(shown)),
-        Chapter("models", "What models exchange", label="Models", charts=models(found), grids=line_grids(found)),
-    )  # fmt: skip
-
-
-def _failures(reading: StudyReading) -> tuple[Chapter, ...]:
-    failures = tuple(
-        f"{cell.title}: {each.why}" for cell in reading.cells if (each := reading.standings[cell.id]).why
-    )
-    if not failures:
-        return ()
-    return (Chapter("failures", "What was not measured, and why", label="Failures", points=failures, folded=True),)
 
 
 def _verdict(found: Sequence[StudyResult]) -> list[str]:
-    """Where most workloads are fastest and cheapest; and the stall that costs most."""
-    best = _best(found)
+    """Where most workloads are fastest and cheapest; and the stall that is longest."""
     sentences = []
-    for word, places in (
-        ("Fastest", [fastest for fastest, _ in best.values()]),
-        ("Cheapest", [cheapest for _, cheapest in best.values() if cheapest is not None]),
-    ):
-        counts = Counter(where(each.cell) for each in places).most_common()
-        if counts:
-            of = [f"{place} for {count if len(best) > 1 else 'the'}" for place, count in counts[:_MAX_NAMED]]
-            rest = sum(count for _, count in counts[_MAX_NAMED:])
-            of += [f"others for {rest}"] if rest else []
-            sentences.append(
-                f"{word}: {listed(of)}{f' of {len(best)} workloads' if len(best) > 1 else ' one workload'}."
+    for word, field in (("Fastest", "seconds_per_million"), ("Cheapest", "dollars_per_million")):
+        best: dict[str, StudyResult] = {}
+        for each in found:
+            value, first = getattr(each, field), best.get(each.cell.workload)
+            if value is not None and (first is None or value < getattr(first, field)):
+                best[each.cell.workload] = each
+        places = Counter(each.cell.where for each in best.values())
+        named = [f"{place} for {count}" for place, count in places.most_common(_MAX_NAMED)]
+        if named:
+            sentences.append(f"{word}: {listed(named)} of {counted(len(best), 'workload')}.")
+    shares = {name: [each for each in found if name in each.shares] for name in STALLS[1:]}
+    means = {name: fmean(each.shares[name] for each in own) for name, own in shares.items() if own}
+    longest = max(means, key=lambda name: means[name], default="")
+    if longest and means[longest] > 0:
+        worst = max(shares[longest], key=lambda each: each.shares[longest])
+        sentences.append(
+            f"The largest stall is {longest}: {means[longest]:.0%} of a step in the mean, at its worst "
+            f"{worst.shares[longest]:.0%}, {worst.cell.what} on {worst.cell.where}."
+        )
+    return sentences
+
+
+def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]) -> Grid:
+    """Every combination of the study, with a link to each profile; ``files``: where profiles are, by cell's id."""
+    present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
+    head = ("workload", "batch", "place", "nodes", "state", "profile", "devices", "step", "samples/s",
+            *present, "$/million samples")  # fmt: skip
+    results = {(each.cell.what, each.cell.where): each for each in found}
+    rows: dict[tuple[str, str], tuple[str, ...]] = {}
+    links = {}
+    for cell in sorted(reading.cells, key=lambda cell: cell.size_order):
+        at = cell.what, cell.where
+        if at in rows:
+            continue
+        result, state = results.get(at), missing_word(reading.standings[cell.id].state)
+        measured: tuple[str, ...] = (state, *(UNKNOWN for _ in head[5:]))
+        if result is not None:
+            links[len(rows), head.index("profile")] = profiles = tuple(
+                _link(reading, each, files) for each in result.cells
             )
-    largest = _largest_stall(found)
-    return [*sentences, largest] if largest else sentences
-
-
-def _largest_stall(found: Sequence[StudyResult]) -> str:
-    """The stall that costs most of a million samples, in the mean over what has a price; else most of a step."""
-    priced = [each for each in found if each.dollars_per_million is not None]
-    means, worst = {}, {}
-    for name in STALLS[1:]:
-        known = [
-            (each.shares[name] * ((each.dollars_per_million or 0.0) if priced else 1.0), each)
-            for each in priced or found
-            if name in each.shares
-        ]
-        if known:
-            means[name] = fmean(weight for weight, _ in known)
-            worst[name] = max(known, key=lambda pair: pair[0])
-    if not means or max(means.values()) <= 0:
-        return ""
-    name = max(means, key=lambda each: means[each])
-    most, where_most = worst[name]
-    written = "${:.2f} of a million samples" if priced else "{:.0%} of a step"
-    mean, peak = written.format(means[name]), written.format(most)
-    return (
-        f"The largest stall is {name}: {mean} in the mean, at its worst {peak}, "
-        f"{what(where_most.cell)} on {where(where_most.cell)}."
+            speed, dollars = result.samples_per_second, result.dollars_per_million
+            measured = (
+                "done",
+                " ".join(each.text for each in profiles),
+                str(result.devices),
+                quantity(result.step, "seconds"),
+                "unknown" if speed is None else pace(speed),
+                *write_shares(result, present),
+                "no price" if dollars is None else f"${dollars:.2f}",
+            )
+        batch = UNKNOWN if cell.batch is None else str(cell.batch)
+        rows[at] = (cell.workload, batch, cell.place.name, str(cell.nodes), *measured)
+    return Grid(
+        title="Every combination: shares of the step, mean over repeats",
+        first=head[0],
+        head=head[1:],
+        rows=tuple(rows.values()),
+        texts=frozenset({0, 2, 4, 5}),
+        below="A profile's name is its id in the study's store: `stash show --store STORE ID`. A link leads to the "
+        "file where it lies next to this page.",
+        filters=(0, 1, 2, 3, 4),
+        links=links,
     )
 
 
-def _best(found: Sequence[StudyResult]) -> dict[str, tuple[StudyResult, StudyResult | None]]:
-    """By workload, of those measured in several ways: most samples a second, and fewest dollars a sample."""
-    chosen: dict[str, tuple[StudyResult, StudyResult | None]] = {}
-    for workload in dict.fromkeys(each.cell.workload for each in found):
-        own = [each for each in found if each.cell.workload == workload and each.samples_per_second is not None]
-        priced = [each for each in own if each.dollars_per_million is not None]
-        if len(own) > 1:
-            cheapest = min(priced, key=lambda each: each.dollars_per_million or 0.0) if len(priced) > 1 else None
-            chosen[workload] = max(own, key=lambda each: each.samples_per_second or 0.0), cheapest
-    return chosen
+def _link(reading: StudyReading, cell: Cell, files: Mapping[str, str]) -> GridLink:
+    last = reading.standings[cell.id].last
+    name = last.artefact if last is not None and last.artefact else cell.id
+    return GridLink(name.removesuffix(".stash.json"), files.get(cell.id, ""))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stash.catalog.facts import GpuFacts, Instance, Offer
+from stash.catalog.facts import GpuFacts, Instance
 from stash.catalog.machines import variants
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.study.fields import EmulatedTarget, LocalTarget, SkyTarget, SlurmTarget, StudyTarget
-from stash.study.study_file import StudyFile
+from stash.study.study_file import EmulatedTarget, SkyTarget, SlurmTarget, StudyFile, StudyTarget
 
 
 @dataclass(frozen=True)
@@ -23,77 +22,56 @@ class StudyPlace:
     target: StudyTarget
     instance: Instance | None = None
     dollars_per_hour: float | None = None
-    """Of one node; ``None``: not paid for by time."""
+    """Of one node, which is paid where it is rented, and else for figures; ``None``: unknown."""
     price_source: str = ""
     """Which price it is, of which date, by whose word."""
-    list_dollars_per_hour: float | None = None
-    """Of an emulated instance: what it would cost, for figures."""
     gpus: tuple[GpuFacts, ...] = ()
-    """Of an emulated instance: its GPU, or every variant that it can be."""
-
-    @property
-    def devices(self) -> int | None:
-        """Devices of a node; ``None`` if only the place itself can tell."""
-        if self.target.devices is not None:
-            return self.target.devices
-        return None if self.instance is None or self.instance.gpu_count is None else self.instance.devices
+    """Its GPU, or every variant that it can be; none where the catalog knows none."""
 
 
 def places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:
     """A place for every target, in the file's order; raises UserError naming line and field."""
-    found: list[StudyPlace] = []
+    found: dict[str, StudyPlace] = {}
     for number, target in enumerate(file.study.targets):
-        place = _place(file, ("targets", number), target, catalog)
-        if place.name in [other.name for other in found]:
+        place = _place(file, number, target, catalog)
+        if place.name in found:
             why = f"there are two targets called {place.name!r}; give one another `name:`"
             raise file.mistake(("targets", number, "name"), why)
-        found.append(place)
-    return tuple(found)
+        found[place.name] = place
+    return tuple(found.values())
 
 
-def _place(file: StudyFile, where: tuple[int | str, ...], target: StudyTarget, catalog: Catalog) -> StudyPlace:
-    given, source = target.price, f"as given in {file.path.name}"
-    if isinstance(target, LocalTarget):
-        return StudyPlace(target.name or "this machine", target, None, given, source)
-    if isinstance(target, SlurmTarget):
-        return StudyPlace(target.name or target.partition, target, None, given, source)
-    if target.instance is None:
-        return StudyPlace(target.name or f"{target.cloud} {target.accelerators}", target, None, given, source)
-    instance = _instance(file, (*where, "instance"), target, catalog)
-    name = target.name or instance.name
-    if isinstance(target, EmulatedTarget):
-        listed = [offer for offer in catalog.offers_of(instance) if offer.kind == "on-demand"]
-        price = listed[0].dollars_per_hour if listed else None
-        gpu = instance.gpu or instance.gpu_model
-        known = {each for facts in catalog.gpus for each in (facts.name, facts.model)}
-        # None where the catalog knows no GPU of it; who needs one says so.
-        gpus = variants(gpu, catalog) if gpu in known else ()
-        return StudyPlace(name, target, instance, list_dollars_per_hour=price, gpus=gpus)
-    if given is not None:
-        return StudyPlace(name, target, instance, given, source)
-    offer = _offer(target, instance, catalog)
-    if offer is None:
-        kind, region = "spot" if target.spot else "on-demand", target.region or "any region"
-        raise file.mistake(where, f"the catalog knows no {kind} price of {instance.name} in {region}; give `price:`")
-    source = f"{offer.kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
-    return StudyPlace(name, target, instance, offer.dollars_per_hour, source)
-
-
-def _instance(
-    file: StudyFile, where: tuple[int | str, ...], target: SkyTarget | EmulatedTarget, catalog: Catalog
-) -> Instance:
-    cloud = target.cloud if isinstance(target, SkyTarget) else None
-    name = f"{cloud}/{target.instance}" if cloud else str(target.instance)
+def _place(file: StudyFile, number: int, target: StudyTarget, catalog: Catalog) -> StudyPlace:
+    price, source = target.price, f"as given in {file.path.name}"
+    if not isinstance(target, SkyTarget | EmulatedTarget) or target.instance is None:
+        name = "this machine"
+        if isinstance(target, SlurmTarget):
+            name = target.partition
+        elif isinstance(target, SkyTarget):
+            name = f"{target.cloud} {target.accelerators}"
+        return StudyPlace(target.name or name, target, None, price, source)
+    rented = isinstance(target, SkyTarget)
+    cloud, region = (target.cloud, target.region) if isinstance(target, SkyTarget) else (None, None)
     try:
-        return catalog.instance(name)
+        instance = catalog.instance(f"{cloud}/{target.instance}" if cloud else target.instance)
     except UserError as error:
-        raise file.mistake(where, str(error)) from None
-
-
-def _offer(target: SkyTarget, instance: Instance, catalog: Catalog) -> Offer | None:
-    """The cheapest that fits: SkyPilot, too, takes the cheapest region where none is named."""
-    kind = "spot" if target.spot else "on-demand"
-    fits = [offer for offer in catalog.offers_of(instance) if offer.kind == kind]
-    if target.region is not None:
-        fits = [offer for offer in fits if (offer.region or "").lower() == target.region.lower()]
-    return fits[0] if fits else None
+        raise file.mistake(("targets", number, "instance"), str(error)) from None
+    if price is None:
+        kind = "spot" if isinstance(target, SkyTarget) and target.spot else "on-demand"
+        # The cheapest that fits: SkyPilot, too, takes the cheapest region where none is named.
+        offers = [
+            offer
+            for offer in catalog.offers_of(instance)
+            if offer.kind == kind and (region is None or (offer.region or "").lower() == region.lower())
+        ]
+        if offers:
+            offer = offers[0]
+            price = offer.dollars_per_hour
+            source = f"{kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
+        elif rented:
+            why = f"the catalog knows no {kind} price of {instance.name} in {region or 'any region'}; give `price:`"
+            raise file.mistake(("targets", number), why)
+    gpu = instance.gpu or instance.gpu_model
+    known = {each for facts in catalog.gpus for each in (facts.name, facts.model)}
+    gpus = variants(gpu, catalog) if gpu in known else ()
+    return StudyPlace(target.name or instance.name, target, instance, price, source, gpus)

@@ -24,8 +24,6 @@ from stash.study.study_folder import CellFolder
 VARIABLE = "STASH_CELL"
 _WRAPPED = 'trap : INT TERM HUP; status="$1"; shift; "$@"; echo $? >"$status.new" && mv "$status.new" "$status"'
 """Outlives what ends its command, and writes down how that ended."""
-_MISSING = 127
-"""What a shell says of a program that is not there."""
 _MAX = 2**26
 """Characters kept of what a command printed."""
 
@@ -90,15 +88,19 @@ class SystemPrograms:
         """Run a command to its end, or for so long."""
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                timeout=seconds, errors="replace", start_new_session=True,
-            )  # fmt: skip
-        except FileNotFoundError:
-            return Called(_MISSING, f"there is no program {command[0]!r} on PATH")
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=seconds,
+                errors="replace",
+                start_new_session=True,
+            )
         except subprocess.TimeoutExpired:
-            return Called(124, f"it did not end within {seconds:g} s")
+            return Called(1, f"it did not end within {seconds:g} s")
         except OSError as error:
-            return Called(1, error.strerror or str(error))
+            return Called(1, f"{command[0]}: {error.strerror or error}")
         return Called(done.returncode, done.stdout[-_MAX:])
 
     def now(self) -> float:

@@ -9,19 +9,21 @@ two machines, or with a longer backward pass, needs the timeline (``predict``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
-from stash.core.errors import UserError
+from stash.core.formatting import quantity
 from stash.core.intervals import Interval
-from stash.core.units import counted
 from stash.predict.draws import Array
+from stash.study.results import StudyResult
+from stash.ui.charts.chart import Grid
 
-TERMS: tuple[str, ...] = ("constant", "layers", "gradients")
-"""Seconds; seconds a layer; seconds a byte of gradient."""
+TERMS = 3
+"""A constant in seconds, seconds a layer, seconds a megabyte of gradients."""
+_MEGABYTE = 1e6
 
 
 class ModelStall(NamedTuple):
@@ -35,79 +37,74 @@ class ModelStall(NamedTuple):
     """A step waits for interconnect and network together."""
 
 
-@dataclass(frozen=True)
-class Regression:
+class Regression(NamedTuple):
     """A fitted line, and how far it is off where it was not fitted."""
 
     terms: tuple[Interval, ...]
-    """Of ``TERMS``, with the 95 % interval, unknown where there are no more models than terms."""
-    models: int
+    """With the 95 % interval, unknown where there are no more models than terms."""
     explained: float | None
     """R²: of the variance of the stalls; ``None`` if they do not vary."""
     unseen: tuple[float | None, ...]
     """Each model's stall as all others predict it; ``None`` where they do not determine the line."""
-    error: float | None
-    """Median of the relative errors of these; ``None`` if no model could be left out."""
 
-    def seconds(self, layers: float, gradient_bytes: float) -> float:
-        """The stall of any model."""
-        constant, per_layer, per_byte = (term.value for term in self.terms)
-        return constant + per_layer * layers + per_byte * gradient_bytes
+    def error(self, models: Sequence[ModelStall]) -> float | None:
+        """Median of the relative errors of these; ``None`` if no model could be left out."""
+        pairs = zip(self.unseen, models, strict=True)
+        errors = [
+            abs(predicted / seen.seconds - 1) for predicted, seen in pairs if predicted is not None and seen.seconds
+        ]
+        return median(errors) if errors else None
 
 
-def regress(models: Sequence[ModelStall]) -> Regression:
-    """Stalls by least squares; raises UserError with fewer models than terms, or none that differ.
+def regress(models: Sequence[ModelStall]) -> Regression | None:
+    """Stalls by least squares; ``None`` where the models do not determine a line.
 
     The stall of model i is Σ c_k · x_ik; coefficients get Student's interval with n − k degrees of freedom.
     """
-    design = np.array([(1.0, model.layers, model.gradient_bytes) for model in models])
-    if (different := len(np.unique(design, axis=0))) < len(TERMS):
-        raise UserError(
-            f"{counted(different, 'different model')} cannot determine {len(TERMS)} coefficients "
-            f"({', '.join(TERMS)}); give profiles of more models"
-        )
-    stalls = np.array([model.seconds for model in models])
+    design = np.array([(1.0, model.layers, model.gradient_bytes / _MEGABYTE) for model in models])
+    stalls, names = np.array([model.seconds for model in models]), np.array([model.name for model in models])
     coefficients = _solve(design, stalls)
     if coefficients is None:
-        raise UserError(f"the models do not differ in {', '.join(TERMS[1:])}: give profiles of models that do")
-    residuals, spread = stalls - design @ coefficients, stalls - stalls.mean()
-    unseen = tuple(_predict_unseen(models, design, stalls, number) for number in range(len(models)))
-    pairs = zip(unseen, stalls.tolist(), strict=True)
-    errors = [abs(predicted / seen - 1) for predicted, seen in pairs if predicted is not None and seen > 0]
+        return None
+    residuals, spread, freedom = stalls - design @ coefficients, stalls - stalls.mean(), len(models) - TERMS
+    # Further measurements of the same model are left out with it.
+    others = [_solve(design[names != name], stalls[names != name]) for name in names]
+    arms: list[float | None] = [None] * TERMS
+    if freedom:
+        variances = np.diag(np.linalg.inv(design.T @ design)) * (residuals @ residuals) / freedom
+        arms = (np.sqrt(variances) * stdtrit(freedom, 0.975)).tolist()
     return Regression(
-        terms=tuple(
+        tuple(
             Interval(value=value, low=None if arm is None else value - arm, high=None if arm is None else value + arm)
-            for value, arm in zip(coefficients.tolist(), _half_widths(design, residuals), strict=True)
+            for value, arm in zip(coefficients.tolist(), arms, strict=True)
         ),
-        models=len(models),
-        explained=1 - float(residuals @ residuals) / float(spread @ spread) if spread.any() else None,
-        unseen=unseen,
-        error=float(np.median(errors)) if errors else None,
+        1 - float(residuals @ residuals) / float(spread @ spread) if spread.any() else None,
+        tuple(None if line is None else float(row @ line) for row, line in zip(design, others, strict=True)),
     )
 
 
 def _solve(design: Array, stalls: Array) -> Array | None:
-    """Least squares; ``None`` where the columns do not determine it. Scaled: bytes and layers differ by a million."""
-    scale = np.abs(design).max(axis=0)
-    if not scale.all():
-        return None
-    solution, _, rank, _ = np.linalg.lstsq(design / scale, stalls, rcond=None)
-    found: Array = solution / scale
-    return found if rank == design.shape[1] else None
+    """Least squares; ``None`` where the columns do not determine it."""
+    solution, _, rank, _ = np.linalg.lstsq(design, stalls, rcond=None)
+    return np.asarray(solution, dtype=float) if rank == TERMS else None
 
 
-def _half_widths(design: Array, residuals: Array) -> list[float | None]:
-    freedom = len(design) - len(TERMS)
-    if freedom == 0:
-        return [None] * len(TERMS)
-    scale = np.abs(design).max(axis=0)
-    inverse = np.linalg.inv((design / scale).T @ (design / scale))
-    errors = np.sqrt(np.diag(inverse) * float(residuals @ residuals) / freedom) / scale
-    return [float(error) for error in errors * float(stdtrit(freedom, 0.975))]
-
-
-def _predict_unseen(models: Sequence[ModelStall], design: Array, stalls: Array, left_out: int) -> float | None:
-    """By every other model: further measurements of the same one are left out with it."""
-    rest = np.array([model.name != models[left_out].name for model in models])
-    fitted = _solve(design[rest], stalls[rest]) if rest.sum() >= len(TERMS) else None
-    return None if fitted is None else float(design[left_out] @ fitted)
+def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
+    """The line of every place and batch at which more models than it has terms exchanged something; else nothing."""
+    groups: dict[tuple[str, int | None], list[ModelStall]] = {}
+    for each in found:
+        stall = each.exchange_seconds
+        if each.devices > 1 and stall is not None and each.exchange is not None:
+            model = ModelStall(each.cell.workload, *each.exchange, stall)
+            groups.setdefault((each.cell.where, each.cell.batch), []).append(model)
+    rows = []
+    for (place, batch), models in groups.items():
+        line = regress(models) if len({model.name for model in models}) > TERMS else None
+        if line is not None:
+            shares = ("–" if each is None else f"{each:.0%}" for each in (line.explained, line.error(models)))
+            terms = (quantity(term, "seconds") for term in line.terms)
+            rows.append((place, "–" if batch is None else str(batch), str(len(models)), *terms, *shares))
+    head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
+    title = "The paper's line: the stall as a sum of what layers and gradients cost"
+    below = "Off, unseen: by how much the line through all other models misses one, in the middle."
+    return (Grid(title, head, tuple(rows), frozenset({0}), below, first="place"),) if rows else ()

@@ -1,15 +1,18 @@
-"""What a study has found: each combination's step, stalls and price, and the paper's network stall within it."""
+"""What a study has found: each combination's step, stalls and price, and the paper's network stall within it.
+
+A combination that is not measured has no result; nothing stands for it. What is unknown of one repeat is unknown of
+all of them. Of an emulated instance they are the instance's seconds, samples and bytes: scales are undone here, and
+the ranks that stand for several devices are counted as those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.step_times import step_matrix
-from stash.analysis.usage import Resource, usage
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.profile import Profile
@@ -17,89 +20,60 @@ from stash.predict.exposure import exchanged
 from stash.study.cells import Cell
 from stash.study.status import HOUR
 
-# What a breakdown does not say of a cell's profile, and figures of a study need: busy devices, layers, gradients.
-
-
-@dataclass(frozen=True)
-class ProfileLook:
-    """What the tables need of one profile."""
-
-    busy: Mapping[Resource, float]
-    """Fractions of the time under the highest rung, mean over nodes; what was not recorded is left out."""
-    layers: int | None
-    """Gradients that are exchanged: one for each trained tensor."""
-    gradient_bytes: float | None
-    """As exchanged; of an emulated place by its scale less than the model's."""
-
-
-def look(profile: Profile) -> ProfileLook:
-    """Read one cell's profile, which has a complete round."""
-    kept = step_matrix(profile)
-    work = exchanged(profile)
-    gradients = work.gradients if work is not None else ()
-    return ProfileLook(
-        busy={use.resource: use.amount for use in usage(profile, kept) if use.rung == kept.rungs[-1]},
-        layers=len(gradients) or None,
-        gradient_bytes=float(sum(gradients)) or None,
-    )
-
-
-# What a study has found: each combination's step, speed, stalls and price, the mean over its repeats.
-#
-# A combination that is not measured has no result; nothing stands for it. What is unknown of one repeat is unknown
-# of all of them. Of an emulated instance they are the instance's seconds, samples and bytes: scales are undone
-# here, and the ranks that stand for several devices are counted as those.
-
 MILLION = 1e6
-_Name = TypeVar("_Name", bound=str)
-_OF_DATA = ("prep", "fetch")
-_ALONE = ("compute", "transfer")
-_PAPER = ("interconnect", "network", "prep", "fetch")
+PAPER = ("interconnect", "network", "prep", "fetch")
+"""Stalls that the paper has percentages of."""
+
+
+class ModelExchange(NamedTuple):
+    """What a model exchanges in a step, unscaled."""
+
+    layers: int
+    """Gradients: one for each trained tensor."""
+    gradient_bytes: float
+
+
+def read_exchange(profile: Profile) -> ModelExchange | None:
+    """What the user's own job exchanges, if its profile tells."""
+    work = exchanged(profile)
+    return (
+        ModelExchange(len(work.gradients), float(sum(work.gradients)))
+        if work is not None and work.gradients
+        else None
+    )
 
 
 @dataclass(frozen=True)
 class StudyResult:
     """The result of one workload at one batch at one place on so many nodes."""
 
-    cell: Cell
-    """The first of its repeats that is done."""
-    repeats: int
+    cells: tuple[Cell, ...]
+    """Its repeats that are done."""
     step: Interval
     """Seconds; the mean of the repeats' values and of their ends, unknown ends if one is."""
     samples_per_second: float | None
     """Of the whole job."""
-    shares: Mapping[str, float]
+    seconds: Mapping[str, float]
     """Of the step, by stall, in ladder order; unknown ones are left out."""
+    why_unknown: Mapping[str, str]
+    """By stall that is left out."""
+    paper: Mapping[str, float]
+    """The paper's percentages by stall, where its rungs were run."""
     dollars_per_hour: float | None
     """Of all nodes, at the price that is paid, or would be for the instance that is emulated."""
-    cells: tuple[Cell, ...] = ()
-    """Its repeats that are done."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """Of a step, by stall, in ladder order; unknown ones are left out."""
-    why_unknown: Mapping[str, str] = field(default_factory=dict)
-    """By stall that is left out."""
-    paper: Mapping[str, float] = field(default_factory=dict)
-    """The paper's percentages by stall, where its rungs were run."""
-    samples_per_step: float | None = None
-    """Of the whole job."""
-    devices: int = 1
+    devices: int
     """Of all nodes: ranks."""
-    busy: Mapping[Resource, float] = field(default_factory=dict)
-    """Fractions of the time; of an emulated place its devices' alone, which are busy while their layers compute."""
-    layers: int | None = None
-    gradient_bytes: float | None = None
-    """Of the model itself, unscaled."""
+    exchange: ModelExchange | None = field(default=None)
 
     @property
-    def stalled(self) -> float | None:
-        """Fraction of the step that is not compute."""
-        return None if "compute" not in self.shares else 1 - self.shares["compute"]
+    def cell(self) -> Cell:
+        """Its first repeat that is done."""
+        return self.cells[0]
 
     @property
-    def slow_down(self) -> float | None:
-        """The step, as often as one device alone would take on batches that are there: 1 where nothing stalls."""
-        alone = sum(self.seconds.get(name, 0.0) for name in _ALONE)
-        return self.step.value / alone if "compute" in self.seconds and alone > 0 else None
+    def shares(self) -> Mapping[str, float]:
+        """Of the step, by stall."""
+        return {name: seconds / self.step.value for name, seconds in self.seconds.items()}
 
     @property
     def exchange_seconds(self) -> float | None:
@@ -110,185 +84,107 @@ class StudyResult:
     @property
     def replayed_seconds(self) -> float:
         """A step with all exchange, on batches that are in memory."""
-        return self.step.value - sum(self.seconds.get(name, 0.0) for name in _OF_DATA)
+        return self.warm_seconds - self.seconds.get("prep", 0.0)
 
     @property
-    def warm_seconds(self) -> float | None:
-        """A step whose files are in the page cache; ``None`` where no data were prepared."""
-        return self.step.value - self.seconds.get("fetch", 0.0) if "prep" in self.seconds else None
+    def warm_seconds(self) -> float:
+        """A step whose files, if it reads any, are in the page cache."""
+        return self.step.value - self.seconds.get("fetch", 0.0)
 
     @property
-    def cold_seconds(self) -> float | None:
-        """A step whose files come from storage."""
-        return self.step.value if "fetch" in self.seconds else None
-
-    def hours_per_million(self, step_seconds: float) -> float | None:
-        """Hours of a million samples, if a step took so long."""
-        return step_seconds * MILLION / self.samples_per_step / HOUR if self.samples_per_step else None
-
-    def dollars_of(self, step_seconds: float) -> float | None:
-        """Dollars of a million samples, if a step took so long."""
-        hours = self.hours_per_million(step_seconds)
-        return None if hours is None or self.dollars_per_hour is None else hours * self.dollars_per_hour
+    def seconds_per_million(self) -> float | None:
+        """Seconds of a million samples."""
+        return MILLION / self.samples_per_second if self.samples_per_second else None
 
     @property
     def dollars_per_million(self) -> float | None:
         """Dollars of a million samples."""
-        if self.dollars_per_hour is None or not self.samples_per_second:
-            return None
-        return self.dollars_per_hour * MILLION / self.samples_per_second / HOUR
-
-    @property
-    def seconds_per_million(self) -> float | None:
-        return MILLION / self.samples_per_second if self.samples_per_second else None
+        seconds, price = self.seconds_per_million, self.dollars_per_hour
+        return None if seconds is None or price is None else seconds * price / HOUR
 
 
 def results(
-    cells: Sequence[Cell], measured: Mapping[str, Breakdown], looks: Mapping[str, ProfileLook] | None = None
+    cells: Sequence[Cell],
+    measured: Mapping[str, Breakdown],
+    exchanges: Mapping[str, ModelExchange | None] | None = None,
 ) -> tuple[StudyResult, ...]:
-    """``measured`` and ``looks``: by cell's id. Small workloads and batches first, places as in ``cells``."""
+    """``measured`` and ``exchanges``: by cell's id. Small workloads and batches first, places as in ``cells``."""
     groups: dict[object, list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: (cell.size, cell.workload, cell.batch or 0)):
+    for cell in sorted(cells, key=lambda cell: cell.size_order):
         if cell.id in measured:
             groups.setdefault((cell.alike, cell.batch), []).append(cell)
     return tuple(
-        _result(group, [measured[cell.id] for cell in group], [(looks or {}).get(cell.id) for cell in group])
+        _result(group, [measured[cell.id] for cell in group], (exchanges or {}).get(group[0].id))
         for group in groups.values()
     )
 
 
-def _result(cells: Sequence[Cell], found: Sequence[Breakdown], looks: Sequence[ProfileLook | None]) -> StudyResult:
-    place, seen = cells[0].place, [each for each in looks if each is not None]
-    price = place.dollars_per_hour if place.dollars_per_hour is not None else place.list_dollars_per_hour
+def _result(cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelExchange | None) -> StudyResult:
+    place, bed = cells[0].place, cells[0].emulated
+    time, devices = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
+    price = place.dollars_per_hour
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
     known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
-    sizes = [size for each in seen if (size := each.gradient_bytes) is not None]
-    scales, shares = scales_of(cells[0]), {name: fmean(stall.share for stall in of) for name, of in known.items()}
-    busy = {name: [each.busy.get(name) for each in seen] for look in seen for name in look.busy}
+    speed = _known_mean(each.samples_per_second for each in found)
+    paper = {name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER}
     return StudyResult(
-        cell=cells[0],
-        repeats=len(cells),
-        step=_mean([each.step for each in found]).scaled(1 / scales.seconds),
-        samples_per_second=_known_mean(
-            _times(each.samples_per_second, scales.seconds * scales.devices) for each in found
-        ),
-        shares=shares,
-        dollars_per_hour=None if price is None else price * cells[0].nodes,
         cells=tuple(cells),
-        seconds={name: fmean(stall.seconds for stall in of) / scales.seconds for name, of in known.items()},
+        step=_mean([each.step for each in found]).scaled(1 / time),
+        samples_per_second=None if speed is None else speed * time * devices,
+        seconds={name: fmean(stall.seconds for stall in of) / time for name, of in known.items()},
         why_unknown={missing.name: missing.why for each in found for missing in each.skipped},
-        paper=_means({name: [getattr(each.paper, f"{name}_pct") for each in found] for name in _PAPER}),
-        samples_per_step=_known_mean(_times(each.samples_per_step, scales.devices) for each in found),
-        devices=round(found[0].world_size * scales.devices),
-        busy=_means(busy) if cells[0].emulated is None else _busy_layers(shares),
-        layers=cells[0].layers or (seen[0].layers if seen else None),
-        gradient_bytes=sizes[0] / scales.bytes if sizes else None,
+        paper={name: mean for name, mean in paper.items() if mean is not None},
+        dollars_per_hour=None if price is None else price * cells[0].nodes,
+        devices=round(found[0].world_size * devices),
+        exchange=exchange if cells[0].layers is None else ModelExchange(cells[0].layers, cells[0].size),
     )
-
-
-class EmulatedScales(NamedTuple):
-    """What an emulation has for each of the real thing's."""
-
-    bytes: float
-    seconds: float
-    devices: float
-    """Devices that one rank stands for."""
-
-
-def scales_of(cell: Cell) -> EmulatedScales:
-    """Find the emulation's scales, all 1 of what is not emulated."""
-    bed = cell.emulated
-    return (
-        EmulatedScales(1.0, 1.0, 1.0)
-        if bed is None
-        else EmulatedScales(bed.scale, bed.time_scale, bed.devices / bed.ranks)
-    )
-
-
-def _busy_layers(shares: Mapping[str, float]) -> dict[Resource, float]:
-    return {"gpu": shares["compute"]} if "compute" in shares else {}
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _known_mean(values: Iterable[float | None]) -> float | None:
     """``None`` if one of them is."""
     every = list(values)
     known = [value for value in every if value is not None]
-    return fmean(known) if known and len(known) == len(every) else None
-
-
-def _means(values: Mapping[_Name, Sequence[float | None]]) -> dict[_Name, float]:
-    """Those that are known everywhere."""
-    means = {name: _known_mean(of) for name, of in values.items()}
-    return {name: mean for name, mean in means.items() if mean is not None}
+    return fmean(known) if len(known) == len(every) else None
 
 
 def _mean(steps: Sequence[Interval]) -> Interval:
-    lows = [each.low for each in steps if each.low is not None]
-    highs = [each.high for each in steps if each.high is not None]
-    known = len(lows) == len(highs) == len(steps)
-    low, high = (fmean(lows), fmean(highs)) if known else (None, None)
-    return Interval(value=fmean(each.value for each in steps), low=low, high=high)
+    low, high = _known_mean(each.low for each in steps), _known_mean(each.high for each in steps)
+    whole = low is not None and high is not None
+    return Interval(
+        value=fmean(each.value for each in steps), low=low if whole else None, high=high if whole else None
+    )
 
 
-def front(found: Sequence[StudyResult]) -> tuple[StudyResult, ...]:
-    """The results than which no other of the same workload is both cheaper and faster, the fastest first."""
-    chosen: list[StudyResult] = []
-    priced = [each for each in found if each.dollars_per_million is not None]
-    for each in sorted(priced, key=lambda one: (one.seconds_per_million or 0.0, one.dollars_per_million or 0.0)):
-        dollars = each.dollars_per_million or 0.0
-        if not chosen or dollars < (chosen[-1].dollars_per_million or 0.0):
-            chosen.append(each)
-    return tuple(chosen)
+class NetworkTwin(NamedTuple):
+    """Several nodes, and the one node with as many of the same GPUs that could stand for them.
 
-
-# The paper's network stall within a study: several small nodes held to one large node of as many of the same GPUs.
-#
-#     (T_many − T_one) / T_one      of steps with all exchange, on batches that are in memory
-#
-# A study has it where both are among its places; what one profile tells by itself compares with one of its own
-# nodes.
-
-
-@dataclass(frozen=True)
-class NetworkTwin:
-    """Some nodes, and the one node that could stand for them."""
+    The paper's network stall is (T_many − T_one) / T_one, of steps with all exchange on batches that are in memory.
+    What one profile tells by itself compares with one of its own nodes.
+    """
 
     many: StudyResult
     one: StudyResult
 
     @property
-    def seconds(self) -> float:
-        """Seconds that a step on several nodes takes longer."""
-        return self.many.replayed_seconds - self.one.replayed_seconds
-
-    @property
     def share(self) -> float:
-        """Fraction of the step on one node that this is; 4 is five times slower."""
-        return self.seconds / self.one.replayed_seconds
+        """Fraction of the step on one node; 4 is five times slower."""
+        return self.many.replayed_seconds / self.one.replayed_seconds - 1
 
 
-def twins(found: Sequence[StudyResult]) -> tuple[NetworkTwin, ...]:
-    """Find, for every result on several nodes, the fastest of the same devices on one; those without are left out."""
-    made = []
-    for many in found:
-        if many.cell.nodes > 1:
-            alike = [one for one in found if _stands_for(one, many)]
-            if alike:
-                made.append(NetworkTwin(many, min(alike, key=lambda one: one.replayed_seconds)))
-    return tuple(made)
+def find_twins(found: Sequence[StudyResult]) -> dict[str, NetworkTwin]:
+    """Find, for results on several nodes, the fastest of the same devices on one; by cell's id."""
+    singles: dict[object, StudyResult] = {}
+    for one in sorted(found, key=lambda one: -one.replayed_seconds):
+        if one.cell.nodes == 1:
+            singles[_same_devices(one)] = one
+    return {
+        many.cell.id: NetworkTwin(many, singles[_same_devices(many)])
+        for many in found
+        if many.cell.nodes > 1 and _same_devices(many)[0] is not None and _same_devices(many) in singles
+    }
 
 
-def _stands_for(one: StudyResult, many: StudyResult) -> bool:
-    gpus = [each.cell.place.instance.gpu_model if each.cell.place.instance else None for each in (one, many)]
-    return (
-        one.cell.nodes == 1
-        and one.devices == many.devices
-        and gpus[0] is not None
-        and gpus[0] == gpus[1]
-        and (one.cell.workload, one.cell.words, one.cell.batch)
-        == (many.cell.workload, many.cell.words, many.cell.batch)
-    )
+def _same_devices(result: StudyResult) -> tuple[object, ...]:
+    cell, instance = result.cell, result.cell.place.instance
+    gpu = None if instance is None else instance.gpu_model
+    return gpu, result.devices, cell.workload, cell.words, cell.batch

@@ -126,19 +126,9 @@ class StudyFolder:
         return self.path / "results"
 
     @property
-    def instances(self) -> Path:
-        """The user's own instances that it was last run with, if any."""
-        return self.path / "instances.yaml"
-
-    @property
     def models(self) -> Path:
         """What emulated cells train, a file for each model on a GPU."""
         return self.path / "models"
-
-    @property
-    def probes(self) -> Path:
-        """What was measured of machines, for all cells there."""
-        return self.path / "probes"
 
     def cell(self, id: str) -> CellFolder:
         return CellFolder(self.path / "cells" / id)

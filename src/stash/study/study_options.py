@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.core import parsers
-from stash.core.errors import UserError
-from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
+from stash.ui.options import Options, argument, flag, option, quiet_flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,16 +15,10 @@ class CharacterizeOptions(Options):
 
     study: Path = argument("STUDY", "The study file, like study.yaml.", Path)
     dry_run: bool = flag("Print the matrix, its cost and all commands without running them.")
-    json: bool = json_flag("With --dry-run: print JSON.")
     max_dollars: float | None = option(
         "DOLLARS",
         "Stop at this bill, including earlier runs of the study.",
         parsers.dollars,
     )
     retry: bool = flag("Run failed cells once more.")
-    instances: Path | None = option("FILE", "Read your own machines and prices from this YAML file.", Path)
     quiet: bool = quiet_flag()
-
-    def check(self) -> None:
-        if self.json and not self.dry_run:
-            raise UserError("--json prints what would be run; add --dry-run")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -53,7 +52,6 @@ def _environment() -> Environment:
     made.filters["series"] = series
     made.filters["prose"] = prose
     made.filters["links"] = _links
-    made.filters["data"] = _as_data
     made.tests["blank"] = lambda chart: isinstance(chart, Blank)
     return made
 
@@ -61,11 +59,6 @@ def _environment() -> Environment:
 def _links(parts: Sequence[GridLink]) -> Markup:
     """The parts of a cell, each with its link if it has one."""
     return Markup(" ").join(element("a", part.text, href=part.to) if part.to else part.text for part in parts)
-
-
-def _as_data(text: str) -> Markup:
-    """A text as a JSON string that no browser takes for the end of the element it stands in."""
-    return Markup(json.dumps(text).replace("<", "\\u003c"))
 
 
 def _fit(value: Any) -> Any:

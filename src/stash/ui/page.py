@@ -31,16 +31,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Download:
-    """A file that is inside the page, for readers to save."""
-
-    name: str
-    kind: str
-    """Its media type."""
-    text: str
-
-
-@dataclass(frozen=True)
 class Chapter:
     """One part of a report, with a name that is unique on its page."""
 
@@ -57,7 +47,6 @@ class Chapter:
     """Sentences, one below the other."""
     folded: bool = False
     """Whether it is for those who look for it."""
-    downloads: tuple[Download, ...] = ()
     brief: bool = False
     """Whether a terminal shows it too, its charts as their tables."""
     most: int = 0

@@ -98,7 +98,7 @@ def _brief(page: Page) -> Page:
             unknown = [f"{each.title}: unknown, because {each.why}." for each in chapter.charts
                        if isinstance(each, Blank)]  # fmt: skip
             tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
-            shown.append(replace(chapter, charts=(), grids=(*tables, *chapter.grids), downloads=(),
+            shown.append(replace(chapter, charts=(), grids=(*tables, *chapter.grids),
                                  points=(*unknown, *chapter.points)))  # fmt: skip
     return replace(page, chapters=tuple(shown), parts=(), numbers=())
 

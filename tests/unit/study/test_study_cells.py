@@ -8,8 +8,10 @@ import pytest
 from studies import LOCAL, SKY, cells_of, reading_of, study
 
 from stash.core.errors import UserError
-from stash.study.status import ordered, standings, total
+from stash.study.status import order_cells
+from stash.study.study_file import read_study
 
+EXAMPLE = Path(__file__).parents[3] / "examples/features.yaml"
 GRID = """
 workloads: [{zoo: vgg11}, {zoo: resnet18}]
 batches: [64, 32]
@@ -28,18 +30,14 @@ def made(text: str, folder: Path = Path()):
     return cells_of(study(text, folder))
 
 
-def test_the_product_less_what_is_excluded_and_what_is_included() -> None:
+def test_the_product_less_what_is_excluded() -> None:
     assert len(made(GRID)) == 2 * 2 * 3 * 2
     less = made(GRID + "exclude: [{batch: 64, nodes: 2}, {workload: vgg11, target: this machine}]\n")
     assert len(less) == (2 * 2 * 3 - 2 - 2) * 2
-    more = made(GRID + "include: [{workload: vgg11, target: p3.8xlarge, batch: 256, nodes: 4}]\n")
-    assert sorted({(cell.batch, cell.nodes) for cell in more})[-1] == (256, 4)
-    assert len(more) == len(made(GRID)) + 2
-    assert len({cell.id for cell in more}) == len(more)
 
 
 def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next() -> None:
-    order = ordered(made(GRID))
+    order = order_cells(made(GRID))
     first = [(cell.place.name, cell.workload, cell.batch, cell.nodes, cell.repeat) for cell in order[:2]]
     assert first == [("this machine", "resnet18", 32, 1, 0), ("p3.8xlarge", "resnet18", 32, 1, 0)]
     repeats = [cell.repeat for cell in order]
@@ -51,9 +49,7 @@ def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next()
 
 def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() -> None:
     (cell, _) = made(SKY)
-    same = ['name: other, price: "$1/h"', 'price: "$12/h", start: 10min', 'price: "$12/h", idle: 5min']
-    for fields in same:
-        assert made(SKY.replace('price: "$12/h"', fields))[0].id == cell.id
+    assert made(SKY.replace('price: "$12/h"', 'name: other, price: "$1/h"'))[0].id == cell.id
     changed = ['price: "$12/h", spot: true', 'price: "$12/h", region: us-east-1', 'price: "$12/h", data: /data']
     for fields in changed:
         assert made(SKY.replace('price: "$12/h"', fields))[0].id != cell.id
@@ -75,7 +71,6 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
             "knows no on-demand price of p3.8xlarge in mars-1; give `pri",
         ),
         (GRID + "exclude: [{target: mars}]\n", ":8: exclude[0].target: the study has no target 'mars'; it has"),
-        (GRID + "include: [{batch: 3}]\n", ":8: include[0]: name a workload and a target at least"),
         (GRID + "exclude: [{batch: [32, 64]}]\n", "`exclude:` leaves no cell"),
         (
             EMULATED.replace("zoo: resnet50", "command: [train.py]"),
@@ -94,14 +89,14 @@ def test_what_does_not_fit_together_is_told_with_its_line(text: str, sentence: s
 def test_times_and_prices_by_hand(tmp_path: Path) -> None:
     file = study(SKY, tmp_path)
     reading = reading_of(file)
-    takes = reading.takes({cell.id: "cloud" for cell in reading.cells})
+    takes = reading.takes
     # Two cells of 60 + 60 s on one cluster that takes 300 s to be there, at $12 an hour.
     assert (takes.cells, takes.seconds) == (2, 540)
     assert takes.dollars == pytest.approx(540 * 12 / 3600)
-    free = reading_of(study(LOCAL, tmp_path))
-    assert free.takes({cell.id: "here" for cell in free.cells}).dollars is None
-    side_by_side = {cell.id: cell.id for cell in free.cells}
-    assert free.takes(side_by_side).seconds == 120
+    free = reading_of(study(LOCAL.replace("engine: local", 'engine: local, price: "$1/h"'), tmp_path))
+    assert free.takes == (4, 480, None)
+    wide = LOCAL.replace("[{engine: local}]", "[{engine: slurm, partition: gpu, at_once: 1000}, {engine: local}]")
+    assert reading_of(study(wide, tmp_path)).takes == (8, 480, None)  # lanes run side by side
 
 
 def test_of_a_thousand_cells_it_is_known_at_once_what_is_left(tmp_path: Path) -> None:
@@ -109,5 +104,16 @@ def test_of_a_thousand_cells_it_is_known_at_once_what_is_left(tmp_path: Path) ->
     file = study(LOCAL.replace("[32, 64]", f"[{batches}]") + "repeats: 2\n", tmp_path)
     reading = reading_of(file)
     assert len(reading.ahead) == 1_000
-    assert total(reading.ahead, reading.estimates, {cell.id: "x" for cell in reading.cells}).seconds == 120_000
-    assert {each.state for each in standings(reading.cells, ()).values()} == {"to run"}
+    assert reading.takes.seconds == 120_000
+
+
+def test_the_papers_models_are_a_study_as_any_other() -> None:
+    cells = cells_of(read_study(EXAMPLE))
+    names = {cell.workload for cell in cells}
+    depths = (10, 12, 16, 18, 34, 50, 101, 152)
+    assert {f"resnet{depth}{variant}" for depth in depths for variant in ("", "_noskip", "_nobn")} <= names
+    assert {f"vgg{depth}{variant}" for depth in (11, 13, 16, 19) for variant in ("", "_bn")} <= names
+    assert len(cells) == len(names) == 32
+    assert {(cell.batch, cell.place.name, cell.place.target.engine) for cell in cells} == {
+        (32, "p3.8xlarge", "emulated")
+    }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stash.core.errors import UserError
 from stash.study.study_file import of_text, read_study
@@ -20,8 +18,8 @@ workloads:
 batches: [32, 64]
 targets:
 - {engine: local}
-- {engine: slurm, partition: gpu, constraint: a100}
-- {engine: sky, instance: p3.8xlarge, spot: true, price: "$3.06/h", idle: 5min}
+- {engine: slurm, partition: gpu}
+- {engine: sky, instance: p3.8xlarge, spot: true, price: "$3.06/h"}
 - {engine: emulated, instance: p2.8xlarge, network: 10gbit, nodes: [1, 2]}
 settings: {budget: 30s, rungs: [solo, crowd]}
 exclude: [{workload: mine, target: p2.8xlarge}]
@@ -32,7 +30,7 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
     study = of_text(GOOD, Path("grid.yaml")).study
     assert [target.engine for target in study.targets] == ["local", "slurm", "sky", "emulated"]
     local, _, sky, emulated = study.targets
-    assert (local.nodes, sky.price, getattr(sky, "idle", None)) == (None, 3.06, 300.0)
+    assert (local.nodes, sky.price) == (None, 3.06)
     assert (getattr(emulated, "network", None), emulated.nodes) == (1.25e9, (1, 2))
     assert study.workloads[1].command == ("train.py", "--lr", "0.1", "--batch", "{batch}")
     assert (study.settings.budget, study.settings.rungs, study.exclude[0].workload) == (
@@ -49,16 +47,13 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
         ("- zoo: resnet18", "- {}", ":3: workloads[0]: give either `zoo:`"),
         ("{batch}", "{bach}", ":4: workloads[1]: `batches:` changes nothing"),
         ("[32, 64]", "[0]", ":5: batches[0]: should be greater than or equal to 1"),
-        ("[32, 64]", "[]", ":5: batches: needs at least one entry"),
         ("engine: local", "engine: lokal", ":7: targets[0].engine: there is no such engine; use one of local"),
         ("engine: local", "devices: 2", ":7: targets[0]: needs `engine:`, one of local"),
         ("engine: local", "engine: local, nodes: 2", ":7: targets[0].nodes: should be 1"),
-        ("partition: gpu, ", "", ":8: targets[1].partition: is missing"),
+        (", partition: gpu", "", ":8: targets[1].partition: is missing"),
         ('"$3.06/h"', "3.06", ":9: targets[2].price: '3.06' has no unit"),
         ("instance: p3.8xlarge, ", "", ":9: targets[2]: give either `instance:`"),
-        ("10gbit", "10", ":10: targets[3].network: '10' has no unit"),
         ("30s", "soon", ":11: settings.budget: cannot read the duration 'soon'"),
-        ("30s", "60", ":11: settings.budget: 60 what? type 60h, 60m or 60s"),
         ("[solo, crowd]", "[solos]", ":11: settings.rungs: unknown rung 'solos'"),
         ("{workload: mine, target: p2.8xlarge}", "{}", ":12: exclude[0]: give at least one of"),
     ],
@@ -69,15 +64,10 @@ def test_a_mistake_is_told_with_line_and_field(before: str, after: str, sentence
     assert f"grid.yaml{sentence}" in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once_and_what_is_no_yaml_with_its_line() -> None:
+def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there() -> None:
     with pytest.raises(UserError) as caught:
-        of_text(GOOD.replace("30s", "soon").replace("partition: gpu, ", ""), Path("grid.yaml"))
+        of_text(GOOD.replace("30s", "soon").replace(", partition: gpu", ""), Path("grid.yaml"))
     assert len(str(caught.value).splitlines()) == 2
-    with pytest.raises(UserError, match=r"grid\.yaml:2: it is not valid YAML"):
-        of_text("workloads: [\n", Path("grid.yaml"))
-    for text in ("", "- a", "workloads: 3"):
-        with pytest.raises(UserError, match=r"grid\.yaml:1: "):
-            of_text(text, Path("grid.yaml"))
     with pytest.raises(UserError, match="cannot read the study"):
         read_study(Path("/nowhere/grid.yaml"))
 
@@ -91,12 +81,3 @@ def test_an_edited_script_is_another_workload(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(2)")
     assert file.script(words) != before
     assert file.script(("--lr", "0.1")) == ""
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from([*GOOD.splitlines(), "a: {b", "- 1", "  x: y", "[", "!!int x"]), max_size=14))
-def test_any_file_is_read_or_refused_in_a_sentence(lines: list[str]) -> None:
-    try:
-        of_text("\n".join(lines), Path("grid.yaml"))
-    except UserError as error:
-        assert str(error).startswith("grid.yaml")  # noqa: PT017 - whether it is raised depends on the example

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from stash.study import fields
+from stash.study import study_file
 from stash.study.study_folder import StudyEvent
 
 pytestmark = pytest.mark.usefixtures("home")
 
 PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
-TARGETS = (fields.LocalTarget, fields.SlurmTarget, fields.SkyTarget, fields.EmulatedTarget)
-MODELS = (fields.Study, fields.StudyWorkload, fields.StudySettings, fields.Selection, *TARGETS)
+TARGETS = (study_file.LocalTarget, study_file.SlurmTarget, study_file.SkyTarget, study_file.EmulatedTarget)
+MODELS = (study_file.Study, study_file.StudyWorkload, study_file.StudySettings, study_file.Selection, *TARGETS)
 
 
 def section(title: str) -> str:

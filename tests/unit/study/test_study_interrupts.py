@@ -40,10 +40,7 @@ def _first(ending: Ending) -> Callable[[], FakeWorld]:
 FATES: dict[str, Callable[[], FakeWorld]] = {
     "all goes well": FakeWorld,
     "the launch fails": _first(Ending(1, "sky.exceptions.ClusterSetUpError: pip: no matching distribution")),
-    "the quota is exceeded": _first(Ending(1, "ResourcesUnavailableError: VcpuLimitExceeded: your quota is 0")),
-    "there are no credentials": _first(Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found")),
     "machines are taken away": _first(Ending(255, "Connection closed: connection reset by peer", preempts=True)),
-    "the profile comes at the third try": lambda: FakeWorld(fetch_fails=2),
     "the profile never comes": lambda: FakeWorld(fetch_fails=99),
     "clusters go at the third try": lambda: FakeWorld(down_fails=2),
 }

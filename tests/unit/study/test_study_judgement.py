@@ -6,20 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from stash.study.backend import Submission
-from stash.study.cell_engines import SLURM_HOPELESS, SLURM_LOST
+from stash.study.cell_engines import SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
 
-SUBMISSION = Submission(
-    {}, ("sbatch",), "lane", "lease", rented_from="slurm", hopeless=SLURM_HOPELESS, lost=SLURM_LOST
-)
 PREEMPTED = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
 
 
 def judged(folder: Path, printed: str, code: int | None) -> tuple[str, str]:
     (folder / "output.log").write_text(printed)
-    return judge(CellFolder(folder), SUBMISSION, code)
+    return judge(CellFolder(folder), SLURM_LOST, code)
 
 
 def test_an_interrupted_cell_is_lost(tmp_path: Path) -> None:
@@ -43,13 +39,6 @@ def test_a_time_limit_is_told_with_what_to_do(tmp_path: Path) -> None:
     ending, why = judged(tmp_path, printed, 1)
     assert ending == "failed"
     assert why.endswith("`time:` gives the job more")
-
-
-def test_a_host_that_is_not_reached_is_told_and_not_what_the_others_say(tmp_path: Path) -> None:
-    printed = "ssh: connect to host h2 port 22: No route to host\ninterrupted before the first round was measured\n"
-    assert judged(tmp_path, printed, 255) == ("failed", "ssh: connect to host h2 port 22: No route to host")
-    printed = "me@h2: Permission denied (publickey).\ninterrupted before the first round was measured\n"
-    assert judged(tmp_path, printed, 255)[1].endswith("`ssh` has to get there without being asked")
 
 
 @pytest.mark.parametrize(("text", "why"), [("{ not json", "damaged or cut short"), ("{}", "profile.stash.json")])

@@ -86,5 +86,5 @@ def test_its_clock_goes_on_though_somebody_sets_this_machines(monkeypatch: pytes
 def test_called_commands_say_how_they_ended() -> None:
     programs = SystemPrograms()
     assert programs.call(("sh", "-c", "echo a; echo b >&2; exit 3"), 10) == (3, "a\nb\n")
-    assert programs.call(("no-such-program",), 10).output == "there is no program 'no-such-program' on PATH"
+    assert programs.call(("no-such-program",), 10).output == "no-such-program: No such file or directory"
     assert "did not end within" in programs.call(("sleep", "5"), 0.05).output

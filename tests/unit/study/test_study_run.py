@@ -5,17 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, study
+from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, states, study
 
 from stash.core.errors import StoreError, UserError
-from stash.study import study_folder
-from stash.study.study_folder import StudyEvent, of_study
+from stash.study.study_folder import of_study
 
 SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
-
-
-def states(file) -> list[str]:
-    return [reading_of(file).standings[cell.id].state for cell in reading_of(file).cells]
 
 
 def test_every_cell_is_run_once_small_ones_first(tmp_path: Path) -> None:
@@ -65,24 +60,6 @@ def test_a_cell_that_died_with_its_controller_is_run_again(tmp_path: Path) -> No
     assert world.started[0] == world.started[1]
 
 
-def test_a_line_broken_off_by_a_kill_loses_no_other(tmp_path: Path) -> None:
-    file, world = study(LOCAL, tmp_path), FakeWorld()
-    run(file, world)
-    path = of_study(file.path).journal
-    before = study_folder.read(path)
-    with path.open("a") as broken:
-        broken.write('{"at": 1, "what": "en')
-    assert study_folder.read(path) == before
-    study_folder.append(path, before[0])
-    assert study_folder.read(path) == (*before, before[0])
-
-
-def test_a_reason_that_holds_another_mark_of_a_lines_end_is_no_line_broken_off(tmp_path: Path) -> None:
-    event = StudyEvent(at=1, what="ended", cell="a", ending="failed", why="first\u2028second")
-    study_folder.append(tmp_path / "journal.jsonl", event)
-    assert study_folder.read(tmp_path / "journal.jsonl") == (event,)
-
-
 def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:
     file = study(LOCAL, tmp_path)
     bad = FakeWorld(
@@ -99,25 +76,15 @@ def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path:
     assert states(file) == ["done"] * 4
 
 
-def test_out_of_memory_spares_larger_batches(tmp_path: Path) -> None:
-    file = study(SIX, tmp_path)
-    text = "error: vgg11 ran out of memory in step 1 of solo; try --batch 32"
-    world = FakeWorld(lambda title: Ending(1, text) if "vgg11 batch 64" in title else Ending())
-    run(file, world)
-    assert not any("vgg11 batch 128" in title for title in world.started)
-    found = {cell.title.split(" on ")[0]: reading_of(file).standings[cell.id] for cell in reading_of(file).cells}
-    assert found["vgg11 batch 64"].state == "out of memory"
-    assert (found["vgg11 batch 128"].state, found["resnet18 batch 128"].state) == ("larger", "done")
-
-
-def test_repeats_of_a_batch_that_ran_out_of_memory_are_spared_and_are_not_left_to_run(tmp_path: Path) -> None:
-    file = study(LOCAL + "repeats: 2\n", tmp_path)
+def test_out_of_memory_spares_larger_batches_and_further_repeats(tmp_path: Path) -> None:
+    file = study(SIX + "repeats: 2\n", tmp_path)
     text = "error: vgg11 ran out of memory in step 1 of solo; try --batch 32"
     world = FakeWorld(lambda title: Ending(1, text) if "vgg11 batch 64" in title else Ending())
     outcome = run(file, world)
     assert sum("vgg11 batch 64" in title for title in world.started) == 1
+    assert not any("vgg11 batch 128" in title for title in world.started)
     assert any("batches from 64 on were not tried" in sentence for sentence in outcome.not_started)
-    assert sorted(states(file)) == [*["done"] * 6, "larger", "out of memory"]
+    assert sorted(states(file)) == [*["done"] * 8, *["larger"] * 3, "out of memory"]
 
 
 def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:

@@ -37,8 +37,6 @@ class Grid:
     """What the first column holds, where a renderer has to say it."""
     filters: tuple[int, ...] = ()
     """Columns by whose values rows are chosen, where a reader can."""
-    anchors: tuple[str, ...] = ()
-    """Of rows, what links lead to; empty, or one each."""
     links: Mapping[tuple[int, int], tuple[GridLink, ...]] = field(default_factory=dict)
     """By row and column: what the cell's text is made of."""
     ranks: tuple[int, ...] = ()
@@ -135,23 +133,11 @@ class Tag:
     text: str
     firm: bool = False
     """Whether it is worth covering dots."""
-    within: tuple[float, float] | None = None
-    """The stretch of ``x`` that it must not leave; ``None``: the plane and the room beside it."""
-
-
-@dataclass(frozen=True)
-class TileBar:
-    """A thin bar at the foot of a tile: ``length`` is a fraction of its width, ``line`` counts from the foot."""
-
-    length: float
-    series: str
-    faint: bool = False
-    line: int = 0
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One cell of a matrix: a shade, words and thin bars; hatched where there should be something and is nothing."""
+    """A box: a shade, and words."""
 
     x: tuple[float, float]
     y: tuple[float, float]
@@ -160,12 +146,6 @@ class Tile:
     tip: str = ""
     level: float | None = None
     """How strong the shade is, 0 to 1; ``None``: it has none."""
-    bars: tuple[TileBar, ...] = ()
-    missing: bool = False
-    quiet: bool = False
-    """Whether its words are about what is not known."""
-    link: str = ""
-    """Where a page leads from it."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +180,6 @@ class Chart:
     how: str
     """How to read it."""
     x: Axis
-    """Not drawn of a chart with ``columns``."""
     marks: tuple[Drawn, ...]
     table: Grid
     """The same as text: for whoever cannot see the chart, or wants its numbers."""
@@ -208,10 +187,6 @@ class Chart:
     lanes: tuple[Lane, ...] = ()
     """Rows, top to bottom; a chart has these or a ``y`` axis."""
     keys: tuple[Legend, ...] = ()
-    columns: tuple[str, ...] = ()
-    """Of a matrix: names above columns of equal width."""
-    row: int = 0
-    """Pixels that a row of a matrix needs; 0: what words and thin bars do."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ from stash.ui.charts.chart import (
 )
 from stash.ui.charts.tiles import (
     SIZE,
-    column_heads,
-    head_room,
     length_of,
     letters_in,
     shortened_name,
@@ -50,8 +48,6 @@ _LINE = 17
 _NARROW = 480
 """Below this width rows have their names above them."""
 _PLANE_HEIGHT = 240
-_TILE_ROW = 34
-_WIDEST_COLUMN = 170
 _RADIUS, _END = 3.5, 3.5
 _BESIDE = 6
 """Pixels from a place to the words about it."""
@@ -66,10 +62,7 @@ RULES = (
     "svg.chart .bold{stroke-width:1.4}",
     "svg.chart .ribbon{fill:currentColor;fill-opacity:.18}",
     "svg.chart .trail{stroke-width:1.4;stroke-opacity:.6}",
-    "svg.chart a{color:inherit}",
-    "svg.chart .track{fill-opacity:.1}",
     "svg.chart text.halo{stroke:#fff;stroke-width:4px;stroke-linejoin:round;paint-order:stroke}",
-    "svg.chart .hatch{stroke-opacity:.45}",
 )
 """Of style, that hold on any page."""
 
@@ -127,22 +120,17 @@ class _Frame:
         self.key_lines = self._key_lines()
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
-        if any(chart.columns):
-            self.plane = min(self.plane, _WIDEST_COLUMN * len(chart.columns))
-        self.heads = head_room(chart.columns, self.plane)
-        self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8 + self.heads
+        self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.above = _LINE if self.stacked and any(self.names) else 0
         self.row = self._row()
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
-        self.height = self.bottom + (4 if chart.columns else 2 * _LINE + 8)
+        self.height = self.bottom + 2 * _LINE + 8
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
 
     def _row(self) -> int:
         """The height of a row, its name above it included."""
-        if self.chart.columns:
-            return (self.chart.row or _TILE_ROW) + self.above
         return (44 if self.stacked else 30) if len(self.chart.lanes) <= 12 else (36 if self.stacked else 22)
 
     def _sides(self) -> tuple[float, float]:
@@ -150,8 +138,6 @@ class _Frame:
         chart = self.chart
         last = length_of(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
         named = min(0.4 * self.width, length_of(max(map(len, self.names), default=0)) + 12)
-        if chart.columns:
-            return 2.0 if self.stacked or not any(self.names) else named, 2.0
         if self.stacked:
             first = length_of(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
             return max(10.0, first), max(14.0, last)
@@ -201,9 +187,6 @@ class _Frame:
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
             yield element("path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}")
-        if self.chart.columns:
-            yield from column_heads(self.chart.columns, self.left, self.plane, self.top)
-            return
         yield element("path", class_="quiet", d=f"M{self.across(0)} {bottom}H{self.across(1)}")
 
     def lanes(self) -> Iterator[Markup]:
@@ -228,8 +211,6 @@ class _Frame:
 
     def labels(self) -> Iterator[Markup]:
         """What the axes are, and the values at their lines."""
-        if self.chart.columns:
-            return
         for tick in self._fitting(self.chart.x):
             yield words_at(self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle")
         yield words_at(self.left + self.plane / 2, self.bottom + 15 + _LINE, self.chart.x.label, "quiet", "middle")
@@ -294,19 +275,16 @@ class _Frame:
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
         x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, length_of(len(tag.text))
-        edges = (self.left, float(self.width))
-        if tag.within is not None:
-            edges = float(self.across(tag.within[0])), float(self.across(tag.within[1]))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)
-            if self._is_free(box, edges, tag.firm):
+            if self._is_free(box, tag.firm):
                 self.tags.append(box)
                 return words_at(begin, y, tag.text, "halo" if tag.firm else "")
         return Markup()
 
-    def _is_free(self, box: tuple[float, float, float, float], edges: tuple[float, float], firm: bool) -> bool:
+    def _is_free(self, box: tuple[float, float, float, float], firm: bool) -> bool:
         left, right, top, bottom = box
-        if left < edges[0] or right > edges[1] or top < self.top - SIZE:
+        if left < self.left or right > self.width or top < self.top - SIZE:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False

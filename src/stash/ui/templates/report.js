@@ -85,24 +85,8 @@
     form.addEventListener("submit", (event) => event.preventDefault());
     table.closest(".scroll").before(form);
     apply();
-    // A link to a row that is filtered away shows it again.
-    addEventListener("hashchange", () => {
-      const row = document.getElementById(location.hash.slice(1));
-      if (row?.hidden) { form.reset(); setTimeout(() => row.scrollIntoView()); }
-    });
   };
   document.querySelectorAll("table[data-filters]").forEach(filter);
-
-  for (const button of document.querySelectorAll("button.download")) {
-    button.addEventListener("click", () => {
-      const text = JSON.parse(button.nextElementSibling.textContent);
-      const link = document.createElement("a");
-      link.download = button.dataset.name;
-      link.href = URL.createObjectURL(new Blob([text], { type: button.dataset.kind }));
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    });
-  }
 
   for (const copy of document.querySelectorAll("button.copy")) {
     copy.addEventListener("click", async () => {
