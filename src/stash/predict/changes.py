@@ -92,7 +92,7 @@ def _name(text: str) -> str:
 
 def _file(text: str) -> str:
     if not text.strip():
-        raise UnitError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
+        raise UnitError("give a file of `stash probe`")
     return text.strip()
 
 
@@ -102,7 +102,7 @@ class Alteration(Options):
 
     instance: str | None = option("NAME", "Predict for this instance type (`stash catalog`).", _name, panel=_MACHINES)
     cluster: str | None = option(
-        "FILE", "Predict for machines of a YAML file or probe (docs/how-to/what-if.md).",
+        "FILE", "Predict for machines that `stash probe` measured.",
         _file, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
@@ -245,10 +245,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
     if other is not None and wanted.network is None and wanted.transport not in (None, transport_used(other.network)):
-        raise UserError(
-            f"--transport: {wanted.cluster} says already what its nodes talk over; write it there, or give --network "
-            "too"
-        )
+        raise UserError(f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too")
     used = transport_used(measured.network)
     transport = wanted.transport or used
     if wanted.instance is not None:
@@ -262,9 +259,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
             other = measured
     target = other or measured
     if wanted.cluster is not None and target.device is None and measured.device is not None:
-        raise UserError(
-            f"--cluster {wanted.cluster} has no device, and the job was profiled on {measured.device}; name one there"
-        )
+        raise UserError(f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}")
     if wanted.instance is not None:
         if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
             raise UserError(
@@ -383,4 +378,4 @@ def _network(target: Target, rate: float, transport: NodeTransport | None) -> Ne
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed = given(rate, "--network")
     reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp")
-    return old.model_copy(update={"bytes_per_second": reached, "nics": 1})
+    return old.model_copy(update={"bytes_per_second": reached})

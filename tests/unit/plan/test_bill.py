@@ -98,7 +98,7 @@ def test_start_up_is_booting_then_the_image_then_the_data_on_every_node() -> Non
 
 def test_a_node_downloads_no_faster_than_its_own_network() -> None:
     # Two interfaces of 125 MB/s: 100 GB take 400 s instead of 200 s.
-    network = Network(nics=2, bytes_per_second=Quantity(value=125e6, origin="data sheet", source="a page"))
+    network = Network(bytes_per_second=Quantity(value=250e6, origin="data sheet", source="a page"))
     facts = BillFacts(dataset_bytes=100e9, download_bytes_per_second=500e6)
     found = bill(stalls(network=network), 9000, rental(), facts, None, DRAWS)
     assert found.items[0].seconds.value == pytest.approx(400)
