@@ -175,12 +175,11 @@ def with_names_as_written(constraints: Constraints, catalog: Catalog) -> Constra
     )
 
 
-def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: date) -> str | None:
-    """A warning where prices are older than wished, or undated; ``None`` if all are young."""
-    most = OLD_DAYS if constraints.oldest_price_days is None else constraints.oldest_price_days
+def old_prices(rentables: Sequence[Rentable], now: date) -> str | None:
+    """A warning where prices are old or undated; ``None`` if all are young."""
     ages = [age(each.price.as_of, now) for each in rentables if not agreed(each.price)]
-    old = sum(1 for each in ages if each is None or each.most > most)
+    old = sum(1 for each in ages if each is None or each.is_old)
     if not old:
         return None
-    which = f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated"
+    which = f"{old:,} of {len(ages):,} prices are older than {OLD_DAYS:,} days or undated"
     return f"{which}; renew them: `stash catalog refresh`"

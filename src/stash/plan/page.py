@@ -14,7 +14,6 @@ from stash.plan.plan_charts import (
     WORDS,
     choices_table,
     cost_against_time,
-    dollars_by_stall,
     label,
     place,
     table_scale,
@@ -165,8 +164,6 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
     yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
-    bills = dollars_by_stall(plan, shown_choices(plan))
-    yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
     yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
     if plan.chosen is not None:
         title = f"How {label(plan.chosen)} was worked out"

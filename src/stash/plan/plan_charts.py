@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
-from stash.core.ladder import STALLS
 from stash.core.units import Scale, counted
 from stash.plan.records import Choice, ChoiceStanding, RentalPlan
 from stash.ui.charts.builders import (
-    BarPiece,
-    LaneRow,
     PlotCurve,
     PlotPoint,
     Ruler,
-    ends_of,
-    lane_chart,
     level,
     plane_chart,
     ruler,
@@ -125,39 +120,6 @@ def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
     return Ruler(shown, axis(shown, "dollars", lambda value: dollars(value, decimals)))
 
 
-def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank:
-    """A row for each of the choices ``shown``, its bill made of its stalls and of what else is paid.
-
-    What was measured as negative has no place in it.
-    """
-    name, title = "dollars-by-stall", "Where the dollars go"
-    if not shown:
-        return Blank(name, title, _UNKNOWN)
-    rows = []
-    for item in shown:
-        parts = [(part.name, part.name, part.dollars.value) for part in item.stalls]
-        parts += [(part.name, "plain", part.dollars.value) for part in item.items if part.name != "training"]
-        pieces, reached = [], 0.0
-        for part, series, value in parts:
-            if value > 0:
-                tip = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
-                pieces.append(BarPiece(reached, reached + value, series, tip))
-                reached += value
-        text = dollars_interval(item.dollars)
-        rows.append(LaneRow(item.name, text, tuple(pieces), item.dollars.low, item.dollars.high))
-    present = [stall for stall in STALLS if any(part.name == stall for item in shown for part in item.stalls)]
-    return lane_chart(
-        name,
-        title,
-        rows,
-        _dollar_ruler([*ends_of(rows), *(item.dollars.value for item in shown)]),
-        _bills_table(plan.choices, present),
-        how="Each row is one bill, made of the stalls of a step over the whole training and, grey, of what is paid "
-        "besides. Thin lines are 95% intervals of the whole.",
-        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "besides training")),
-    )
-
-
 def label(choice: Choice) -> str:
     """``"2 × p3.8xlarge"``, and how it is paid for if not on demand."""
     paid = choice.rented.price.paid_as
@@ -196,15 +158,3 @@ def choices_table(plan: RentalPlan, title: str) -> Grid:
     rows = tuple(tuple(cell(item) for _, cell, _ in shown) for item in choices)
     texts = frozenset(number for number, (_, _, text) in enumerate(shown) if text)
     return Grid(title, tuple(head for head, _, _ in shown[1:]), rows, texts, first="what")
-
-
-def _bills_table(choices: Sequence[Choice], present: Sequence[str]) -> Grid:
-    besides = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
-    rows = []
-    for item in choices:
-        found = {part.name: part.dollars for part in item.stalls}
-        found |= {part.name: part.dollars for part in item.items}
-        cells = [dollars_interval(found[name]) if name in found else "unknown" for name in present]
-        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in besides]
-        rows.append((item.name, dollars_interval(item.dollars), *cells, *paid))
-    return Grid("Bills, in dollars", ("all", *present, *besides), tuple(rows), frozenset({0}), first="what")

@@ -327,14 +327,5 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
     assert set(measured_machines([base], catalog)) == {f"n1-standard-8+1x{model}"}
 
 
-def test_old_prices_come_with_the_command_that_renews_them():
-    young = asked(oldest_price_days=2)
-    assert not any("older" in each for each in young.warnings)
-    old = asked(oldest_price_days=1)
-    assert any(
-        "3 of 3 prices are older than 1 days" in each and "stash catalog refresh" in each for each in old.warnings
-    )
-
-
 def test_a_named_type_is_listed_however_bad():
     assert "dearer" in {choice.rented.instance for choice in asked(listed=("dearer",)).choices}
