@@ -11,13 +11,11 @@ Pure: reads a course, simulates nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
-from stash.core.intervals import Interval
 from stash.schedule.matrix import RateMatrix, RateTable, demand_of
 from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
 from stash.schedule.shares import makespan
@@ -109,16 +107,6 @@ def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: Rate
     share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
     alone = np.array([job.steps - job.done for job in course.jobs]) / (table.packed * share).sum(axis=1)
     return np.asarray(jct / alone, dtype=float)
-
-
-def over_seeds(outcomes: Sequence[ScheduleFigures], of: Callable[[ScheduleFigures], float]) -> Interval:
-    """The mean of a figure over runs, with the t interval of as many."""
-    values = np.array([of(each) for each in outcomes])
-    if len(values) < 2:
-        return Interval(value=float(values[0]))
-    arm = float(stdtrit(len(values) - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    mean = float(values.mean())
-    return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=len(values))
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ def test_mistakes_in_matrices(tmp_path: Path, line: str, why: str) -> None:
 
 
 SACCT = (
-    "JobID|User|Submit|Elapsed|AllocTRES\n9|ada|2024-01-01T00:00:00|1-00:00:30|cpu=8,gres/gpu=4,gres/gpu:V=4\n"
-    "9.batch|ada|2024-01-01T00:00:00|00:10:00|cpu=8\n10|ada|2024-01-01T00:00:00|00:10:00|cpu=8\n"
+    "JobID|User|Submit|ElapsedRaw|AllocTRES\n9|ada|2024-01-01T00:00:00|86430|cpu=8,gres/gpu=4,gres/gpu:V=4\n"
+    "9.batch|ada|2024-01-01T00:00:00|600|cpu=8\n10|ada|2024-01-01T00:00:00|600|cpu=8\n"
 )
 
 
