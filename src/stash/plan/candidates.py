@@ -148,7 +148,7 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
         return True
     return (
         f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains is not "
-        f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
+        "published; profile there"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.units import Scale, counted
-from stash.plan.records import Choice, ChoiceStanding, RentalPlan
+from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan
 from stash.ui.charts.builders import (
     PlotCurve,
     PlotPoint,
@@ -38,7 +38,6 @@ _MEANINGS = {
 }
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
-_SPACE = "\N{NO-BREAK SPACE}"
 _UNKNOWN = "of no offer are both its price and the step on it known"
 
 
@@ -74,7 +73,7 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
         curves,
         x,
         y,
-        choices_table(plan, "Everything that was weighed to the end"),
+        choices_table(plan, plan.choices),
         how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
         "across are the deadline and the budget.",
         caption=left_out if far else "",
@@ -136,25 +135,53 @@ def table_scale(choices: Sequence[Choice]) -> Scale:
     return span_scale(choices[0].seconds.value if choices else 0.0)._replace(decimals=1)
 
 
-def choices_table(plan: RentalPlan, title: str) -> Grid:
-    """Every choice with its time, bill and chances, and why it was or was not chosen."""
-    choices, goal = plan.choices, plan.goal
-    scale = table_scale(choices)
-    columns: list[tuple[str, Callable[[Choice], str], bool]] = [
-        ("what", lambda item: label(item).replace(" ", _SPACE), True),
-        ("", lambda item: WORDS[item.standing], True),
-        ("time", lambda item: span_interval(item.seconds, scale), False),
-        ("cost", lambda item: dollars_interval(item.dollars), False),
-        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
-        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
-        ("best", lambda item: chance(item.best), False),
-        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
-        ("where", place, True),
-        ("why", lambda item: item.why, True),
+def choices_table(
+    plan: RentalPlan,
+    shown: Sequence[Choice],
+    brief: bool = False,
+    why: Callable[[Choice], str] = lambda item: item.why,
+) -> Grid:
+    """What became of each of the choices ``shown``: time, bill, chances, and why; ``brief`` is for a screen."""
+    goal, scale = plan.goal, table_scale(plan.choices)
+    columns: list[tuple[str, Callable[[Choice], str], bool, int]] = [
+        ("", lambda item: WORDS[item.standing], True, 0),
+        ("what", label, True, 0),
+        ("time", lambda item: span_interval(item.seconds, scale), False, 0),
+        ("cost", lambda item: dollars_interval(item.dollars), False, 0),
+        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False, 0),
+        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False, 0),
+        (superlative(goal), lambda item: chance(item.best), False, 1),
+        ("largest stall", _stall_text, True, 1),
+        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False, 2),
+        ("where", place, True, 2),
+        ("why", why, True, 0),
     ]
-    if len(set(map(place, choices))) == 1:
-        columns = [column for column in columns if column[0] != "where"]
-    shown = [(head, cell, text) for head, cell, text in columns if any(map(cell, choices))]
-    rows = tuple(tuple(cell(item) for _, cell, _ in shown) for item in choices)
-    texts = frozenset(number for number, (_, _, text) in enumerate(shown) if text)
-    return Grid(title, tuple(head for head, _, _ in shown[1:]), rows, texts, first="what")
+    kept = [each for each in columns if any(map(each[1], shown)) and not (brief and each[3] == 2)]
+    return Grid(
+        title="",
+        head=tuple(head for head, *_ in kept[1:]),
+        rows=tuple(tuple(cell(item) for _, cell, _, _ in kept) for item in shown),
+        texts=frozenset(number for number, (_, _, text, _) in enumerate(kept) if text),
+        ranks=tuple(rank for *_, rank in kept),
+        prose=kept[-1][0] == "why",
+    )
+
+
+def superlative(goal: Goal) -> str:
+    """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
+    return "fastest" if goal.aim == "seconds" else "cheapest"
+
+
+def largest_stall(choice: Choice) -> tuple[str, float]:
+    """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
+    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
+    if not stalls:
+        return "", 0.0
+    most = max(stalls, key=lambda stall: stall.seconds.value)
+    whole = choice.dollars.value
+    return most.name, most.dollars.value / whole if whole > 0 else most.share
+
+
+def _stall_text(choice: Choice) -> str:
+    name, share = largest_stall(choice)
+    return f"{name} {share:.0%}" if name else ""

@@ -132,6 +132,9 @@ class PlanProblem:
         own = rentable.instance.name not in self._given and profiled_on(self.bases[number], rentable.instance)
         if self.bases[number].target.device is None and rentable.machine is None:
             raise UserError(_FROM_CPUS)
+        share = 1.0 if rentable.machine is None else rentable.machine.device_share
+        if share != self.bases[number].target.device_share:
+            raise UserError("the job was profiled on a slice of a GPU, and how fast others train does not follow")
         fits = room(self.bases[number], rentable)
         if not fits.largest:
             raise UserError(fits.why)

@@ -171,7 +171,7 @@ class Shape:
         base, device = self.base, self.key.device
         if device == base.target.device and self.altered.batch is None:
             return 1.0
-        target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
+        target = base.target.model_copy(update={"device": device, "machine": None, "cores": None})
         return base.compute_scale(target, Passes(self.key.batch, self.key.accumulate)).mean
 
     @cached_property

@@ -24,7 +24,7 @@ from stash.core.records.profile import Profile
 from stash.core.units import format_rate
 from stash.predict.cluster_sources import of_instance, placed
 from stash.predict.compute_ratios import precision_ratio, time_ratio
-from stash.predict.gpu_pairs import Precision, autocast_ratio, trained_in
+from stash.predict.gpu_pairs import Precision, trained_in
 from stash.study.fields import EmulatedTarget
 from stash.study.places import StudyPlace
 
@@ -66,7 +66,7 @@ class CalibratingProfile:
         value = batch / (compute.time.value * ratio.value)
         how = "" if own.name == self.gpu.name else f"; it takes {ratio.value:.2g} times as long ({ratio.source})"
         if had != to:
-            times = precision_ratio(workload, own.model, autocast_ratio(work, own), to)
+            times = precision_ratio(workload, own, to)
             if times is None:
                 raise UserError(
                     f"{self.path} was trained in {had}, and nothing tells how fast {own.name} is in {to}; profile "

@@ -135,7 +135,7 @@ class _Fact(NamedTuple):
 _FACTS = (
     _Fact(
         "operators",
-        "what a step would take on another device or in another precision, by its operators",
+        "what a step would take at least on a faster device, by launching its operators",
         lambda profile: bool(profile.workload.operators),
     ),
     _Fact(

@@ -129,7 +129,7 @@ def test_a_profile_in_another_precision_than_the_target_s_is_translated() -> Non
         bed(made(f"calibrate: {MINE}, precision: {each}", calibrations={MINE: calibrated("V100-SXM2-16GB")})[0])
         for each in ("fp32", "fp16")
     )
-    times = precision_ratio("resnet50", "V100", to="amp")
+    times = precision_ratio("resnet50", catalog.gpu("V100-SXM2-16GB"))
     assert fp16.samples_per_second == pytest.approx(fp32.samples_per_second / times.value)
     assert any("in fp16 it takes" in fact for fact in fp16.facts)
     with pytest.raises(UserError, match="was trained in fp32, and nothing tells how fast K80 is in amp"):
