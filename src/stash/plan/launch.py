@@ -163,7 +163,7 @@ def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFact
     """The task of ``choice``; ``file`` is what it will be called. Raises UserError for what SkyPilot cannot rent."""
     rented = choice.rented
     if rented.cloud not in CLOUDS:
-        raise UserError(_not_for_rent(choice, profile))
+        raise UserError(f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job yourself")
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
     devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
     body, started = task_body(profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts))
@@ -195,18 +195,6 @@ def task_name(profile: Profile) -> str:
     workload = profile.workload.name
     plain = plain_name(workload.removesuffix(".py"))
     return plain if plain[:1].isalpha() else plain_name(f"train-{plain}")
-
-
-def _not_for_rent(choice: Choice, profile: Profile) -> str:
-    rented = choice.rented
-    meeting = Meeting("NODES", "NUMBER", "FIRST", str(rented.devices))
-    if rented.nodes == 1:
-        meeting = Meeting("1", "0", "127.0.0.1", str(rented.devices))
-    line = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting).line.replace(" \\\n ", "")
-    return (
-        f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job there yourself: "
-        f"{printable_line(line)}"
-    )
 
 
 def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:

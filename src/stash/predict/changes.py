@@ -306,21 +306,6 @@ def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, kn
     return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
 
 
-_NEAR = 0.05
-"""Of a machine's memory: firmware and hypervisors keep some of what is sold."""
-
-
-def looks_like(measured: Target, sheet: Target, known: Catalog) -> bool:
-    """Whether a machine whose type was not recorded has the GPUs, the threads and the memory of ``sheet``'s."""
-    if any(measured.machine == each.name.lower() for each in known.instances):
-        return False
-    if measured.cores is None or sheet.cores is None or measured.memory_bytes is None or sheet.memory_bytes is None:
-        return False
-    alike = one_gpu(sheet, measured, known) and measured.devices == sheet.devices
-    share = measured.memory_bytes.value / sheet.memory_bytes.value
-    return alike and measured.cores.value == sheet.cores.value and 1 - _NEAR <= share <= 1.0
-
-
 def one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
     """Whether both have one GPU under two names, as a driver and the catalog write them."""
     if target.device is None or measured.device is None:

@@ -138,15 +138,10 @@ def _steps(line: TableLine, job: QueuedJob, matrix: RateMatrix) -> float | str:
 
 
 def jobs_text(jobs: Sequence[QueuedJob]) -> str:
-    """The jobs as such a file."""
+    """Jobs as such a file, without what an import does not know: deadlines, weights, what is done and where."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    optional = [name for name in ("deadline", "done", "on") if any(getattr(job, name) for job in jobs)]
-    writer.writerow(["job", "user", "submit", "gpus", "model", "steps", "weight", *optional])
+    writer.writerow(["job", "user", "submit", "gpus", "model", "steps"])
     for job in jobs:
-        more = [getattr(job, name) for name in optional]
-        writer.writerow([
-            job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}", f"{job.weight:g}",
-            *("" if each in (None, 0.0, "") else each for each in more),
-        ])  # fmt: skip
+        writer.writerow([job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}"])
     return out.getvalue()

@@ -74,10 +74,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     if answer.as_measured:
         pace_now = answer.measured.samples_per_second
         rate = f", {pace(pace_now)} samples/s" if pace_now else ""
-        text = f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}"
-        if answer.taken_for is None:
-            return f"{text}."
-        return f"{text}, on machines with the GPUs, threads and memory of {answer.taken_for} (no type was recorded)."
+        return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
     text = (
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
         f"({after.value / before.value - 1:+.1%})"
