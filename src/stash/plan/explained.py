@@ -9,11 +9,9 @@ from collections.abc import Iterator
 
 from stash.core.errors import UserError
 from stash.core.formatting import (
-    Unit,
     chance,
     dollars,
     dollars_interval,
-    plain,
     plus_minus,
     span,
     span_interval,
@@ -21,10 +19,9 @@ from stash.core.formatting import (
 from stash.core.units import SECONDS, nearest, scale_for
 from stash.plan.plan_charts import WORDS, label
 from stash.plan.records import Choice, Goal, PlanFact, Rental, RentalPlan, Unranked
+from stash.predict.draws import Quantity, Used, fact_text
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
-
-_UNITS: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
 
 Line = tuple[str, str, str]
 """What, how much, and where it comes from with all that it rests on."""
@@ -96,7 +93,7 @@ def _work(choice: Choice, goal: Goal) -> Iterator[Line]:
 def _step(choice: Choice) -> Iterator[Line]:
     scale = scale_for(choice.step.value, SECONDS, 4)
     for stall in choice.stalls:
-        text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(fact_text, stall.facts)))
+        text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts)))
         yield stall.name, f"{scale.number(stall.seconds.value)} {plus_minus(stall.seconds, scale)} {scale.unit}", text
     total = f"{scale.number(choice.step.value)} {plus_minus(choice.step, scale)} {scale.unit}"
     yield "step", total, f"together; {choice.samples_per_second:,.0f} samples/s"
@@ -139,16 +136,5 @@ def _kept(choice: Choice, goal: Goal) -> Iterator[Line]:
         yield "budget", dollars(goal.budget_dollars), text
 
 
-def fact_text(fact: PlanFact) -> str:
-    """``"bandwidth between nodes 1.25 GB/s (data sheet: karpenter-aws, 2026-11-20)"``."""
-    value = _number(fact.value, fact.unit)
-    if fact.low is not None and fact.high is not None and fact.low != fact.high:
-        value += f" ({_number(fact.low, fact.unit)} to {_number(fact.high, fact.unit)})"
-    dated = f", {fact.as_of}" if fact.as_of and fact.as_of not in fact.source else ""
-    return f"{fact.about} {value} ({fact.origin}: {fact.source}{dated})"
-
-
-def _number(value: float, unit: str) -> str:
-    if unit in _UNITS:
-        return plain(value, _UNITS[unit])
-    return f"{dollars(value)}/h" if unit == "dollars/h" else f"{value:,.4g}" + (" samples/s" * (unit == "samples/s"))
+def _fact(fact: PlanFact) -> str:
+    return fact_text(Used(about=fact.about, unit=fact.unit, quantity=Quantity.model_validate(fact.model_dump())))

@@ -51,11 +51,20 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     sure = [item for item in near if item.standing in FRONT]
     times = [goal.deadline_seconds, *(item.seconds.value for item in near), *(item.seconds.high for item in sure)]
     costs = [goal.budget_dollars, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
+    # A tie may be beaten in both.
+    front = sorted((item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value)
     x = ruler(times, f"{unit.unit} from start to end", unit.size)
     y = _dollar_ruler(costs)
     best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
     curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
-    curves.append(PlotCurve("contention", tuple(map(_point, _unbeaten(sure))), line=True, dots=False))
+    curves.append(
+        PlotCurve(
+            "contention",
+            tuple(map(_point, front)),
+            line=True,
+            dots=False,
+        )
+    )
     # The best last, so that nothing hides them; names the best first.
     curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
     tags = [] if goal.deadline_seconds is None else [Tag(x.at(goal.deadline_seconds), 0.0, "deadline")]
@@ -94,15 +103,6 @@ def _near(plan: RentalPlan) -> list[Choice]:
         for item in plan.choices
         if not front or (item.seconds.value <= _FAR * longest and item.dollars.value <= _FAR * dearest)
     ]
-
-
-def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that no other is both cheaper and sooner than, the soonest first: a tie may be beaten in both."""
-    found: list[Choice] = []
-    for item in sorted(choices, key=lambda item: (item.seconds.value, item.dollars.value)):
-        if not found or item.dollars.value < found[-1].dollars.value:
-            found.append(item)
-    return found
 
 
 def _point(item: Choice) -> PlotPoint:

@@ -80,7 +80,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         return None
     node, ranks = max(ranks_per_node(profile).items(), key=lambda item: item[1])
     host = profile.hosts[node] if node < len(profile.hosts) else None
-    training, making = _on_cores(profile, breakdown)
+    training, making = _on_cores(profile, breakdown, host, ranks)
     made = draws.of("making a sample", make)
     work = Work(
         make_seconds=made,
@@ -154,16 +154,27 @@ def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples:
     return measured(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
 
 
-def _on_cores(profile: Profile, breakdown: Breakdown) -> tuple[float, float | None]:
+def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int) -> tuple[float, float | None]:
     """Seconds of processor time that one rank's step takes to train, and to make its batches.
 
-    Of the job's own processes. ``None``: unknown how much of making a batch is waiting.
+    Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
+    others did there counts as the job's. ``None``: unknown how much of making a batch is waiting.
     """
     replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
     if replay is None:
         return 0.0, None
     training = _median_step(profile, replay, lambda block: block.cpu_seconds)
     making = _median_step(profile, "warm", lambda block: block.fetch_cpu_seconds)
+    threads = host.cores if host is not None else None
+    # A step's time times the busy fraction of the host's cores, whoever kept them busy.
+    busy, with_loading = (
+        _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
+        for rung in (replay, "warm")
+    )
+    if threads and busy is not None:
+        training = busy * threads / ranks if training is None else training
+        if making is None and with_loading is not None:
+            making = max(0.0, with_loading - busy) * threads / ranks
     return training or 0.0, making
 
 
@@ -198,9 +209,15 @@ def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | N
 def _variation(profile: Profile) -> float:
     """Of the time to make a batch, from how means of so many batches scatter: s = sd of means · √batches.
 
-    A machine that drifts makes this larger than it is. Zero, and so no slow-down, if there are too few to tell.
+    Of each worker where they were recorded, else of all of them in each block. A machine that drifts makes this
+    larger than it is. Zero, and so no slow-down, if there are too few blocks to tell.
     """
-    times = [(mean, batches) for mean, batches in batch_times(profile) if mean > 0]
+    times = batch_times(profile)
+    if len(times) < _MIN_BLOCKS:
+        blocks = [b for b in profile.blocks if b.rung == "warm" and b.fetch_seconds and b.steps]
+        each = profile.workload.loaders[0].batches_per_step
+        times = [((b.fetch_seconds or 0.0) / b.steps, b.steps * each) for b in blocks]
+    times = [(mean, batches) for mean, batches in times if mean > 0 and batches > 0]
     if len(times) < _MIN_BLOCKS:
         return 0.0
     means, many = [mean for mean, _ in times], statistics.mean(batches for _, batches in times)

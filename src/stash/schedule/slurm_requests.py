@@ -103,8 +103,8 @@ def _known(text: str | None) -> str:
 def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run) -> SlurmQueue:
     """The jobs of the file that Slurm has, by their numbers.
 
-    A job that holds nodes is on their type, by the cluster's names of nodes, else on the only one that it asked for.
-    Raises UserError if Slurm cannot be reached, or has none of them.
+    A job that holds nodes is on their type, by the cluster's names of nodes. Raises UserError if Slurm cannot be
+    reached, or has none of them.
     """
     there = [each for each in queue(runs(("scontrol", "--oneliner", "show", "job")))
              if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")]  # fmt: skip
@@ -118,9 +118,7 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
         of_name[job.name] = slurm
         on = ""
         if slurm.state != "PENDING":
-            known = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
-            asked = set(re.split(r"[&|,*\[\]()]", slurm.features)).intersection(cluster.types)
-            on = known or (asked.pop() if len(asked) == 1 else "")
+            on = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
         found.append(replace(job, on=on))
     if not found:
         raise UserError("--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers")
@@ -150,8 +148,8 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
         holds = slurm.state != "PENDING"
         if holds and each.change == "stays":
             continue
-        features = _constraint(slurm.features, each.gpu, held.types)
-        if features is None:
+        features = each.gpu or slurm.features
+        if each.gpu and not set(re.split(r"[&|]", slurm.features)).issubset(("", *held.types)):
             note = f"its constraint {slurm.features} asks for more than a type"
         elif holds and not each.job.on:
             note = "on which type it runs is unknown"
@@ -165,16 +163,6 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
             continue
         asked.append(ManagerRequest(name, (), f"{name} stays: {note}"))
     return tuple(asked)
-
-
-def _constraint(had: str, gpu: str, kinds: Sequence[str]) -> str | None:
-    """The same with ``gpu`` for the types in it, and all else that it asks for; ``None`` where it cannot be read."""
-    if not gpu:
-        return had
-    others = [part for part in had.split("&") if part and not set(part.split("|")).issubset(kinds)]
-    if any(re.search(r"[|,*\[\]()]", part) for part in others):
-        return None
-    return "&".join([*others, gpu])
 
 
 def apply(
