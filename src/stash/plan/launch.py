@@ -40,15 +40,10 @@ _FLAGS = frozenset(("standalone", "multi-gpu", "use-env"))
 """Of those, the ones without a value."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Shell words for what each node finds out of itself: numbers, and where rank 0 listens."""
-
-    nodes: str
-    node: str
-    first_address: str
-    devices: str
-    port: int = 29_500
+_NODES, _NODE = '"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"'
+_FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)"'
+_PORT = 29_500
+"""Shell words for what each node finds out of itself: numbers, and where rank 0 listens."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +54,8 @@ class Relaunch:
     notes: tuple[str, ...] = ()
 
 
-def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting) -> Relaunch:
-    """``command`` as it was profiled, on ``nodes`` machines with ``devices`` ranks each."""
+def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) -> Relaunch:
+    """``command`` as it was profiled, on ``nodes`` machines with ``devices`` (in shell ``per_node``) ranks each."""
     words = list(command)
     if not words:
         return Relaunch("", ("the profile does not hold the job's command: write it into run",))
@@ -74,22 +69,22 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting)
     if launcher[:2] == ["accelerate", "launch"]:
         options = [
             *(["--multi_gpu"] if nodes * devices > 1 else []),
-            f"--num_machines={meeting.nodes}",
+            f"--num_machines={_NODES}",
             f"--num_processes={nodes * devices}",
-            f"--machine_rank={meeting.node}",
-            f"--main_process_ip={meeting.first_address}",
-            f"--main_process_port={meeting.port}",
+            f"--machine_rank={_NODE}",
+            f"--main_process_ip={_FIRST}",
+            f"--main_process_port={_PORT}",
             *map(shlex.quote, _kept(launcher[2:])),
         ]
         return Relaunch(_lines(["accelerate launch", *options, shlex.join(job)]))
     # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
     dashed = ["-m", "--", *job[1:]] if job[0] in ("-m", "--module") else ["--", *job]
     options = [
-        f"--nnodes={meeting.nodes}",
-        f"--nproc-per-node={meeting.devices}",
-        f"--node-rank={meeting.node}",
-        f"--master-addr={meeting.first_address}",
-        f"--master-port={meeting.port}",
+        f"--nnodes={_NODES}",
+        f"--nproc-per-node={per_node}",
+        f"--node-rank={_NODE}",
+        f"--master-addr={_FIRST}",
+        f"--master-port={_PORT}",
         *map(shlex.quote, _kept(launcher[1:])),
     ]
     return Relaunch(_lines(["torchrun", *options, shlex.join(dashed)]))
@@ -156,7 +151,6 @@ def _lines(words: Sequence[str]) -> str:
 _USUAL_DISK, _SYSTEM = 256, 45
 """GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
 _WIDTH = 100
-_FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
 
 
 def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml") -> str:
@@ -174,8 +168,7 @@ def task_body(
     profile: Profile, nodes: int, ranks: int, devices: str, wanted: dict[str, object]
 ) -> tuple[str, Relaunch]:
     """The task's YAML for the resources that are ``wanted``; ``devices`` are shell words for a node's ``ranks``."""
-    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
-    started = relaunch(profile.workload.command, nodes, ranks, meeting)
+    started = relaunch(profile.workload.command, nodes, ranks, devices)
     known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
     measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
     install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"

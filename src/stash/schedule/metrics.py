@@ -116,8 +116,6 @@ class ScheduleBounds:
     makespan_seconds: float
     load: float | None
     """Work that comes in per hour over the most that can be done; ``None`` where all come at once."""
-    growth_per_hour: float
-    """Jobs by which the queue grows while they come, if load is above 1."""
 
 
 def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> ScheduleBounds:
@@ -140,5 +138,4 @@ def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -
         whole = whole or least
         bound = max(bound, float(submits[at]) + least)
     load = whole / span if span else None
-    growth = 0.0 if load is None or load <= 1 else len(ordered) / (span / HOUR) * (1 - 1 / load)
-    return ScheduleBounds(bound, load, growth)
+    return ScheduleBounds(bound, load)

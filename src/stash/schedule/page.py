@@ -108,7 +108,7 @@ def _warnings(found: PolicyComparison) -> list[str]:
     if load is not None and load > 1:
         lines.append(
             f"Overload: jobs bring {load:.2f} times the work that the cluster can do while they come, so the queue "
-            f"grows by {found.bounds.growth_per_hour:.2g} jobs an hour; figures depend on how long the trace is."
+            "grows; figures depend on how long the trace is."
         )
     if found.relaxed > 1.000001:
         lines.append(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stash.catalog.reference import Tariff, TariffFact, tariffs
 from stash.core.intervals import Interval
-from stash.plan.bill import Bill, BillFacts, bill, not_counted, rounded_up
+from stash.plan.bill import Bill, BillFacts, bill, not_counted
 from stash.plan.records import HourlyPrice, Rental
 from stash.predict.cluster import Network, Target
 from stash.predict.draws import Draws, Quantity
@@ -269,11 +269,3 @@ def test_the_parts_add_up_to_the_whole_in_every_draw(case: Any) -> None:
     total = sum(item.dollars.value for item in found.items)
     assert total == pytest.approx(found.dollars_interval.value, rel=1e-9, abs=1e-9)
     assert all(item.dollars.holds_itself and item.seconds.holds_itself for item in found.items)
-
-
-@given(st.floats(0, 1e8), GRANULARITIES, st.floats(0, 3600))
-def test_what_is_paid_for_is_whole_and_never_less_than_used(seconds: float, by: float, least: float) -> None:
-    (paid,) = rounded_up(np.array([seconds]), by, least)
-    assert paid >= max(seconds * (1 - 1e-9) - 1e-5, least)
-    assert paid == least or paid % by == pytest.approx(0, abs=1e-6)
-    assert paid <= max(seconds + by, least)
