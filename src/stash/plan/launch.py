@@ -61,7 +61,7 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) ->
         return Relaunch("", ("the profile does not hold the job's command: write it into run",))
     launcher, job = _split(words)
     if launcher is None:
-        note = f"`{launcher_name(words)}` starts the job, and how to give it {nodes} machines is unknown"
+        note = f"`{shlex.join(words[:2])}` starts the job, and how to give it {nodes} machines is unknown"
         notes = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
         return Relaunch(shlex.join(words), notes)
     if not launcher and nodes * devices == 1:
@@ -88,11 +88,6 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) ->
         *map(shlex.quote, _kept(launcher[1:])),
     ]
     return Relaunch(_lines(["torchrun", *options, shlex.join(dashed)]))
-
-
-def launcher_name(words: Sequence[str]) -> str:
-    """What starts the job, as a person would name it: ``deepspeed``, ``bash run.sh``."""
-    return shlex.join(words[:2] if words[0] in ("bash", "sh", "sudo", "env") else words[:1])
 
 
 def _split(words: list[str]) -> tuple[list[str] | None, list[str]]:
@@ -223,8 +218,6 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
             f"the command lacks words that may be secrets ({MASK} and {HIDDEN} stand for them): pass them with "
             "`secrets:`, and write in those that are none"
         )
-    if any(word.startswith("/") for word in command):
-        notes.append("the command holds paths of the machine that was profiled: make them fit this one")
     size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"
     notes.append(f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup")
     if rented.price.paid_as == "spot":

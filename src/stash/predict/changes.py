@@ -86,13 +86,7 @@ def _split(text: str) -> str:
 
 def _name(text: str) -> str:
     if not text.strip():
-        raise UnitError("give a name; `stash catalog` lists them")
-    return text.strip()
-
-
-def _file(text: str) -> str:
-    if not text.strip():
-        raise UnitError("give a file of `stash probe`")
+        raise UnitError("give a name")
     return text.strip()
 
 
@@ -103,7 +97,7 @@ class Alteration(Options):
     instance: str | None = option("NAME", "Predict for this instance type (`stash catalog`).", _name, panel=_MACHINES)
     cluster: str | None = option(
         "FILE", "Predict for machines that `stash probe` measured.",
-        _file, panel=_MACHINES,
+        _name, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
     gpus: int | None = option("N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES)
