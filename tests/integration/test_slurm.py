@@ -117,10 +117,12 @@ def test_advice_requeues_a_job_to_the_type_that_suits_it(cluster: SlurmCluster, 
     """Of three jobs on two features, the shortest on its fastest type runs on the slow one, and is moved."""
     (tmp_path / "matrix.csv").write_text(MATRIX)
     (tmp_path / "lab.yaml").write_text(LAB)
-    (tmp_path / "jobs.csv").write_text("job,gpus,model,steps\none,1,m,900\ntwo,1,n,900\nthree,1,n,990\n")
-    for name, feature in (("one", "slow"), ("two", "fast"), ("three", "fast")):
-        cluster.call("sbatch", f"--job-name={name}", f"--constraint={feature}", "--requeue", "--partition=two",
-                     "--output=/dev/null", "--wrap=sleep 300")  # fmt: skip
+    table = "job,gpus,model,steps\n"
+    for name, feature, work in (("one", "slow", "m,900"), ("two", "fast", "n,900"), ("three", "fast", "n,990")):
+        words = ("--parsable", f"--job-name={name}", f"--constraint={feature}", "--requeue", "--partition=two")
+        number = cluster.call("sbatch", *words, "--output=/dev/null", "--wrap=sleep 300")
+        table += f"{number},1,{work}\n"
+    (tmp_path / "jobs.csv").write_text(table)
     try:
         cluster.until("one RUNNING")
         cluster.until("two RUNNING")

@@ -188,8 +188,8 @@ def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, s
         sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate, network = facts.download_bytes_per_second, stalls.target.network
-    if rate is not None and network is not None and network.of_a_node is not None:
-        rate = min(rate, network.of_a_node.value)  # never more than its own network takes
+    if rate is not None and network is not None and network.bytes_per_second is not None:
+        rate = min(rate, network.bytes_per_second.value)  # never more than its own network takes
     for what, size in (("image", facts.image_bytes), ("data", facts.dataset_bytes)):
         if size is not None and rate is not None:
             seconds = seconds + size / rate

@@ -19,6 +19,7 @@ from stash.plan.hourly_prices import agreed, available, hourly_price, price_move
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
+from stash.predict.draws import Quantity
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,22 +43,20 @@ class Rentable:
     @property
     def memory_bytes(self) -> float | None:
         """Memory of a node in bytes."""
-        if self.machine is not None and self.machine.memory_bytes is not None:
-            return self.machine.memory_bytes.value
-        return self.instance.memory_bytes
+        return self._fact("memory_bytes", self.instance.memory_bytes)
 
     @property
     def threads(self) -> float | None:
-        """Set the hardware threads of a node."""
-        if self.machine is not None and self.machine.cores is not None:
-            return self.machine.cores.value
-        return self.instance.vcpus
+        """Hardware threads of a node."""
+        return self._fact("cores", self.instance.vcpus)
 
     @property
     def device_memory_bytes(self) -> float | None:
-        if self.machine is not None and self.machine.device_memory_bytes is not None:
-            return self.machine.device_memory_bytes.value
-        return self.instance.gpu_memory_bytes
+        return self._fact("device_memory_bytes", self.instance.gpu_memory_bytes)
+
+    def _fact(self, measured: str, published: float | None) -> float | None:
+        known: Quantity | None = getattr(self.machine, measured, None)
+        return published if known is None else known.value
 
     def rental(self, nodes: int) -> Rental:
         return Rental(
@@ -148,7 +147,7 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
         return True
     return (
         f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice of a GPU trains is not "
-        f"published; profile there, or scale: `stash whatif --instance {instance.name}`"
+        "published; profile there"
     )
 
 
@@ -175,12 +174,11 @@ def with_names_as_written(constraints: Constraints, catalog: Catalog) -> Constra
     )
 
 
-def old_prices(rentables: Sequence[Rentable], constraints: Constraints, now: date) -> str | None:
-    """A warning where prices are older than wished, or undated; ``None`` if all are young."""
-    most = OLD_DAYS if constraints.oldest_price_days is None else constraints.oldest_price_days
+def old_prices(rentables: Sequence[Rentable], now: date) -> str | None:
+    """A warning where prices are old or undated; ``None`` if all are young."""
     ages = [age(each.price.as_of, now) for each in rentables if not agreed(each.price)]
-    old = sum(1 for each in ages if each is None or each.most > most)
+    old = sum(1 for each in ages if each is None or each.is_old)
     if not old:
         return None
-    which = f"{old:,} of {len(ages):,} prices are older than {most:,} days or undated"
+    which = f"{old:,} of {len(ages):,} prices are older than {OLD_DAYS:,} days or undated"
     return f"{which}; renew them: `stash catalog refresh`"

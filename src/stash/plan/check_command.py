@@ -59,8 +59,7 @@ def check(options: CheckOptions) -> None:
     The exit code is 0 if all limits hold, 1 if one does not, and 3 if that is unknown. A limit passes or fails only
     if the whole 95 % interval does; if the limit lies inside the interval, measure a longer profile.
 
-    A plan holds if the step is as planned or faster, and deadline and budget are met. The answer also names the
-    intervals that held and the assumption that failed.
+    A plan holds if the step is as planned or faster, and deadline and budget are met.
 
     Examples:
       stash check today.stash.json --max network=15% --max step=250ms
@@ -73,6 +72,7 @@ def check(options: CheckOptions) -> None:
 
     of_plan = any(is_plan(file) for file in options.files)
     workload, decisions = _check_plan(options) if of_plan else _check_limits(options)
+    _print(workload, decisions, options)
     if options.junit is not None:
         from stash.report.junit import render
 
@@ -88,10 +88,11 @@ _Checked = tuple[str, "Sequence[Decision]"]
 
 
 def _check_plan(options: CheckOptions) -> _Checked:
-    """The plan's own limits, printed; raises UserError."""
-    from stash.plan.checked_page import document, page
-    from stash.plan.checking import checked
-    from stash.plan.records import is_plan
+    """The plan's own limits; raises UserError."""
+    from stash.analysis.attribution import attribute
+    from stash.catalog.layers import load
+    from stash.plan.checking import check_plan, find_choice
+    from stash.plan.records import is_plan, load_plan
 
     if refused := options.given(*_OF_LIMITS):
         raise UserError(f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out")
@@ -99,18 +100,19 @@ def _check_plan(options: CheckOptions) -> _Checked:
         raise UserError(
             "a plan is checked with one profile of what it rented: `stash check train.plan.json on-p3.stash.json`"
         )
-    plan, run = options.files
-    loaded, found = checked(plan, run, options.instance, options.store)
-    printed(document(loaded, found) if options.json else page(loaded, found), options.markdown)
-    return loaded.workload, found.decisions
+    file, run = options.files
+    plan, (profile, _) = load_plan(file), profile_of(run, options.store)
+    breakdown = attribute(profile, run)
+    try:
+        choice = find_choice(plan, profile, breakdown.samples_per_step, load(), options.instance)
+    except UserError as error:
+        raise UserError(f"{file} and {run}: {error}") from None
+    return plan.workload, check_plan(plan, choice, breakdown)
 
 
 def _check_limits(options: CheckOptions) -> _Checked:
-    """The limits that were given, printed; raises UserError."""
-    from stash.analysis.limits import overall, parse, parse_requirement, parse_slower
-    from stash.report.comparison_page import decisions as document
-    from stash.report.comparison_page import decisions_page
-    from stash.ui.terminal import plain_text, screen
+    """The limits that were given; raises UserError."""
+    from stash.analysis.limits import parse, parse_requirement, parse_slower
 
     if options.instance is not None:
         raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
@@ -125,8 +127,16 @@ def _check_limits(options: CheckOptions) -> _Checked:
         )
     profiles = {name: profile_of(name, options.store)[0] for name in options.files}
     baseline = {name: profile_of(name, options.store)[0] for name in options.against}
-    decisions = _decided(profiles, limits, requirements, baseline, tolerances)
     workload = next(iter(profiles.values())).workload.name
+    return workload, _decided(profiles, limits, requirements, baseline, tolerances)
+
+
+def _print(workload: str, decisions: Sequence[Decision], options: CheckOptions) -> None:
+    from stash.analysis.limits import overall
+    from stash.report.comparison_page import decisions as document
+    from stash.report.comparison_page import decisions_page
+    from stash.ui.terminal import plain_text, screen
+
     if options.json:
         printed(document(decisions, overall(decisions)))
     elif options.markdown:
@@ -136,7 +146,6 @@ def _check_limits(options: CheckOptions) -> _Checked:
         for decision in decisions:
             line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
             print(line if colour else plain_text(line))
-    return workload, decisions
 
 
 def _decided(

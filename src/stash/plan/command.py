@@ -15,7 +15,6 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import print_written
-from stash.plan.explained import names_of
 from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
 from stash.plan.recommend import recommend as planned_rental
 from stash.predict.forecasting import base_of
@@ -123,7 +122,7 @@ def planned(options: PlanOptions) -> Planned:
         bill,
         names,
         now.date(),
-        listed=() if options.explain_type is None else names_of(options.explain_type),
+        listed=() if options.explain_type is None else (options.explain_type,),
     )
     return Planned(plan, bases[0].profile, catalog, bill)
 

@@ -1,19 +1,19 @@
 """Forecasts and bills of candidates, made only when they are asked for, and shared where nothing differs.
 
-Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: the
-floor that ``bounds`` proves, the step it would take with as many loader workers as it has threads for, and its whole
-bill. Each stage is a bound of the next. Knows how to evaluate one candidate; which ones to evaluate is for
-``search``.
+Prices do not change a forecast: types at several prices share theirs. A candidate goes through three stages: nothing
+but what forecasts of fewer nodes prove (``bounds``), the step it would take with as many loader workers as it has
+threads for, and its whole bill. Each stage is a bound of the next. Knows how to evaluate one candidate; which ones to
+evaluate is for ``search``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Floors, Least, raised
+from stash.plan.bounds import Least, raised
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
@@ -22,9 +22,8 @@ from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import lost, stall_draws
-from stash.predict.loading import cores_worth
 from stash.predict.passes import Base
-from stash.predict.pipeline import cached_share, supply_seconds
+from stash.predict.pipeline import cached_share
 
 WORTH = 0.01
 """Of a step: loader workers that save less are not worth a change of the job's settings."""
@@ -105,10 +104,9 @@ class Evaluator:
         self,
         goal: Goal,
         facts: BillFacts,
-        floors: Floors,
         transport: NodeTransport | None,
     ) -> None:
-        self.goal, self._facts, self._floors = goal, facts, floors
+        self.goal, self._facts = goal, facts
         self._transport = transport
         self._forecasts: dict[tuple[object, ...], StallDraws] = {}
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
@@ -116,11 +114,10 @@ class Evaluator:
         """What could not be forecast, by type."""
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
-        """Start a chain at its lower bound; raises UserError where nothing is known of the device's speed."""
-        price = hourly(rentable.price, rentable.key, shape.base.draws)
-        supply = None if own else _supply(rentable, shape, _most_workers(rentable, shape.base))
-        floor = self._floors.row(shape, price, supply)
-        return CandidateChain(rentable, shape, price, floor, np.zeros(len(shape.nodes)), own)
+        """Start a chain; raises UserError where nothing is known of the device's speed."""
+        assert shape.compute > 0, "a known speed"
+        price, count = hourly(rentable.price, rentable.key, shape.base.draws), len(shape.nodes)
+        return CandidateChain(rentable, shape, price, Least(*np.zeros((4, count))), np.zeros(count), own)
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -145,7 +142,7 @@ class Evaluator:
     def _raise(self, chain: CandidateChain, number: int, step: Array) -> None:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
         onward = int(chain.shape.nodes[number]) >= chain.onward_from
-        compute = self._floors.compute(chain.shape) if onward else None
+        compute = chain.shape.compute if onward else None
         raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, compute)
 
     def _to_whole(self, chain: CandidateChain, number: int) -> None:
@@ -204,24 +201,6 @@ class Evaluator:
         loading, memory = chain.shape.base.loading, chain.rentable.memory_bytes
         size = None if loading is None else loading.dataset_bytes
         return None if not size or not memory else cached_share(memory, size)
-
-
-def _supply(rentable: Rentable, shape: Shape, workers: int | None) -> Array | None:
-    """Seconds that a node's loaders need for a step's batches; ``workers`` is ``None`` for as many as now."""
-    base, loading = shape.base, shape.base.loading
-    if loading is None or base.work_elsewhere is None or rentable.machine is not None or rentable.threads is None:
-        return None
-    each = loading.pipeline.workers if workers is None else workers
-    pipeline = replace(
-        loading.pipeline,
-        store=None,
-        ranks=rentable.devices,
-        workers=each,
-        samples=shape.key.batch,
-        batches=shape.key.accumulate,
-        cores=cores_worth(True, rentable.threads, rentable.devices * (each + 1), base.draws),
-    )
-    return shape.key.accumulate * supply_seconds(pipeline, base.work_elsewhere)
 
 
 def _most_workers(rentable: Rentable, base: Base) -> int | None:

@@ -5,44 +5,35 @@ Takes a plan apart that is there; computes nothing but the quotients that it sho
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stash.core.errors import UserError
 from stash.core.formatting import (
-    Unit,
     chance,
     dollars,
     dollars_interval,
-    plain,
     plus_minus,
     span,
     span_interval,
 )
 from stash.core.units import SECONDS, nearest, scale_for
 from stash.plan.plan_charts import WORDS, label
-from stash.plan.records import Choice, Goal, PlanFact, RentalPlan
+from stash.plan.records import Choice, Goal, PlanFact, Rental, RentalPlan, Unranked
+from stash.predict.draws import Quantity, Used, fact_text
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
-
-_UNITS: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
-_NODES = re.compile(r"^\d+\s*[x×]\s*(?!_|\s)", re.IGNORECASE)
-"""Before a type: how many nodes. RunPod's own names begin like it (``1x_A40_SECURE``)."""
-
 
 Line = tuple[str, str, str]
 """What, how much, and where it comes from with all that it rests on."""
 
 
 def explained(plan: RentalPlan, name: str) -> Page:
-    """The derivation of the plan's first choice of that instance type, as ``TYPE``, ``CLOUD/TYPE`` or ``2xTYPE``.
+    """The derivation of the plan's first choice of that instance type, as ``TYPE`` or ``CLOUD/TYPE``.
 
     Of a type that could not be ranked, why. Raises UserError if the plan knows nothing of it.
     """
     wanted = name.strip().lower()
-    found = next((item for item in plan.choices if wanted in _names(item)), None)
-    types = names_of(wanted)
-    found = found or next((item for item in plan.choices if types[-1] in _names(item)), None)
+    found = next((item for item in plan.choices if wanted in _names(item.rented)), None)
     if found is not None:
         grids = derivation(found, plan.goal)
         return Page(
@@ -51,8 +42,7 @@ def explained(plan: RentalPlan, name: str) -> Page:
             warnings=found.beyond,
             chapters=tuple(Chapter(each.title, each.title, grids=(each,), brief=True) for each in grids),
         )
-    unranked = {name: item for item in plan.unranked for name in (item.instance, f"{item.cloud}/{item.instance}")}
-    left_out = next((item for name, item in unranked.items() if name.lower() in types), None)
+    left_out = next((item for item in plan.unranked if wanted in _names(item)), None)
     if left_out is not None:
         return Page(left_out.instance, verdict=(f"It is not ranked: {left_out.why}.",))
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
@@ -63,15 +53,8 @@ def explained(plan: RentalPlan, name: str) -> Page:
     )
 
 
-def names_of(text: str) -> tuple[str, ...]:
-    """What type may be meant: of ``"2xp3.8xlarge"`` one that is called so, else ``"p3.8xlarge"``."""
-    return tuple(dict.fromkeys((text.strip(), _NODES.sub("", text.strip()))))
-
-
-def _names(choice: Choice) -> set[str]:
-    rented = choice.rented
-    kinds = {rented.instance.lower(), f"{rented.cloud}/{rented.instance}".lower()}
-    return kinds | {f"{rented.nodes}{sign}{kind}" for kind in kinds for sign in ("x", "×", " × ", " x ")}
+def _names(item: Rental | Unranked) -> tuple[str, str]:
+    return item.instance.lower(), f"{item.cloud}/{item.instance}".lower()
 
 
 def derivation(choice: Choice, goal: Goal) -> tuple[Grid, ...]:
@@ -110,7 +93,7 @@ def _work(choice: Choice, goal: Goal) -> Iterator[Line]:
 def _step(choice: Choice) -> Iterator[Line]:
     scale = scale_for(choice.step.value, SECONDS, 4)
     for stall in choice.stalls:
-        text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(fact_text, stall.facts)))
+        text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts)))
         yield stall.name, f"{scale.number(stall.seconds.value)} {plus_minus(stall.seconds, scale)} {scale.unit}", text
     total = f"{scale.number(choice.step.value)} {plus_minus(choice.step, scale)} {scale.unit}"
     yield "step", total, f"together; {choice.samples_per_second:,.0f} samples/s"
@@ -153,16 +136,5 @@ def _kept(choice: Choice, goal: Goal) -> Iterator[Line]:
         yield "budget", dollars(goal.budget_dollars), text
 
 
-def fact_text(fact: PlanFact) -> str:
-    """``"bandwidth between nodes 1.25 GB/s (data sheet: karpenter-aws, 2026-11-20)"``."""
-    value = _number(fact.value, fact.unit)
-    if fact.low is not None and fact.high is not None and fact.low != fact.high:
-        value += f" ({_number(fact.low, fact.unit)} to {_number(fact.high, fact.unit)})"
-    dated = f", {fact.as_of}" if fact.as_of and fact.as_of not in fact.source else ""
-    return f"{fact.about} {value} ({fact.origin}: {fact.source}{dated})"
-
-
-def _number(value: float, unit: str) -> str:
-    if unit in _UNITS:
-        return plain(value, _UNITS[unit])
-    return f"{dollars(value)}/h" if unit == "dollars/h" else f"{value:,.4g}" + (" samples/s" * (unit == "samples/s"))
+def _fact(fact: PlanFact) -> str:
+    return fact_text(Used(about=fact.about, unit=fact.unit, quantity=Quantity.model_validate(fact.model_dump())))

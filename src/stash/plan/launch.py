@@ -40,15 +40,10 @@ _FLAGS = frozenset(("standalone", "multi-gpu", "use-env"))
 """Of those, the ones without a value."""
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """Shell words for what each node finds out of itself: numbers, and where rank 0 listens."""
-
-    nodes: str
-    node: str
-    first_address: str
-    devices: str
-    port: int = 29_500
+_NODES, _NODE = '"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"'
+_FIRST = '"$(echo "$SKYPILOT_NODE_IPS" | head -n1)"'
+_PORT = 29_500
+"""Shell words for what each node finds out of itself: numbers, and where rank 0 listens."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +54,14 @@ class Relaunch:
     notes: tuple[str, ...] = ()
 
 
-def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting) -> Relaunch:
-    """``command`` as it was profiled, on ``nodes`` machines with ``devices`` ranks each."""
+def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) -> Relaunch:
+    """``command`` as it was profiled, on ``nodes`` machines with ``devices`` (in shell ``per_node``) ranks each."""
     words = list(command)
     if not words:
         return Relaunch("", ("the profile does not hold the job's command: write it into run",))
     launcher, job = _split(words)
     if launcher is None:
-        note = f"`{launcher_name(words)}` starts the job, and how to give it {nodes} machines is unknown"
+        note = f"`{shlex.join(words[:2])}` starts the job, and how to give it {nodes} machines is unknown"
         notes = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
         return Relaunch(shlex.join(words), notes)
     if not launcher and nodes * devices == 1:
@@ -74,30 +69,25 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, meeting: Meeting)
     if launcher[:2] == ["accelerate", "launch"]:
         options = [
             *(["--multi_gpu"] if nodes * devices > 1 else []),
-            f"--num_machines={meeting.nodes}",
+            f"--num_machines={_NODES}",
             f"--num_processes={nodes * devices}",
-            f"--machine_rank={meeting.node}",
-            f"--main_process_ip={meeting.first_address}",
-            f"--main_process_port={meeting.port}",
+            f"--machine_rank={_NODE}",
+            f"--main_process_ip={_FIRST}",
+            f"--main_process_port={_PORT}",
             *map(shlex.quote, _kept(launcher[2:])),
         ]
         return Relaunch(_lines(["accelerate launch", *options, shlex.join(job)]))
     # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
     dashed = ["-m", "--", *job[1:]] if job[0] in ("-m", "--module") else ["--", *job]
     options = [
-        f"--nnodes={meeting.nodes}",
-        f"--nproc-per-node={meeting.devices}",
-        f"--node-rank={meeting.node}",
-        f"--master-addr={meeting.first_address}",
-        f"--master-port={meeting.port}",
+        f"--nnodes={_NODES}",
+        f"--nproc-per-node={per_node}",
+        f"--node-rank={_NODE}",
+        f"--master-addr={_FIRST}",
+        f"--master-port={_PORT}",
         *map(shlex.quote, _kept(launcher[1:])),
     ]
     return Relaunch(_lines(["torchrun", *options, shlex.join(dashed)]))
-
-
-def launcher_name(words: Sequence[str]) -> str:
-    """What starts the job, as a person would name it: ``deepspeed``, ``bash run.sh``."""
-    return shlex.join(words[:2] if words[0] in ("bash", "sh", "sudo", "env") else words[:1])
 
 
 def _split(words: list[str]) -> tuple[list[str] | None, list[str]]:
@@ -156,14 +146,13 @@ def _lines(words: Sequence[str]) -> str:
 _USUAL_DISK, _SYSTEM = 256, 45
 """GiB: SkyPilot's default disk, and its default image on AWS (sky/clouds/aws.py, DEFAULT_AMI_GB)."""
 _WIDTH = 100
-_FIRST = '$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
 
 
 def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml") -> str:
     """The task of ``choice``; ``file`` is what it will be called. Raises UserError for what SkyPilot cannot rent."""
     rented = choice.rented
     if rented.cloud not in CLOUDS:
-        raise UserError(_not_for_rent(choice, profile))
+        raise UserError(f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job yourself")
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
     devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
     body, started = task_body(profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts))
@@ -174,8 +163,7 @@ def task_body(
     profile: Profile, nodes: int, ranks: int, devices: str, wanted: dict[str, object]
 ) -> tuple[str, Relaunch]:
     """The task's YAML for the resources that are ``wanted``; ``devices`` are shell words for a node's ``ranks``."""
-    meeting = Meeting('"$SKYPILOT_NUM_NODES"', '"$SKYPILOT_NODE_RANK"', f'"{_FIRST}"', devices)
-    started = relaunch(profile.workload.command, nodes, ranks, meeting)
+    started = relaunch(profile.workload.command, nodes, ranks, devices)
     known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
     measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
     install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
@@ -195,18 +183,6 @@ def task_name(profile: Profile) -> str:
     workload = profile.workload.name
     plain = plain_name(workload.removesuffix(".py"))
     return plain if plain[:1].isalpha() else plain_name(f"train-{plain}")
-
-
-def _not_for_rent(choice: Choice, profile: Profile) -> str:
-    rented = choice.rented
-    meeting = Meeting("NODES", "NUMBER", "FIRST", str(rented.devices))
-    if rented.nodes == 1:
-        meeting = Meeting("1", "0", "127.0.0.1", str(rented.devices))
-    line = relaunch(profile.workload.command, rented.nodes, rented.devices, meeting).line.replace(" \\\n ", "")
-    return (
-        f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job there yourself: "
-        f"{printable_line(line)}"
-    )
 
 
 def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str, object]:
@@ -242,8 +218,6 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
             f"the command lacks words that may be secrets ({MASK} and {HIDDEN} stand for them): pass them with "
             "`secrets:`, and write in those that are none"
         )
-    if any(word.startswith("/") for word in command):
-        notes.append("the command holds paths of the machine that was profiled: make them fit this one")
     size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"
     notes.append(f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup")
     if rented.price.paid_as == "spot":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
@@ -14,10 +15,10 @@ from stash.plan.plan_charts import (
     WORDS,
     choices_table,
     cost_against_time,
-    dollars_by_stall,
     label,
+    largest_stall,
     place,
-    table_scale,
+    superlative,
 )
 from stash.plan.records import Choice, Goal, RentalPlan, Unranked
 from stash.predict.draws import without_interval
@@ -82,11 +83,6 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def superlative(goal: Goal) -> str:
-    """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
-    return "fastest" if goal.aim == "seconds" else "cheapest"
-
-
 def _median(interval: Interval, median: float | None, text: Callable[[float], str]) -> str:
     """The median next to a mean that a heavy tail draws away from it; empty where the two are alike."""
     if median is None or abs(interval.value - median) <= _HEAVY * median:
@@ -121,53 +117,18 @@ def _share(fraction: float) -> str:
     return "<1%" if 0 < fraction < _SMALL else f"{fraction:.0%}"
 
 
-def largest_stall(choice: Choice) -> tuple[str, float]:
-    """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
-    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
-    if not stalls:
-        return "", 0.0
-    most = max(stalls, key=lambda stall: stall.seconds.value)
-    whole = choice.dollars.value
-    return most.name, most.dollars.value / whole if whole > 0 else most.share
-
-
 def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[Grid, ...]:
     """A line for each of the choices ``shown``: what became of it, its chances, and why."""
     if not shown:
         return ()
-    scale, goal = table_scale(plan.choices), plan.goal
-    rows = []
-    for item in shown:
-        name, share = largest_stall(item)
-        rows.append((
-            WORDS[item.standing], label(item), span_interval(item.seconds, scale), dollars_interval(item.dollars),
-            chance(item.on_time, goal.deadline_seconds), chance(item.within_budget, goal.budget_dollars),
-            chance(item.best), f"{name} {share:.0%}" if name else "",
-            "" if pareto and item.standing == "front" else _why(item),
-        ))  # fmt: skip
-    head = ("what", "time", "cost", "on time", "in budget", superlative(goal), "largest stall", "why")
-    kept = [0, *(at for at in range(1, len(head) + 1) if any(row[at] for row in rows))]
-    hidden = len(plan.choices) - len(shown)
-    rest = "off the front" if pareto else "more"
+    hidden, rest = len(plan.choices) - len(shown), "off the front" if pareto else "more"
     below = f"{counted(hidden, 'choice')} {rest}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
-    return (
-        Grid(
-            title="",
-            head=tuple(head[at - 1] for at in kept[1:]),
-            rows=tuple(tuple(row[at] for at in kept) for row in rows),
-            texts=frozenset(number for number, at in enumerate(kept) if at in (0, 1, 7, 8)),
-            below=below if hidden > 0 else "",
-            ranks=tuple(int(at in (6, 7)) for at in kept),
-            prose=8 in kept,
-        ),
-    )
+    why = (lambda item: "" if item.standing == "front" else _why(item)) if pareto else _why
+    return (replace(choices_table(plan, shown, True, why), below=below if hidden > 0 else ""),)
 
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
     yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
-    bills = dollars_by_stall(plan, shown_choices(plan))
-    yield Chapter("dollars", "Where the dollars go", label="Dollars", charts=(bills,))
-    yield Chapter("choices", "What was weighed", label="Choices", grids=(choices_table(plan, ""),))
     if plan.chosen is not None:
         title = f"How {label(plan.chosen)} was worked out"
         grids = derivation(plan.chosen, plan.goal)

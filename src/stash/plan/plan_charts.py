@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
-from stash.core.ladder import STALLS
 from stash.core.units import Scale, counted
-from stash.plan.records import Choice, ChoiceStanding, RentalPlan
+from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan
 from stash.ui.charts.builders import (
-    BarPiece,
-    LaneRow,
     PlotCurve,
     PlotPoint,
     Ruler,
-    ends_of,
-    lane_chart,
     level,
     plane_chart,
     ruler,
@@ -43,7 +38,6 @@ _MEANINGS = {
 }
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
-_SPACE = "\N{NO-BREAK SPACE}"
 _UNKNOWN = "of no offer are both its price and the step on it known"
 
 
@@ -57,11 +51,20 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     sure = [item for item in near if item.standing in FRONT]
     times = [goal.deadline_seconds, *(item.seconds.value for item in near), *(item.seconds.high for item in sure)]
     costs = [goal.budget_dollars, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
+    # A tie may be beaten in both.
+    front = sorted((item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value)
     x = ruler(times, f"{unit.unit} from start to end", unit.size)
     y = _dollar_ruler(costs)
     best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
     curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
-    curves.append(PlotCurve("contention", tuple(map(_point, _unbeaten(sure))), line=True, dots=False))
+    curves.append(
+        PlotCurve(
+            "contention",
+            tuple(map(_point, front)),
+            line=True,
+            dots=False,
+        )
+    )
     # The best last, so that nothing hides them; names the best first.
     curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
     tags = [] if goal.deadline_seconds is None else [Tag(x.at(goal.deadline_seconds), 0.0, "deadline")]
@@ -79,7 +82,7 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
         curves,
         x,
         y,
-        choices_table(plan, "Everything that was weighed to the end"),
+        choices_table(plan, plan.choices),
         how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
         "across are the deadline and the budget.",
         caption=left_out if far else "",
@@ -102,15 +105,6 @@ def _near(plan: RentalPlan) -> list[Choice]:
     ]
 
 
-def _unbeaten(choices: Sequence[Choice]) -> list[Choice]:
-    """Those that no other is both cheaper and sooner than, the soonest first: a tie may be beaten in both."""
-    found: list[Choice] = []
-    for item in sorted(choices, key=lambda item: (item.seconds.value, item.dollars.value)):
-        if not found or item.dollars.value < found[-1].dollars.value:
-            found.append(item)
-    return found
-
-
 def _point(item: Choice) -> PlotPoint:
     """With its intervals if it is on the front."""
     time, money, front = item.seconds, item.dollars, item.standing in FRONT
@@ -123,39 +117,6 @@ def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
     shown = extent(values)
     decimals = 0 if shown.step >= 1 else 2
     return Ruler(shown, axis(shown, "dollars", lambda value: dollars(value, decimals)))
-
-
-def dollars_by_stall(plan: RentalPlan, shown: Sequence[Choice]) -> Chart | Blank:
-    """A row for each of the choices ``shown``, its bill made of its stalls and of what else is paid.
-
-    What was measured as negative has no place in it.
-    """
-    name, title = "dollars-by-stall", "Where the dollars go"
-    if not shown:
-        return Blank(name, title, _UNKNOWN)
-    rows = []
-    for item in shown:
-        parts = [(part.name, part.name, part.dollars.value) for part in item.stalls]
-        parts += [(part.name, "plain", part.dollars.value) for part in item.items if part.name != "training"]
-        pieces, reached = [], 0.0
-        for part, series, value in parts:
-            if value > 0:
-                tip = f"{item.name}, {part}: {dollars(value)} of {dollars(item.dollars.value)}"
-                pieces.append(BarPiece(reached, reached + value, series, tip))
-                reached += value
-        text = dollars_interval(item.dollars)
-        rows.append(LaneRow(item.name, text, tuple(pieces), item.dollars.low, item.dollars.high))
-    present = [stall for stall in STALLS if any(part.name == stall for item in shown for part in item.stalls)]
-    return lane_chart(
-        name,
-        title,
-        rows,
-        _dollar_ruler([*ends_of(rows), *(item.dollars.value for item in shown)]),
-        _bills_table(plan.choices, present),
-        how="Each row is one bill, made of the stalls of a step over the whole training and, grey, of what is paid "
-        "besides. Thin lines are 95% intervals of the whole.",
-        keys=(*(Legend(stall, stall) for stall in present), Legend("plain", "besides training")),
-    )
 
 
 def label(choice: Choice) -> str:
@@ -174,37 +135,53 @@ def table_scale(choices: Sequence[Choice]) -> Scale:
     return span_scale(choices[0].seconds.value if choices else 0.0)._replace(decimals=1)
 
 
-def choices_table(plan: RentalPlan, title: str) -> Grid:
-    """Every choice with its time, bill and chances, and why it was or was not chosen."""
-    choices, goal = plan.choices, plan.goal
-    scale = table_scale(choices)
-    columns: list[tuple[str, Callable[[Choice], str], bool]] = [
-        ("what", lambda item: label(item).replace(" ", _SPACE), True),
-        ("", lambda item: WORDS[item.standing], True),
-        ("time", lambda item: span_interval(item.seconds, scale), False),
-        ("cost", lambda item: dollars_interval(item.dollars), False),
-        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False),
-        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False),
-        ("best", lambda item: chance(item.best), False),
-        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False),
-        ("where", place, True),
-        ("why", lambda item: item.why, True),
+def choices_table(
+    plan: RentalPlan,
+    shown: Sequence[Choice],
+    brief: bool = False,
+    why: Callable[[Choice], str] = lambda item: item.why,
+) -> Grid:
+    """What became of each of the choices ``shown``: time, bill, chances, and why; ``brief`` is for a screen."""
+    goal, scale = plan.goal, table_scale(plan.choices)
+    columns: list[tuple[str, Callable[[Choice], str], bool, int]] = [
+        ("", lambda item: WORDS[item.standing], True, 0),
+        ("what", label, True, 0),
+        ("time", lambda item: span_interval(item.seconds, scale), False, 0),
+        ("cost", lambda item: dollars_interval(item.dollars), False, 0),
+        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False, 0),
+        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False, 0),
+        (superlative(goal), lambda item: chance(item.best), False, 1),
+        ("largest stall", _stall_text, True, 1),
+        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False, 2),
+        ("where", place, True, 2),
+        ("why", why, True, 0),
     ]
-    if len(set(map(place, choices))) == 1:
-        columns = [column for column in columns if column[0] != "where"]
-    shown = [(head, cell, text) for head, cell, text in columns if any(map(cell, choices))]
-    rows = tuple(tuple(cell(item) for _, cell, _ in shown) for item in choices)
-    texts = frozenset(number for number, (_, _, text) in enumerate(shown) if text)
-    return Grid(title, tuple(head for head, _, _ in shown[1:]), rows, texts, first="what")
+    kept = [each for each in columns if any(map(each[1], shown)) and not (brief and each[3] == 2)]
+    return Grid(
+        title="",
+        head=tuple(head for head, *_ in kept[1:]),
+        rows=tuple(tuple(cell(item) for _, cell, _, _ in kept) for item in shown),
+        texts=frozenset(number for number, (_, _, text, _) in enumerate(kept) if text),
+        ranks=tuple(rank for *_, rank in kept),
+        prose=kept[-1][0] == "why",
+    )
 
 
-def _bills_table(choices: Sequence[Choice], present: Sequence[str]) -> Grid:
-    besides = list(dict.fromkeys(part.name for item in choices for part in item.items if part.name != "training"))
-    rows = []
-    for item in choices:
-        found = {part.name: part.dollars for part in item.stalls}
-        found |= {part.name: part.dollars for part in item.items}
-        cells = [dollars_interval(found[name]) if name in found else "unknown" for name in present]
-        paid = [dollars_interval(found[name]) if name in found else "not counted" for name in besides]
-        rows.append((item.name, dollars_interval(item.dollars), *cells, *paid))
-    return Grid("Bills, in dollars", ("all", *present, *besides), tuple(rows), frozenset({0}), first="what")
+def superlative(goal: Goal) -> str:
+    """What the best is called: ``"fastest"`` where only a budget is given, else ``"cheapest"``."""
+    return "fastest" if goal.aim == "seconds" else "cheapest"
+
+
+def largest_stall(choice: Choice) -> tuple[str, float]:
+    """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
+    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
+    if not stalls:
+        return "", 0.0
+    most = max(stalls, key=lambda stall: stall.seconds.value)
+    whole = choice.dollars.value
+    return most.name, most.dollars.value / whole if whole > 0 else most.share
+
+
+def _stall_text(choice: Choice) -> str:
+    name, share = largest_stall(choice)
+    return f"{name} {share:.0%}" if name else ""

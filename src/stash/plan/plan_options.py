@@ -46,10 +46,6 @@ def _deadline(text: str) -> float | datetime:
         return parsers.duration(text)
 
 
-def _days(text: str) -> int:
-    return parsers.whole(0)(text.strip().lower().removesuffix("days").removesuffix("d").strip())
-
-
 def _output(text: str) -> Path:
     if not text.endswith((PLAN_SUFFIX, *ENDINGS)):
         raise UserError(f"a name ends in {', '.join(ENDINGS)} or {PLAN_SUFFIX}")
@@ -110,7 +106,6 @@ class PlanOptions(Options):
     exclude: tuple[str, ...] | None = option(
         "NAMES", "Leave out these instance types or clouds.", parsers.names, panel=_MAY
     )
-    max_age: int | None = option("DAYS", "Warn of prices older than this.", _days, panel=_MAY)
     instances: Path | None = option(
         "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
     )
@@ -321,6 +316,5 @@ def constraints(asked: PlanOptions) -> Constraints:
         least_gpu_memory_bytes=asked.min_gpu_memory,
         quotas=dict(asked.quota),
         spot="allow" if asked.allow_spot else "never",
-        oldest_price_days=asked.max_age,
         transport=asked.transport,
     )

@@ -176,6 +176,7 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
             lost.append(evaluation)
         elif (nearest := least(evaluator, chains, missed, slack=SLACK)) is not None:
             infeasible.append(nearest)
+    lost.sort(key=lambda each: float(getattr(each, measure)))
     rest = [each for each in best if each is not chosen and each not in ties]
     if chosen is not None:
         # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.

@@ -170,7 +170,7 @@ def recommend(
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
-    old = old_prices(candidates.market.rentables, constraints, now)
+    old = old_prices(candidates.market.rentables, now)
     draws = problem.bases[0].draws
     return RentalPlan(
         stash_version=__version__,

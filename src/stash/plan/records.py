@@ -82,7 +82,6 @@ class Constraints(Record):
     quotas: dict[PlainName, Count] = Field(default_factory=dict)
     """Instances at most, by type."""
     spot: Literal["never", "allow"] = "never"
-    oldest_price_days: int | None = Field(None, ge=0)
     transport: Literal["sockets", "rdma"] | None = None
     """Between nodes; ``None``: what the profile used, else sockets."""
 

@@ -11,14 +11,13 @@ setting and node count stands for all. What a forecast does not draw (interrupti
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.formatting import chance, dollars, span
-from stash.core.ladder import EXCHANGE_STALLS
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
 from stash.predict.draws import Array, intervals
@@ -27,7 +26,7 @@ from stash.predict.passes import command
 SECONDS = 300.0
 """That a machine is rented for an experiment: its start, and the seconds below."""
 PROFILED = 40.0
-"""Of those, what a probe or a short profile takes."""
+"""Of those, what a short profile takes."""
 _TRIED = 6
 """Candidates on whose machines an experiment is considered: those that are most probably the best."""
 _SEEN = 2.0
@@ -64,9 +63,8 @@ def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> R
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One experiment on one candidate's machine."""
+    """A profile on one candidate's machine."""
 
-    words: tuple[str, ...]
     on: Evaluation
     worth: float
     """Seconds or dollars, as ``Goal.aim`` says."""
@@ -110,17 +108,11 @@ def experiment(
     """
     probable = np.argsort(-chances(goal, evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
-    trials = [
-        _Trial(words, on, worth(goal, evaluations, outcome))
-        for on in tried
-        for words, outcome in _experiments(goal, on)
-    ]
+    outcomes = ((on, _outcome(goal, on)) for on in tried)
+    trials = [_Trial(on, worth(goal, evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
     for on in unsure:
         keeps = _keeps(goal, on)
-        words = tuple(shlex.split(command(on.shape.base.profile)))
-        trials.append(
-            _Trial(words, on, saved(objective(goal, chosen), objective(goal, on), keeps), float(keeps.mean()))
-        )
+        trials.append(_Trial(on, saved(objective(goal, chosen), objective(goal, on), keeps), float(keeps.mean())))
     best = max(trials, key=lambda each: each.gain(goal), default=None)
     return None if best is None or best.gain(goal) <= 0 else _proposed(goal, best)
 
@@ -134,29 +126,24 @@ def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
 
 def _proposed(goal: Goal, trial: _Trial) -> Experiment:
     saves = span(trial.worth) if goal.aim == "seconds" else dollars(trial.worth)
-    what = "probe" if trial.words[1] == "probe" else "profile"
     unsure = "" if trial.chance is None else f", as it keeps the limits with {chance(trial.chance)} probability"
     return Experiment(
-        command=trial.words,
+        command=tuple(shlex.split(command(trial.on.shape.base.profile))),
         on=trial.on.rental.instance,
         seconds=SECONDS,
         dollars=trial.price,
         worth=trial.worth,
-        text=f"{what} {trial.on.rental.name} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves "
+        text=f"profile {trial.on.rental.name} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves "
         f"{saves} in the mean, and {SECONDS / 60:.0f} minutes of it cost {dollars(trial.price)}",
     )
 
 
-def _experiments(goal: Goal, on: Evaluation) -> Iterator[tuple[tuple[str, ...], Array]]:
-    """Commands, and what each would tell of this candidate, ``[draws]``, in what is to be least."""
+def _outcome(goal: Goal, on: Evaluation) -> Array | None:
+    """What a profile would tell of this candidate, ``[draws]``, in what is to be least; ``None``: all is measured."""
     if goal.aim == "seconds":
         of_stall = {part.name: on.steps * part.seconds for part in on.billed.predicted}
     else:
         spent = zip(on.billed.predicted, on.billed.stall_dollars, strict=True)
         of_stall = {part.name: dollars_of for part, dollars_of in spent}
-    published = [part.name for part in on.drawn.parts if part.name in EXCHANGE_STALLS and part.origin == "data sheet"]
-    forecast = [part.name for part in on.drawn.parts if part.origin != "measured"]
-    profile = tuple(shlex.split(command(on.shape.base.profile)))
-    for words, parts in ((("stash", "probe"), published), (profile, forecast)):
-        if parts:
-            yield words, np.sum([of_stall[each] for each in parts], axis=0)
+    names = [part.name for part in on.drawn.parts if part.origin != "measured"]
+    return np.sum([of_stall[each] for each in names], axis=0) if names else None

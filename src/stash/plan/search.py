@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
-from stash.plan.bounds import Floors, Least
+from stash.plan.bounds import Least
 from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
@@ -88,8 +88,7 @@ class PlanProblem:
         self._catalog = catalog
         self._nearest = Nearest(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
-        floors = Floors(plan.goal.confidence)
-        self.evaluator = Evaluator(plan.goal, facts, floors, transport)
+        self.evaluator = Evaluator(plan.goal, facts, transport)
 
     @property
     def talk(self) -> str:
@@ -133,6 +132,9 @@ class PlanProblem:
         own = rentable.instance.name not in self._given and profiled_on(self.bases[number], rentable.instance)
         if self.bases[number].target.device is None and rentable.machine is None:
             raise UserError(_FROM_CPUS)
+        share = 1.0 if rentable.machine is None else rentable.machine.device_share
+        if share != self.bases[number].target.device_share:
+            raise UserError("the job was profiled on a slice of a GPU, and how fast others train does not follow")
         fits = room(self.bases[number], rentable)
         if not fits.largest:
             raise UserError(fits.why)

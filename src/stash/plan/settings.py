@@ -27,7 +27,7 @@ from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.cluster_sources import of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, holds_shards, job_footprint
-from stash.predict.passes import Base, records, without_replicas
+from stash.predict.passes import Base, Passes, records, without_replicas
 
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
@@ -164,6 +164,15 @@ class Shape:
         before = np.where(self.nodes == 1, measured.devices, measured.ranks)
         pairs = zip(before.tolist(), self.ranks.tolist(), strict=True)
         return np.array([base.exchange.more_ranks.doubt(*pair) for pair in pairs])
+
+    @cached_property
+    def compute(self) -> float:
+        """Of a pass, in times of the profiled one; raises UserError where nothing is known of the device's speed."""
+        base, device = self.base, self.key.device
+        if device == base.target.device and self.altered.batch is None:
+            return 1.0
+        target = base.target.model_copy(update={"device": device, "machine": None, "cores": None})
+        return base.compute_scale(target, Passes(self.key.batch, self.key.accumulate)).mean
 
     @cached_property
     def altered(self) -> Alteration:

@@ -85,7 +85,7 @@ class ChangedJob:
             samples=old.samples if self.passes is None else self.passes.batch,
             batches=old.batches if self.passes is None else self.passes.accumulated,
             cores=cores,
-            store=None if self.storage is None else self.storage.store,
+            store=None if self.storage is None else self.storage.bytes_per_second,
             cached=self.cached or 0.0,
             keeps=base.draws.uniforms("page cache"),
             training=self.more_passes * busier,

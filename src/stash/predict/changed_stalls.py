@@ -58,7 +58,7 @@ def read(job: ChangedJob, trained_in: Array, moved: bool) -> PredictedStalls:
         facts: tuple[Used, ...] = ()
         beyond = () if job.unchanged else ("storage kept up with the workers, so what it can do is not known",)
     else:
-        facts, beyond = storage.facts, storage.beyond
+        facts, beyond = (storage.fact,), storage.beyond
         if job.unpublished:
             beyond = (
                 *beyond,

@@ -86,13 +86,7 @@ def _split(text: str) -> str:
 
 def _name(text: str) -> str:
     if not text.strip():
-        raise UnitError("give a name; `stash catalog` lists them")
-    return text.strip()
-
-
-def _file(text: str) -> str:
-    if not text.strip():
-        raise UnitError("give a file that describes a cluster (docs/how-to/what-if.md), or one of `stash probe`")
+        raise UnitError("give a name")
     return text.strip()
 
 
@@ -102,8 +96,8 @@ class Alteration(Options):
 
     instance: str | None = option("NAME", "Predict for this instance type (`stash catalog`).", _name, panel=_MACHINES)
     cluster: str | None = option(
-        "FILE", "Predict for machines of a YAML file or probe (docs/how-to/what-if.md).",
-        _file, panel=_MACHINES,
+        "FILE", "Predict for machines that `stash probe` measured.",
+        _name, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
     gpus: int | None = option("N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES)
@@ -245,10 +239,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
     if other is not None and wanted.network is None and wanted.transport not in (None, transport_used(other.network)):
-        raise UserError(
-            f"--transport: {wanted.cluster} says already what its nodes talk over; write it there, or give --network "
-            "too"
-        )
+        raise UserError(f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too")
     used = transport_used(measured.network)
     transport = wanted.transport or used
     if wanted.instance is not None:
@@ -262,9 +253,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
             other = measured
     target = other or measured
     if wanted.cluster is not None and target.device is None and measured.device is not None:
-        raise UserError(
-            f"--cluster {wanted.cluster} has no device, and the job was profiled on {measured.device}; name one there"
-        )
+        raise UserError(f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}")
     if wanted.instance is not None:
         if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
             raise UserError(
@@ -309,21 +298,6 @@ def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, kn
             "catalog; name it with --instance, or say a rate with --network"
         )
     return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
-
-
-_NEAR = 0.05
-"""Of a machine's memory: firmware and hypervisors keep some of what is sold."""
-
-
-def looks_like(measured: Target, sheet: Target, known: Catalog) -> bool:
-    """Whether a machine whose type was not recorded has the GPUs, the threads and the memory of ``sheet``'s."""
-    if any(measured.machine == each.name.lower() for each in known.instances):
-        return False
-    if measured.cores is None or sheet.cores is None or measured.memory_bytes is None or sheet.memory_bytes is None:
-        return False
-    alike = one_gpu(sheet, measured, known) and measured.devices == sheet.devices
-    share = measured.memory_bytes.value / sheet.memory_bytes.value
-    return alike and measured.cores.value == sheet.cores.value and 1 - _NEAR <= share <= 1.0
 
 
 def one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
@@ -383,4 +357,4 @@ def _network(target: Target, rate: float, transport: NodeTransport | None) -> Ne
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed = given(rate, "--network")
     reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp")
-    return old.model_copy(update={"bytes_per_second": reached, "nics": 1})
+    return old.model_copy(update={"bytes_per_second": reached})

@@ -16,8 +16,8 @@ from stash.catalog.reference import CollectiveRate, collective_rates, hop_latenc
 from stash.core.records.base import Record
 from stash.predict.draws import Array, Quantity
 
-Wiring = Literal["nvswitch", "nvlink", "pcie", "host"]
-"""Between devices of a node: through switches, direct pairs, PCIe and its switches, or host memory (CPUs)."""
+Wiring = Literal["nvswitch", "nvlink", "pcie"]
+"""Between devices of a node: through switches, direct pairs, or PCIe and its switches."""
 NetworkKind = Literal["tcp", "efa", "infiniband"]
 """How nodes talk: sockets, AWS's EFA, or InfiniBand and RoCE."""
 NodeTransport = Literal["sockets", "rdma"]
@@ -38,8 +38,6 @@ class NodeLinks(Record):
     """Bus bandwidth of an all-reduce over all devices (nccl-tests' definition); ``None`` if unknown."""
     latency_seconds: Quantity | None = None
     """Of one hop of a ring: 2(p−1) of them are a ring all-reduce without bytes."""
-    slowest_share: float = 1.0
-    """Of the rate above, what the slowest pair has that a ring has to pass: below 1 where links are uneven."""
 
 
 class Network(Record):
@@ -47,19 +45,9 @@ class Network(Record):
 
     transport: NetworkKind | None = None
     bytes_per_second: Quantity | None = None
-    """Of one interface, one direction, as collectives reach it; ``None`` if unknown."""
-    nics: int = 1
-    """Interfaces that a collective uses at once."""
+    """Of all interfaces of a node together, one direction, as collectives reach it; ``None`` if unknown."""
     latency_seconds: Quantity | None = None
     """Of one hop between nodes."""
-
-    @property
-    def of_a_node(self) -> Quantity | None:
-        """Bytes per second of all its interfaces together."""
-        rate = self.bytes_per_second
-        if rate is None or self.nics == 1:
-            return rate
-        return rate.scaled(self.nics, source=f"{rate.source}, {self.nics} interfaces")
 
 
 class Storage(Record):
@@ -69,12 +57,6 @@ class Storage(Record):
     """Sustained, of all readers of a node together."""
     burst_bytes_per_second: Quantity | None = None
     """At first, until its credits are spent."""
-    reads_per_second: Quantity | None = None
-    remote: bool | None = None
-    latency_seconds: Quantity | None = None
-    """Of one request, before its first byte: what object stores take."""
-    stream_bytes_per_second: Quantity | None = None
-    """Of one request from then on; ``None`` where one can have all there is."""
 
 
 class Target(Record):
@@ -241,7 +223,7 @@ def transport_used(network: Network | None) -> NodeTransport:
         return "sockets"
     if network.transport is not None:
         return "sockets" if network.transport == "tcp" else "rdma"
-    rate, limit = network.of_a_node, socket_limit()
+    rate, limit = network.bytes_per_second, socket_limit()
     least = None if rate is None else rate.low or rate.value
     return "rdma" if least is not None and limit is not None and least > (limit.high or limit.value) else "sockets"
 

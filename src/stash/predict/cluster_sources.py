@@ -58,7 +58,6 @@ def _one_of(instance: Instance, remote: bool) -> Target:
         storage=Storage(
             bytes_per_second=sheet.storage(instance.remote_disk_bytes_per_second),
             burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
-            remote=True,
         ),
     )
 

@@ -159,8 +159,7 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     unknown = target.inside is None or target.inside.bytes_per_second is None
     over_all = nodes > 1 and unknown and rate_between(target).origin == "measured"
     if target.devices > 1 and not over_all:
-        share = target.inside.slowest_share if target.inside is not None else 1.0
-        inside = draws.of("rate inside a node", rate_inside(target)) * share
+        inside = draws.of("rate inside a node", rate_inside(target))
     ring, tree = _hops(target, draws)
     return Fabric(nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree)
 
@@ -177,7 +176,7 @@ def rate_inside(target: Target) -> Quantity:
 
 def rate_between(target: Target) -> Quantity:
     """What all interfaces of a node carry; raises UnknownFactError."""
-    rate = None if target.network is None else target.network.of_a_node
+    rate = None if target.network is None else target.network.bytes_per_second
     if rate is None:
         raise UnknownFactError(
             f"the network between nodes is unknown (machines {target.name}); say it with --network, or measure it "
@@ -196,7 +195,7 @@ def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
         ]
     if target.nodes > 1 and not only_inside and target.network is not None:
         facts += [
-            ("bandwidth between nodes", "bytes/s", target.network.of_a_node),
+            ("bandwidth between nodes", "bytes/s", target.network.bytes_per_second),
             ("latency between nodes", "seconds", target.network.latency_seconds),
         ]
     return tuple(Used(about=about, unit=unit, quantity=known) for about, unit, known in facts if known is not None)
@@ -209,7 +208,7 @@ def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
     """
     inside = target.inside.latency_seconds if target.inside is not None else None
     between = target.network.latency_seconds if target.network is not None else None
-    wiring = "pcie" if target.inside is not None and target.inside.wiring in ("pcie", "host") else "nvlink"
+    wiring = "pcie" if target.inside is not None and target.inside.wiring == "pcie" else "nvlink"
     return _hops_of(inside, between, wiring, draws)
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
-from stash.catalog.shipped import rows
 from stash.predict.draws import Array, Quantity
 from stash.predict.gpu_pairs import Precision, arm, batch_pairs, left_out_errors, precision_pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates, sheets
+from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates
 
 # Another GPU
 
@@ -25,13 +24,12 @@ from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates, s
 def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
-    From the one scale of all published speeds. Where a data sheet has a hole, from memory rates alone, with the
-    spread that these had over the same pairs; ``source`` says which. ``batch`` is the same on both.
+    From the one scale of all published speeds; ``batch`` is the same on both.
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
     if rates(first, precision) is None or rates(second, precision) is None:
-        return _by_memory(first, second)
+        return None
     scale, key = published_scale(), model_key(model)
     log_ratio, deviation = scale.ratio(GpuCell(key, first, precision), GpuCell(key, second, precision))
     seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
@@ -53,33 +51,6 @@ def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
     measured = {row.gpu for row in scale.rows}
     names = [gpu.name for gpu in asked if gpu.model not in measured]
     return f"; {' and '.join(names)} by data sheet alone" if names else ""
-
-
-def _by_memory(first: GpuFacts, second: GpuFacts) -> Quantity | None:
-    """The best of the one-line rules over published pairs (``python -m bench.predict.gpus``): memory rates."""
-    old, new = first.memory_bytes_per_second, second.memory_bytes_per_second
-    if not old or not new:
-        return None
-    holes = " and ".join(gpu.name for gpu in (first, second) if rates(gpu, "fp32") is None)
-    return _quantity(
-        math.log(old / new), _memory_rule_arm(), f"memory rates alone: {holes} lacks FLOP/s or architecture"
-    )
-
-
-@lru_cache(maxsize=1)
-def _memory_rule_arm() -> float:
-    """Half of a 95 % interval of that rule, over every published pair of one series."""
-    scale, known = published_scale(), sheets()
-    errors = []
-    for number, one in enumerate(scale.rows):
-        for other in scale.rows[number + 1 :]:
-            alike = (one.key, one.precision, one.batch, one.series) == (
-                other.key, other.precision, other.batch, other.series
-            )  # fmt: skip
-            if alike and one.gpu != other.gpu:
-                first, second = known[one.gpu].memory_bytes_per_second, known[other.gpu].memory_bytes_per_second
-                errors.append(math.log((first or 1.0) / (second or 1.0) * other.per_second / one.per_second))
-    return arm(errors)
 
 
 def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
@@ -127,33 +98,6 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
     return Quantity(value=value, low=low, high=high, origin="data sheet", as_of=as_of, source=source)
 
 
-@lru_cache(maxsize=1)
-def _spread_of_rooflines() -> float:
-    """Of operators' rooflines, fitted to nothing, by ``bench.predict.gpus --write`` (archived), without Kepler."""
-    known = sheets()
-    return arm(
-        [
-            math.log(float(row["roofline"]) / float(row["published"]))
-            for row in rows("roofline_errors.csv")
-            if known[row["first"]].architecture != "Kepler"
-        ]
-    )
-
-
-# A slice of a GPU
-
-
-def slice_ratio(first: float, second: float) -> Quantity:
-    """Seconds of compute on the share ``second`` of a GPU over those on the share ``first`` of one.
-
-    In proportion, as (first / second)ᵉ with e = 1 ± 0.5: an assumption. Below 1 where a slice may use more of the
-    GPU while its neighbours are idle, or where a job did not fill the whole one; above it where they get in its way.
-    """
-    ratio = first / second
-    low, high = sorted((ratio**0.5, ratio**1.5))
-    return Quantity(value=ratio, low=low, high=high, origin="data sheet", source="in proportion: an assumption")
-
-
 # Another batch, another precision
 
 
@@ -190,25 +134,23 @@ def _spread_of_exponents() -> float:
     return arm(errors)
 
 
-def precision_ratio(
-    model: str, gpu: str | None, roofline: float | None = None, to: Precision = "amp"
-) -> Quantity | None:
+def precision_ratio(model: str, gpu: GpuFacts, to: Precision = "amp") -> Quantity | None:
     """Seconds in the precision ``to`` over seconds in the other, on the same GPU.
 
-    The model's own where it was published, else a roofline of the job's operators (of amp over fp32), else other
-    models on that GPU; ``None`` where there is nothing.
+    The model's own where it was published, else that of other models, on that GPU or on others with tensor cores;
+    ``None`` for one without, where nothing was published.
     """
-    every = [each for each in precision_pairs() if each.gpu == gpu]
-    own = [each for each in every if each.model == model_key(model)]
-    spread, sign = arm(left_out_errors(precision_pairs())), 1 if to == "amp" else -1
-    if not own and roofline is not None:
-        return _quantity(sign * math.log(roofline), _spread_of_rooflines(), "a roofline of the job's operators")
-    witnesses = own or every
+    pairs = precision_pairs()
+    here = [each for each in pairs if each.gpu == gpu.model]
+    own = [each for each in here if each.model == model_key(model)]
+    witnesses = own or here or (pairs if gpu.tensor_fp16_flops_per_second else ())
     if not witnesses:
         return None
-    what = f"{model} on {gpu} in both precisions" if own else f"other models on {gpu} in both precisions"
+    what = f"{model} on {gpu.model}" if own else f"other models on {gpu.model if here else 'other GPUs'}"
     sources = "; ".join(sorted({each.source for each in witnesses}))
-    return _quantity(sign * float(np.mean([each.log_ratio for each in witnesses])), spread, f"{what} ({sources})")
+    log_ratio = float(np.mean([each.log_ratio for each in witnesses]))
+    spread = arm(left_out_errors(pairs))
+    return _quantity(log_ratio if to == "amp" else -log_ratio, spread, f"{what} in both precisions ({sources})")
 
 
 # Contention

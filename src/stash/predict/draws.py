@@ -14,8 +14,10 @@ from pydantic import model_validator
 from scipy.special import ndtri
 
 from stash.core.errors import StashError
+from stash.core.formatting import Unit, plain
 from stash.core.intervals import Interval, within
 from stash.core.records.base import Record
+from stash.core.units import format_bits
 
 Origin = Literal["given", "measured", "scaled", "data sheet"]
 """*given*: what the user asked for, taken as exact. *measured*: on machines as they are forecast. *scaled*: measured
@@ -97,6 +99,34 @@ def without_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
             what = "was measured once" if origin in ("measured", "scaled") else "was published without a spread"
             return f"no interval, as {about} {what} ({source}): profile there"
     return None
+
+
+_MAX_SOURCE = 90
+"""Characters of a source in a line."""
+
+
+def fact_text(fact: Used) -> str:
+    """``"bandwidth between nodes 10 Gbit/s (data sheet: karpenter-aws, 2026-11-20)"``."""
+    source = fact.quantity.source
+    short = source if len(source) <= _MAX_SOURCE else source[: _MAX_SOURCE - 2] + " …"
+    dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
+    return f"{fact.about} {_value_text(fact)} ({fact.quantity.origin}: {short}{dated})"
+
+
+def _value_text(fact: Used) -> str:
+    found = fact.quantity
+    value, *ends = (None if end is None else _plain(end, fact) for end in (found.value, found.low, found.high))
+    if None in ends or ends[0] == ends[1]:
+        return value or "unknown"
+    return f"{value} ({ends[0]} to {ends[1]})"
+
+
+def _plain(value: float, fact: Used) -> str:
+    unit = fact.unit
+    if unit == "bytes/s" and "between nodes" in fact.about:
+        return format_bits(value)
+    known: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
+    return plain(value, known[unit]) if unit in known else f"{value:.3g}"
 
 
 # Draws

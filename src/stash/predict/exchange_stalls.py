@@ -387,5 +387,5 @@ def _rate(target: Target, name: str) -> float | None:
     if name == "interconnect":
         rate = None if inside is None else inside.bytes_per_second
     else:
-        rate = None if network is None else network.of_a_node
+        rate = None if network is None else network.bytes_per_second
     return None if rate is None else rate.value

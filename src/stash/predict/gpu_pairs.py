@@ -1,16 +1,12 @@
-"""Published pairs of training times, at two batches, precisions or GPUs, and a roofline for each operator.
+"""Published pairs of training times, at two batches or precisions, and the precision that a job trains in.
 
 What an estimate from pairs is worth is told by its errors over models that were left out when they were predicted:
-fit and test never share a model. Between GPUs forecasts go by ``gpu_scale``. A roofline takes a call's FLOPs at
-the peak its shapes and type can have, or its bytes at the memory's rate, or as long as it takes to launch it:
-whichever is longest (Williams, Waterman and Patterson 2009). No device reaches its peaks, so only ratios of two times
-are used.
+fit and test never share a model. Between GPUs forecasts go by ``gpu_scale``.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -19,9 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
-from stash.core.records.profile import Operator, Workload
+from stash.core.records.profile import Workload
 
 _ALIKE = 4.0
 """Batches that differ by more than this factor are no witness for each other."""
@@ -106,14 +101,11 @@ def precision_pairs() -> tuple[SpeedChange, ...]:
     return tuple(changes)
 
 
-# A roofline of each operator
+# What a job's operators tell
 
 LAUNCH_SECONDS = 5e-6
 """Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
 Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
-_TENSOR_MULTIPLE = 8
-"""Of 16-bit elements in the inner dimensions, which tensor cores need for their rate (NVIDIA, *Train With Mixed
-Precision*)."""
 
 
 def trained_in(work: Workload) -> Precision:
@@ -134,56 +126,3 @@ def in_bfloat16(work: Workload) -> bool:
 
 def _in_halves(dtype: str) -> bool:
     return dtype.removeprefix("torch.") in _HALVES
-
-
-def device_seconds(operators: Iterable[Operator], gpu: GpuFacts, to: Precision | None = None) -> float | None:
-    """Of one step at peak rates; ``None`` if a rate that some operator needs is not known, or there is none.
-
-    ``to`` amp runs products and convolutions of 32-bit numbers in 16 bits, as ``torch.autocast`` has it; to fp32
-    whatever is in 16 bits in 32.
-    """
-    every = tuple(operators)
-    seconds = 0.0
-    for operator in every:
-        if not operator.calls:
-            continue
-        flops, size = operator.flops or 0.0, operator.bytes or 0.0
-        halves = _in_halves(operator.dtype)
-        if to == "fp32" and halves:
-            halves, size = False, size * 2
-        elif to == "amp" and flops and operator.dtype.endswith("float32"):
-            halves, size = True, size / 2
-        peak = _peak(operator, gpu, halves) if flops else 1.0
-        rate = gpu.memory_bytes_per_second if size else 1.0
-        if not peak or not rate:
-            return None
-        seconds += max(flops / peak, size / rate, operator.calls * LAUNCH_SECONDS)
-    return seconds if every else None
-
-
-def autocast_ratio(work: Workload, gpu: GpuFacts) -> float | None:
-    """Seconds with products and convolutions in 16 bits over seconds in 32, of which the job is one as it is."""
-    amp = trained_in(work) == "amp"
-    now, otherwise = (device_seconds(work.operators, gpu, to) for to in (None, "fp32" if amp else "amp"))
-    if now is None or otherwise is None:
-        return None
-    return now / otherwise if amp else otherwise / now
-
-
-def _peak(operator: Operator, gpu: GpuFacts, halves: bool) -> float | None:
-    """FLOP/s that the operator's type and shapes allow on this GPU.
-
-    PyTorch's defaults: convolutions of float32 run as TF32 where there is such a thing, matrix products do not. In 16
-    bits tensor cores need channels of a convolution, or inner dimensions of a product, that are multiples of eight;
-    unknown ones count as such.
-    """
-    convolution = "conv" in operator.operator
-    if halves:
-        shapes = [shape.split("x") for shape in re.findall(r"\b\d+(?:x\d+)+\b", operator.shapes)]
-        fits = all(int(shape[1 if convolution else -1]) % _TENSOR_MULTIPLE == 0 for shape in shapes)
-        if gpu.tensor_fp16_flops_per_second and fits:
-            return gpu.tensor_fp16_flops_per_second
-        return gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
-    if convolution and gpu.tensor_tf32_flops_per_second:
-        return gpu.tensor_tf32_flops_per_second
-    return gpu.fp32_flops_per_second

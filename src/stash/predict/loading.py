@@ -26,7 +26,6 @@ from stash.predict.pipeline import (
     MAX_VARIATION,
     SMT_GAIN,
     Pipeline,
-    SampleStore,
     Work,
     core_capacity,
     step_seconds,
@@ -83,14 +82,11 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
     host = profile.hosts[node] if node < len(profile.hosts) else None
     training, making = _on_cores(profile, breakdown, host, ranks)
     made = draws.of("making a sample", make)
-    cold = [block for block in profile.blocks if block.rung == "cold" and block.files is not None and block.samples]
     work = Work(
         make_seconds=made,
         core_seconds=made if making is None else np.minimum(made, making / (samples * batches)),
         train_core_seconds=np.full(draws.count, training),
         disk_bytes=profile.workload.sample_disk_bytes,
-        # Files opened in the cold blocks: at least one request each.
-        reads=sum(each.files or 0 for each in cold) / sum(each.samples or 0 for each in cold) if cold else None,
         variation=_variation(profile),
     )
     pipeline = Pipeline(
@@ -104,8 +100,7 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
     work = _held_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
-        store = SampleStore(draws.of("storage", rate))
-        pipeline = pipeline.reading(1.0, store)
+        pipeline = pipeline.reading(1.0, draws.of("storage", rate))
     return Loading(pipeline, work, make, rate, dataset_bytes(profile))
 
 

@@ -25,13 +25,12 @@ from stash.predict.compute_ratios import (
     of_a_waiting_device,
     of_a_waiting_device_by_batch,
     precision_ratio,
-    slice_ratio,
     time_ratio,
 )
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, autocast_ratio, in_bfloat16, trained_in
+from stash.predict.gpu_pairs import LAUNCH_SECONDS, in_bfloat16, trained_in
 from stash.predict.gpu_scale import together
 from stash.predict.loading import HeldToMeasurement, Loading
 from stash.predict.pipeline import Work, less_sure
@@ -130,18 +129,9 @@ def _compute_scale(
         factor = factor * draws.of("cores that launch kernels", quantity)
         facts.append(Used(about="seconds on other cores per second on these", unit="count", quantity=quantity))
     if target.device_share != measured.device_share:
-        quantity = slice_ratio(measured.device_share, target.device_share)
-        quantity = of_a_waiting_device(quantity, filled=filled) if waits else quantity
-        factor = factor * draws.of("slice of a GPU", quantity)
-        about = f"seconds on {target.device_share:.2g} of a GPU per second on {measured.device_share:.2g}"
-        facts.append(Used(about=about, unit="count", quantity=quantity))
-        beyond.append(
-            f"each device is {target.device_share:.2g} of one {target.device}: that compute takes longer in "
-            "proportion is an assumption, as no published figure says how fast slices of GPUs train"
-            if target.device_share < 1
-            else f"each device that was measured is {measured.device_share:.2g} of one {measured.device}: that a "
-            "whole one is faster in proportion is an assumption, as no published figure says how fast slices of "
-            "GPUs train"
+        raise UserError(
+            f"a device there is {target.device_share:.2g} of one {target.device}, and {measured.device_share:.2g} of "
+            f"one {measured.device} was profiled; how fast slices of GPUs train is not published: profile there"
         )
     if dtype is not None and dtype != trained_in(profile.workload):
         quantity = _precision(base, target, dtype)
@@ -200,13 +190,9 @@ def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, base.catalog())
-    work = base.profile.workload
-    ratio = precision_ratio(work.name, gpu.model, autocast_ratio(work, gpu), dtype)
+    ratio = precision_ratio(base.profile.workload.name, gpu, dtype)
     if ratio is None:
-        raise UserError(
-            f"--dtype: nothing was published of it on {gpu.model}, and the profile holds no "
-            f"operators to tell it from; {records(base.profile)}"
-        )
+        raise UserError(f"--dtype: {gpu.model} has no tensor cores, and nothing was published of it there")
     return ratio
 
 

@@ -148,35 +148,8 @@ class Work:
     """That training itself takes of the node's cores, for one step of one rank."""
     disk_bytes: float | None = None
     """Fetched from storage for a sample that is not in memory."""
-    reads: float | None = None
-    """Requests for it."""
     variation: float = 0.0
     """Of the time to make a batch: standard deviation over mean."""
-
-
-@dataclass(frozen=True, eq=False)
-class SampleStore:
-    """Where samples lie, as one node sees it: draws, ``None`` where there is no such limit."""
-
-    bytes_per_second: Array
-    """Of all readers of the node together."""
-    reads_per_second: Array | None = None
-    latency_seconds: Array | float = 0.0
-    """Of one request, before its first byte."""
-    stream_bytes_per_second: Array | None = None
-    """Of one request from then on, as of an object store; ``None``: one reader can have all of it."""
-
-    def seconds(self, size: float, reads: float) -> Array:
-        """That storage is busy with so many bytes in so many requests: whichever limit is hit first."""
-        busy = size / self.bytes_per_second
-        return busy if self.reads_per_second is None else np.maximum(busy, reads / self.reads_per_second)
-
-    def seconds_of_one(self, size: float, reads: float) -> Array:
-        """That one reader waits for so many bytes in so many requests, one after the other, alone."""
-        streamed = self.seconds(size, reads)
-        if self.stream_bytes_per_second is not None:
-            streamed = np.maximum(streamed, size / self.stream_bytes_per_second)
-        return streamed + reads * self.latency_seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +168,8 @@ class Pipeline:
     """Of one step."""
     cores: Array | None = None
     """What the node's hardware threads are worth with all of them busy, in cores; ``None``: unknown, and no limit."""
-    store: SampleStore | None = None
+    store: Array | None = None
+    """Bytes per second of all readers of the node together; ``None``: nothing is read from storage."""
     cached: float | Array = 1.0
     """Share of the data set that fits into the node's page cache."""
     keeps: float | Array = 1.0
@@ -203,9 +177,9 @@ class Pipeline:
     training: float | Array = 1.0
     """Times what training took of the cores when that was measured."""
 
-    def reading(self, cached: float | Array, store: SampleStore | None = None) -> Pipeline:
+    def reading(self, cached: float | Array, store: Array | None = None) -> Pipeline:
         """The same with another part of the data in memory."""
-        return replace(self, cached=cached, store=store or self.store)
+        return replace(self, cached=cached, store=self.store if store is None else store)
 
     @property
     def in_memory(self) -> Pipeline:
@@ -222,17 +196,15 @@ class Pipeline:
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
     """Between two batches of one rank, as its loader supplies them while nothing else limits it.
 
-    W workers that each take w for making a batch and r for its bytes finish one every (w + r)/W seconds; the node's
-    storage is busy with it for d and serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch.
-    Whichever is longest holds: the asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it
-    nears from below. Of an object store r is more than d: every request has its latency and a stream's rate.
+    W workers that each take w for making a batch and d for its bytes finish one every (w + d)/W seconds; the node's
+    storage serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch. Whichever is longest holds: the
+    asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it nears from below.
     """
     made_in = pipeline.samples * work.make_seconds
     supplied = np.maximum(0.0, made_in / max(1, pipeline.workers))
     if pipeline.store is not None and work.disk_bytes is not None:
-        size, reads, missed = work.disk_bytes, work.reads or 1.0, pipeline.misses * pipeline.samples
-        alone = (made_in + missed * pipeline.store.seconds_of_one(size, reads)) / max(1, pipeline.workers)
-        supplied = np.maximum(alone, pipeline.ranks * missed * pipeline.store.seconds(size, reads))
+        read = pipeline.misses * pipeline.samples * work.disk_bytes / pipeline.store
+        supplied = np.maximum((made_in + read) / max(1, pipeline.workers), pipeline.ranks * read)
     if pipeline.cores is None:
         return supplied
     return np.maximum(supplied, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores)
@@ -294,8 +266,8 @@ def core_capacity(threads: float, busy: float, threads_per_core: int, gain: Arra
 class NodeStorage:
     """A node's storage as loaders find it, and what that rests on."""
 
-    store: SampleStore
-    facts: tuple[Used, ...]
+    bytes_per_second: Array
+    fact: Used
     beyond: tuple[str, ...] = ()
 
 
@@ -305,21 +277,8 @@ def served(storage: Storage, draws: Draws) -> NodeStorage | None:
     rate, beyond = _rate(storage)
     if rate is None:
         return None
-    reads, latency, stream = storage.reads_per_second, storage.latency_seconds, storage.stream_bytes_per_second
-    store = SampleStore(
-        draws.of("storage", rate),
-        None if reads is None else draws.of("requests of storage", reads),
-        0.0 if latency is None else draws.of("latency of storage", latency),
-        None if stream is None else draws.of("one stream of storage", stream),
-    )
-    known = (
-        ("a node's storage", "bytes/s", rate),
-        ("requests of a node's storage", "1/s", reads),
-        ("latency of a request to storage", "seconds", latency),
-        ("one request's stream", "bytes/s", stream),
-    )
-    facts = tuple(Used(about=about, unit=unit, quantity=fact) for about, unit, fact in known if fact is not None)
-    return NodeStorage(store, facts, beyond)
+    fact = Used(about="a node's storage", unit="bytes/s", quantity=rate)
+    return NodeStorage(draws.of("storage", rate), fact, beyond)
 
 
 def _rate(storage: Storage) -> tuple[Quantity | None, tuple[str, ...]]:

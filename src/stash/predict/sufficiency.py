@@ -119,17 +119,14 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, every
     slower = max(per_sample, limit)
     fetch_rate, needed, cached = None, None, None
     if pipeline.store is not None and work.disk_bytes:
-        reads = work.reads or 1.0
-        read = float(np.mean(pipeline.store.seconds(work.disk_bytes, reads)))
-        alone_in = float(np.mean(pipeline.store.seconds_of_one(work.disk_bytes, reads)))
-        waits = alone_in - read  # of one reader: no faster disk takes it away
-        room = min(max(1, pipeline.workers) * slower * ENOUGH - make - waits, slower * ENOUGH / ranks)
+        read = float(np.mean(work.disk_bytes / pipeline.store))
+        room = min(max(1, pipeline.workers) * slower * ENOUGH - make, slower * ENOUGH / ranks)
         needed = work.disk_bytes / room if room > 0 else None
-        alone = max((make + alone_in) / max(1, pipeline.workers), ranks * read, limit)
+        alone = max((make + read) / max(1, pipeline.workers), ranks * read, limit)
         fetch_rate = everyone / alone
         shares = np.linspace(0, 1, _SHARES)
         missing = pipeline.reading(shares[:, None], pipeline.store).misses.mean(axis=1)
-        supplied = np.maximum((make + alone_in * missing) / max(1, pipeline.workers), ranks * read * missing)
+        supplied = np.maximum((make + read * missing) / max(1, pipeline.workers), ranks * read * missing)
         enough = shares[supplied <= slower * ENOUGH]
         cached = float(enough[0]) if len(enough) else None
     return Suffices(

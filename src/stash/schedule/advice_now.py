@@ -15,9 +15,8 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.units import counted
-from stash.schedule import hadar
 from stash.schedule.allocation import POLICIES, JobPolicy, choose_types, order_turns, priorities
-from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
+from stash.schedule.matrix import RateMatrix, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
 from stash.schedule.shares import isolated_rates
@@ -88,8 +87,6 @@ def advice(
     done = np.array([jobs[number].done for number in demand.ids])
     demand = replace(demand, isolated=done / isolated_rates(demand))
     policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
-    if policy.rule is None:
-        return _by_prices(here, cluster, matrix, demand, excluded)
     found = policy.allocate(demand)
     types = _chosen_now(policy, demand, found)
     free = FreeGpus(cluster)
@@ -106,24 +103,11 @@ def advice(
         kind, share = types[at] if at in places else None, math.nan
         if found.type_prices is not None:
             share = float(found.x[at].max() if kind is None else found.x[at, kind])
+        nodes = tuple(cluster.nodes[node].name for node, _ in places.get(at, ()))
         why = _why(at, kind, demand, found, cluster, prices, policy)
-        answers.append(_answer(job, cluster, places.get(at, ()), share, why))
-    return _advice(name, cluster, answers, found.objective, prices, excluded)
-
-
-def _answer(job: QueuedJob, cluster: LabCluster, place: GangPlace, share: float, why: str) -> JobAdvice:
-    nodes = [cluster.nodes[node] for node, _ in place]
-    return JobAdvice(
-        job, "+".join(dict.fromkeys(node.gpu for node in nodes)), tuple(n.name for n in nodes), share, why
-    )
-
-
-def _advice(
-    name: str, cluster: LabCluster, answers: Sequence[JobAdvice], objective: float, prices: Mapping[str, float],
-    excluded: tuple[tuple[str, str], ...],
-) -> ScheduleAdvice:  # fmt: skip
+        answers.append(JobAdvice(job, "" if kind is None else cluster.types[kind], nodes, share, why))
     ordered = sorted(answers, key=lambda each: (not each.gpu, each.gpu))
-    return ScheduleAdvice(name, cluster, tuple(ordered), objective, prices, excluded)
+    return ScheduleAdvice(name, cluster, tuple(ordered), found.objective, prices, excluded)
 
 
 def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
@@ -157,25 +141,6 @@ def _why(
     if not policy.backfills and found.order is not None:
         return "the queue's order: one before it does not fit"
     return f"no {' or '.join(own)} is free"
-
-
-def _by_prices(
-    here: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, demand: JobDemand,
-    excluded: tuple[tuple[str, str], ...],
-) -> ScheduleAdvice:  # fmt: skip
-    asked = hadar.HadarRound(
-        jobs=np.arange(len(here)), work=np.array([job.steps for job in here]) / demand.best, left=demand.left,
-        elapsed=demand.elapsed, gpus=demand.gpus, running=[()] * len(here),
-        pause=np.where(demand.running >= 0, RESTART, 0.0),
-        nodes=[node.gpus for node in cluster.nodes],
-        kind_of=[cluster.types.index(node.gpu) for node in cluster.nodes],
-    )  # fmt: skip
-    places = hadar.place(asked, RateTable(here, cluster, matrix)).places
-    answers = []
-    for at, job in enumerate(here):
-        why = "its payoff is above 0" if at in places else "no place where its utility is above the price"
-        answers.append(_answer(job, cluster, places.get(at, ()), math.nan, why))
-    return _advice("hadar", cluster, answers, math.nan, {}, excluded)
 
 
 def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:

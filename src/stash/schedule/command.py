@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +18,8 @@ from stash.core.units import counted
 from stash.report.output import file_of, printed
 from stash.schedule.advice_now import advice, advice_document, advice_page
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compared, worth
-from stash.schedule.economics import CloudPrice
+from stash.schedule.comparing import compared
+from stash.schedule.economics import CloudPrice, LeavingRules, equilibrium
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
 from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import RateMatrix
@@ -27,6 +28,7 @@ from stash.schedule.page import document, matrix_document, matrix_page, page
 from stash.schedule.page_of_economics import economics_document, economics_page
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
+from stash.schedule.simulate import simulate as run_course
 from stash.schedule.slurm_requests import apply, current, requests
 from stash.schedule.trace_importers import read_trace
 from stash.store.storing import profile_of, store_option
@@ -152,9 +154,7 @@ class ScheduleSimulateOptions(_QueueOptions):
     policy: tuple[str, ...] = option(
         "NAME,…", "Compare these policies of docs/schedule.md.", _policies, default="fifo,srtf,max-min"
     )
-    round: float = option("TIME", "Reallocate after every round of this length.", parsers.duration, default="6min")
     seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
-    runs: int = option("N", "Simulate each N times, with seeds from --seed on.", parsers.whole(1, 1000), default="1")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
 
 
@@ -167,7 +167,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
     policies = [POLICIES[name] for name in options.policy]
-    found = compared(read, cluster, matrix, policies, options.round, options.seed, options.runs)
+    found = compared(read, cluster, matrix, policies, options.seed)
     shown = page(found)
     if target is not None:
         write_output(target, file_of(shown, target.suffix))
@@ -189,6 +189,8 @@ class QueueAdviceOptions(_QueueOptions):
             raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
             raise UserError("--apply is for --engine slurm; give both")
+        if self.policy == ("hadar",):
+            raise UserError("--policy hadar: its prices are those of a whole simulation; take another policy here")
 
 
 def advise(options: QueueAdviceOptions) -> None:
@@ -239,9 +241,10 @@ def economics(options: EconomicsOptions) -> None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
-    cloud = _cloud(options, matrix)
-    found = worth(read.jobs, cluster, matrix, options.policy[0], cloud, options.waiting, options.defect_at)
-    printed(economics_document(found) if options.json else economics_page(found))
+    policy, rules = options.policy[0], LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at)
+    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
+    found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
+    printed(economics_document(policy, found) if options.json else economics_page(cluster.name, found))
 
 
 def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:

@@ -32,6 +32,17 @@ class CloudPrice:
 
 
 @dataclass(frozen=True)
+class LeavingRules:
+    """By what users decide."""
+
+    cloud: CloudPrice
+    waiting_dollars: float
+    """v: what an hour of waiting costs its user."""
+    defect_at: float
+    """θ: times their runtimes that users wait at most, in the mean."""
+
+
+@dataclass(frozen=True)
 class UserBill:
     """One user at one step."""
 
@@ -65,6 +76,7 @@ class DefectionStep:
 class Economics:
     """The path to where nobody moves."""
 
+    rules: LeavingRules
     hourly: float
     """Of the own cluster, dollars."""
     hours: float
@@ -112,17 +124,14 @@ def equilibrium(
     jobs: Sequence[QueuedJob],
     gpus: int,
     hourly: float,
-    cloud: CloudPrice,
     matrix: RateMatrix,
     queued: Callable[[Sequence[QueuedJob]], ScheduleCourse],
-    waiting_dollars: float,
-    defect_at: float,
+    rules: LeavingRules,
 ) -> Economics:
     """Who stays: users decide at once, who leaves never comes back, and queues are simulated again without them."""
-    bills = cloud_bills(jobs, matrix, cloud)
-    unknown = tuple(
-        dict.fromkeys(f"{job.model} on {job.gpus}" for job in jobs if cloud_seconds(job, matrix, cloud) is None)
-    )
+    bills = cloud_bills(jobs, matrix, rules.cloud)
+    lacking = [job for job in jobs if cloud_seconds(job, matrix, rules.cloud) is None]
+    unknown = tuple(dict.fromkeys(f"{job.model} on {job.gpus}" for job in lacking))
     course = queued(jobs)
     hours = course.end / HOUR
     known = [bill for bill in bills.values() if bill is not None]
@@ -133,7 +142,7 @@ def equilibrium(
     for _ in range(MOST_STEPS):
         if not here:
             break
-        step = _step(here, course, hourly, hours, gpus, bills, waiting_dollars, defect_at)
+        step = _step(here, course, hourly * hours, gpus * hours, bills, rules)
         steps.append(step)
         if not step.leaving:
             break
@@ -141,67 +150,33 @@ def equilibrium(
         here = [job for job in here if job.user not in step.leaving]
         if here:
             course = queued(here)
-    return Economics(hourly, hours, tuple(steps), tuple(left), break_even, total, unknown)
+    return Economics(rules, hourly, hours, tuple(steps), tuple(left), break_even, total, unknown)
 
 
 def _step(
     jobs: Sequence[QueuedJob],
     course: ScheduleCourse,
-    hourly: float,
-    hours: float,
-    gpus: int,
+    paid: float,
+    gpu_hours: float,
     clouds: Mapping[str, float | None],
-    waiting_dollars: float,
-    defect_at: float,
+    rules: LeavingRules,
 ) -> DefectionStep:
     users = list(dict.fromkeys(job.user for job in jobs))
     of_user = np.array([users.index(job.user) for job in course.jobs])
     held = course.served.sum(axis=1) / HOUR
     waits = (course.finish - course.submit - course.held) / HOUR
     runs = course.held / HOUR
-    price = hourly * hours / float(held.sum())
+    price = paid / float(held.sum())
     bills = []
     for number, user in enumerate(users):
         own = of_user == number
         waiting = float(waits[own].sum())
-        paid = price * float(held[own].sum()) + waiting_dollars * waiting
+        cost = price * float(held[own].sum()) + rules.waiting_dollars * waiting
         wait, run, cloud = float(waits[own].mean()), float(runs[own].mean()), clouds[user]
         why = ""
-        if cloud is not None and paid > cloud:
+        if cloud is not None and cost > cloud:
             why = "the cloud costs less"
-        elif wait > defect_at * run:
+        elif wait > rules.defect_at * run:
             why = f"waits are {wait / run:.1f} times runtimes"
-        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), waiting, paid, cloud, not why, why))
-    return DefectionStep(price, float(held.sum()) / (gpus * hours), tuple(bills))
-
-
-@dataclass(frozen=True)
-class CloudBurst:
-    """Jobs that waited longer than ``defect_at`` times their runtime, sent to the cloud instead."""
-
-    jobs: int
-    dollars: float | None
-    mean_jct_before: float
-    """Hours, of all jobs."""
-    mean_jct_after: float
-
-
-def burst(
-    jobs: Sequence[QueuedJob], course: ScheduleCourse, matrix: RateMatrix, cloud: CloudPrice, at: float,
-    queued: Callable[[Sequence[QueuedJob]], ScheduleCourse],
-) -> CloudBurst:  # fmt: skip
-    """What it costs, and how much sooner all jobs end in the mean; jobs without a rate there stay."""
-    waits = course.finish - course.submit - course.held
-    there = {number: found for number, job in enumerate(course.jobs)
-             if waits[number] > at * course.held[number]
-             and (found := cloud_seconds(job, matrix, cloud)) is not None}  # fmt: skip
-    before = float((course.finish - course.submit).mean()) / HOUR
-    if not there:
-        return CloudBurst(0, 0.0, before, before)
-    dollars = sum(seconds / HOUR * machines for seconds, machines in there.values()) * cloud.dollars_per_hour
-    here = [job for number, job in enumerate(course.jobs) if number not in there]
-    rest = queued(here) if here else None
-    total = sum(seconds for seconds, _ in there.values()) + (
-        0.0 if rest is None else float((rest.finish - rest.submit).sum())
-    )
-    return CloudBurst(len(there), dollars, before, total / len(jobs) / HOUR)
+        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), waiting, cost, cloud, not why, why))
+    return DefectionStep(price, float(held.sum()) / gpu_hours, tuple(bills))

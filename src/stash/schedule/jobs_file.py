@@ -1,6 +1,6 @@
 """``jobs.csv``: jobs as people write them down, one a line, and as ``stash schedule import`` writes them.
 
-Columns: job, user, submit, gpus, model, and steps or hours_on TYPE; deadline, weight, done and on if there are
+Columns: job, user, submit, gpus, model, steps; deadline, weight, done and on if there are
 any. Times are numbers of seconds or texts like 3h, counted from the first submission. Knows the file, no policy.
 """
 
@@ -21,7 +21,6 @@ from stash.schedule.tables import DESCRIBED, TableLine, read_table
 YEAR = YEAR_HOURS * HOUR
 LONGEST_SECONDS, LATEST_SECONDS = YEAR, 10 * YEAR
 """That a job takes at its fastest; between the first submission and the last. More is a mistake, and takes hours."""
-_HOURS_ON = "hours_on "
 _COLUMNS = ("job", "user", "submit", "gpus", "model", "steps", "deadline", "weight", "done", "on")
 
 
@@ -36,8 +35,7 @@ class JobsFile:
 def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     """The jobs at ``path``; raises UserError with line and column of the first mistake.
 
-    A job whose model and GPUs have no rate on this cluster is left out and named. ``hours_on
-    TYPE`` becomes steps by the matrix.
+    A job whose model and GPUs have no rate on this cluster is left out and named.
     """
     lines = _lines(path)
     jobs, excluded, seen = [], [], dict[str, int]()
@@ -73,7 +71,7 @@ def _lines(path: Path) -> list[TableLine]:
     if not lines:
         raise UserError(f"{path} has no job below its first line; {DESCRIBED}")
     for name in lines[0].cells:
-        alike = [] if name in _COLUMNS or name.startswith(_HOURS_ON) else nearest(name, _COLUMNS, 1)
+        alike = [] if name in _COLUMNS else nearest(name, _COLUMNS, 1)
         if alike:
             raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
     return lines
@@ -99,9 +97,9 @@ def _job(line: TableLine, name: str, cluster: LabCluster, matrix: RateMatrix) ->
         raise line.mistake("on", f"{job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}")
     if job.deadline is not None and job.deadline <= job.submit:
         raise line.mistake("deadline", "it is not after the job's submission")
-    steps = _steps(line, job, matrix)
-    if isinstance(steps, str):
-        return steps
+    steps = line.number_of("steps", 0, above=True)
+    if steps is None:
+        raise line.mistake("steps", "nothing says how much work it is")
     if steps <= job.done:
         raise line.mistake("done", f"{job.done:g} steps are done of {steps:g}: there is nothing left")
     fastest = max((_rate(matrix, cluster, job, kind) for kind in cluster.types), default=0.0)
@@ -118,35 +116,11 @@ def _rate(matrix: RateMatrix, cluster: LabCluster, job: QueuedJob, kind: str) ->
     return found.value if found is not None and few else 0.0
 
 
-def _steps(line: TableLine, job: QueuedJob, matrix: RateMatrix) -> float | str:
-    steps = line.number_of("steps", 0, above=True)
-    hours = {name[len(_HOURS_ON) :].strip(): line.number_of(name, 0, above=True)
-             for name in line.cells if name.startswith(_HOURS_ON)}  # fmt: skip
-    given = {kind: value for kind, value in hours.items() if value is not None}
-    if (steps is not None) + len(given) != 1:
-        what = "nothing" if steps is None and not given else "more than one"
-        raise line.mistake("steps", f"{what} says how much work it is; give steps, or the hours on one type")
-    if steps is not None:
-        return steps
-    kind, duration = next(iter(given.items()))
-    rate = matrix.rates.get((job.model, job.gpus, kind, 0)) or next(
-        (each for (model, gpus, gpu, _), each in matrix.rates.items()
-         if (model, gpus, gpu) == (job.model, job.gpus, kind)), None)  # fmt: skip
-    if rate is None or rate.value <= 0:
-        return f"its hours are on {kind}, where nothing says how fast {job.model} on {job.gpus} GPUs is"
-    return duration * HOUR * rate.value
-
-
 def jobs_text(jobs: Sequence[QueuedJob]) -> str:
-    """The jobs as such a file."""
+    """Jobs as such a file, without what an import does not know: deadlines, weights, what is done and where."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    optional = [name for name in ("deadline", "done", "on") if any(getattr(job, name) for job in jobs)]
-    writer.writerow(["job", "user", "submit", "gpus", "model", "steps", "weight", *optional])
+    writer.writerow(["job", "user", "submit", "gpus", "model", "steps"])
     for job in jobs:
-        more = [getattr(job, name) for name in optional]
-        writer.writerow([
-            job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}", f"{job.weight:g}",
-            *("" if each in (None, 0.0, "") else each for each in more),
-        ])  # fmt: skip
+        writer.writerow([job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}"])
     return out.getvalue()

@@ -99,4 +99,4 @@ def _costs(content: ClusterFile) -> Costs:
     staff = (content.staff or 0.0) / YEAR_HOURS
     everything = sum(entry.count * entry.gpus for entry in content.nodes)
     by_type = {kind: each / gpus[kind] + staff / everything for kind, each in dollars.items()}
-    return Costs(by_type, sum(dollars.values()) + staff if known else None, staff)
+    return Costs(by_type, sum(dollars.values()) + staff if known else None)

@@ -11,13 +11,11 @@ Pure: reads a course, simulates nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
-from stash.core.intervals import Interval
 from stash.schedule.matrix import RateMatrix, RateTable, demand_of
 from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
 from stash.schedule.shares import makespan
@@ -111,16 +109,6 @@ def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: Rate
     return np.asarray(jct / alone, dtype=float)
 
 
-def over_seeds(outcomes: Sequence[ScheduleFigures], of: Callable[[ScheduleFigures], float]) -> Interval:
-    """The mean of a figure over runs, with the t interval of as many."""
-    values = np.array([of(each) for each in outcomes])
-    if len(values) < 2:
-        return Interval(value=float(values[0]))
-    arm = float(stdtrit(len(values) - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    mean = float(values.mean())
-    return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=len(values))
-
-
 @dataclass(frozen=True)
 class ScheduleBounds:
     """What no schedule can beat, and how much is asked of the cluster."""
@@ -128,8 +116,6 @@ class ScheduleBounds:
     makespan_seconds: float
     load: float | None
     """Work that comes in per hour over the most that can be done; ``None`` where all come at once."""
-    growth_per_hour: float
-    """Jobs by which the queue grows while they come, if load is above 1."""
 
 
 def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> ScheduleBounds:
@@ -152,5 +138,4 @@ def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -
         whole = whole or least
         bound = max(bound, float(submits[at]) + least)
     load = whole / span if span else None
-    growth = 0.0 if load is None or load <= 1 else len(ordered) / (span / HOUR) * (1 - 1 / load)
-    return ScheduleBounds(bound, load, growth)
+    return ScheduleBounds(bound, load)

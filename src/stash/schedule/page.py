@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from stash.core.units import counted
@@ -12,7 +11,7 @@ from stash.schedule.matrix import PACKED, SPREAD, RateKey
 from stash.schedule.metrics import ScheduleFigures
 from stash.schedule.profile_rates import FoundRates
 from stash.schedule.records import HOUR, LabCluster
-from stash.schedule.simulate import CAUSES
+from stash.schedule.simulate import CAUSES, ROUND
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -29,15 +28,12 @@ def page(found: PolicyComparison) -> Page:
     gpus = " + ".join(
         f"{count} {kind}" for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)
     )
-    how = f"rounds of {found.round_seconds / 60:g} min | {restart} | spreading priced from the matrix"
-    several = max(len(runs) for runs in found.runs.values())
+    how = f"rounds of {ROUND / 60:g} min | {restart} | spreading priced from the matrix"
     below = (
         "JCT, its 99th percentile and queued time in hours; ρ: JCT over the time alone on the job's share of the "
         "cluster, unfair above 1; moves and spread: GPU time lost to them."
     )
-    if several > 1:
-        below += f" Means of {several} runs where something is drawn; JCT with its 95 % interval."
-    table = Grid("", _HEAD, tuple(_row(found, name) for name in found.runs), frozenset({0}), below, first="policy",
+    table = Grid("", _HEAD, tuple(_row(one) for one in found.figures.values()), frozenset({0}), below, first="policy",
                  ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
     return Page(
@@ -55,61 +51,54 @@ def _hours(seconds: float) -> str:
     return f"{seconds / HOUR:.2f}"
 
 
-def _row(found: PolicyComparison, name: str) -> tuple[str, ...]:
-    def mean(of: Callable[[ScheduleFigures], float]) -> float:
-        return found.mean(name, of).value
-
-    jct, dollars = found.mean(name, lambda each: each.jct_mean_seconds), found.runs[name][0].dollars_per_job
+def _row(one: ScheduleFigures) -> tuple[str, ...]:
     return (
-        name,
-        _hours(jct.value) + ("" if jct.half_width is None else f" ± {_hours(jct.half_width)}"),
-        _hours(mean(lambda each: each.jct_p99_seconds)),
-        _hours(mean(lambda each: each.queued_mean_seconds)),
-        f"{mean(lambda each: each.unfair):.0%}",
-        f"{mean(lambda each: each.rho_worst):.2f}",
-        f"{mean(lambda each: each.busy):.0%}",
-        f"{mean(lambda each: each.lost['moves'] / each.gpu_seconds):.1%}",
-        f"{mean(lambda each: each.lost['spreading'] / each.gpu_seconds):.1%}",
-        "unknown" if dollars is None else f"${mean(lambda each: each.dollars_per_job or 0.0):.2f}",
+        one.policy,
+        _hours(one.jct_mean_seconds),
+        _hours(one.jct_p99_seconds),
+        _hours(one.queued_mean_seconds),
+        f"{one.unfair:.0%}",
+        f"{one.rho_worst:.2f}",
+        f"{one.busy:.0%}",
+        f"{one.lost['moves'] / one.gpu_seconds:.1%}",
+        f"{one.lost['spreading'] / one.gpu_seconds:.1%}",
+        "unknown" if one.dollars_per_job is None else f"${one.dollars_per_job:.2f}",
     )
 
 
 def _lost(found: PolicyComparison) -> Grid:
     """All GPU-hours until the last job ends, by what became of them: they add up."""
     rows = []
-    for name, runs in found.runs.items():
-        one = runs[0]
+    for one in found.figures.values():
         parts = [one.productive, *(one.lost[cause] for cause in CAUSES), one.gpu_seconds]
-        rows.append((name, _hours(one.makespan_seconds), *(f"{part / HOUR:,.1f}" for part in parts)))
+        rows.append((one.policy, _hours(one.makespan_seconds), *(f"{part / HOUR:,.1f}" for part in parts)))
     head = ("makespan", "productive", *CAUSES, "all")
-    several = " Of the first run." if max(map(len, found.runs.values())) > 1 else ""
-    below = f"GPU-hours until the last job ends; the makespan in hours.{several}"
+    below = "GPU-hours until the last job ends; the makespan in hours."
     return Grid("Where GPU time went", head, tuple(rows), frozenset({0}), below, first="policy",
                 ranks=(0, 1, 2, 3, 4, 5, 6, 7))  # fmt: skip
 
 
 def _verdict(found: PolicyComparison) -> str:
-    best = min(found.runs, key=lambda name: found.mean(name, lambda each: each.jct_mean_seconds).value)
-    shortest = min(found.runs, key=lambda name: found.mean(name, lambda each: each.makespan_seconds).value)
-    jct = found.mean(best, lambda each: each.jct_mean_seconds).value
-    end = found.mean(shortest, lambda each: each.makespan_seconds).value
-    if len(found.runs) == 1:
+    best = min(found.figures.values(), key=lambda each: each.jct_mean_seconds)
+    shortest = min(found.figures.values(), key=lambda each: each.makespan_seconds)
+    jct, end = best.jct_mean_seconds, shortest.makespan_seconds
+    if len(found.figures) == 1:
         return f"Jobs end after {_hours(jct)} h in the mean, and the last after {_hours(end)} h."
-    ends = "it also ends first" if shortest == best else f"{shortest} ends first"
+    ends = "it also ends first" if shortest is best else f"{shortest.policy} ends first"
     return (
-        f"{best} has the least mean completion time, {_hours(jct)} h; {ends}, after {_hours(end)} h, and nothing can "
-        f"before {_hours(found.bounds.makespan_seconds)} h."
+        f"{best.policy} has the least mean completion time, {_hours(jct)} h; {ends}, after {_hours(end)} h, and "
+        f"nothing can before {_hours(found.bounds.makespan_seconds)} h."
     )
 
 
 def _bounds(found: PolicyComparison) -> list[str]:
     points = [f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."]
-    for name, runs in found.runs.items():
+    for name, one in found.figures.items():
         text = found.policies[name].objective
-        if text and not math.isnan(runs[0].objective):
-            points.append(f"{name}: the first allocation reaches {runs[0].objective:.4g} {text}.")
-        if runs[0].late is not None:
-            points.append(f"{name}: {counted(runs[0].late, 'job')} missed the deadline.")
+        if text and not math.isnan(one.objective):
+            points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
+        if one.late is not None:
+            points.append(f"{name}: {counted(one.late, 'job')} missed the deadline.")
     return points
 
 
@@ -119,7 +108,7 @@ def _warnings(found: PolicyComparison) -> list[str]:
     if load is not None and load > 1:
         lines.append(
             f"Overload: jobs bring {load:.2f} times the work that the cluster can do while they come, so the queue "
-            f"grows by {found.bounds.growth_per_hour:.2g} jobs an hour; figures depend on how long the trace is."
+            "grows; figures depend on how long the trace is."
         )
     if found.relaxed > 1.000001:
         lines.append(
@@ -129,7 +118,7 @@ def _warnings(found: PolicyComparison) -> list[str]:
         lines.append(f"{name} was left out: {why}.")
     if len(found.excluded) > _SHOWN_OUT:
         lines.append(f"{len(found.excluded) - _SHOWN_OUT} more jobs were left out.")
-    unplaced = sum(runs[0].unplaced for runs in found.runs.values())
+    unplaced = sum(one.unplaced for one in found.figures.values())
     if unplaced:
         lines.append(f"{counted(unplaced, 'time')} a gang found no place at a known rate and waited.")
     return lines
@@ -142,28 +131,19 @@ def document(found: PolicyComparison) -> dict[str, Any]:
         "schema": SCHEMA,
         "jobs": found.jobs,
         "gpus": {kind: int(count) for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)},
-        "round_seconds": found.round_seconds,
+        "round_seconds": ROUND,
         "seed": found.seed,
         "bounds": {"makespan_seconds": bound.makespan_seconds, "load": bound.load},
         "excluded": [{"job": name, "why": why} for name, why in found.excluded],
         "deadline_relaxation": found.relaxed,
-        "policies": {name: _policy(found, name) for name in found.runs},
-    }
-
-
-def _policy(found: PolicyComparison, name: str) -> dict[str, Any]:
-    """Means over runs; what is not counted as one, of the first."""
-    runs = found.runs[name]
-    jct = found.mean(name, lambda each: each.jct_mean_seconds)
-    return {
-        **vars(runs[0]),
-        "jct_mean_seconds": jct.value,
-        "jct_mean": {"value": jct.value, "low": jct.low, "high": jct.high},
-        "queued_mean_seconds": found.mean(name, lambda each: each.queued_mean_seconds).value,
-        "makespan_seconds": found.mean(name, lambda each: each.makespan_seconds).value,
-        "objective": None if math.isnan(runs[0].objective) else runs[0].objective,
-        "objective_unit": found.policies[name].objective or None,
-        "runs": len(runs),
+        "policies": {
+            name: {
+                **vars(one),
+                "objective": None if math.isnan(one.objective) else one.objective,
+                "objective_unit": found.policies[name].objective or None,
+            }
+            for name, one in found.figures.items()
+        },
     }
 
 

@@ -1,4 +1,4 @@
-"""What ``stash schedule economics`` shows: the path to where nobody moves, who stays, and what else could be done."""
+"""What ``stash schedule economics`` shows: the path to where nobody moves, who stays, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from typing import Any
 
 from stash.core.formatting import dollars
 from stash.core.units import counted
-from stash.schedule.comparing import ClusterWorth
-from stash.schedule.economics import UserBill
+from stash.schedule.economics import Economics, UserBill
 from stash.ui.charts.chart import Grid
-from stash.ui.page import Chapter, Page
+from stash.ui.page import Page
 
 SCHEMA = 1
 
 
-def economics_page(worth: ClusterWorth) -> Page:
-    """Users at the first step and the last, steps between, alternatives."""
-    found = worth.found
+def economics_page(cluster: str, found: Economics) -> Page:
+    """Users at the first step and the last, and steps between."""
+    asked = found.rules
     rules = (
-        f"{dollars(found.hourly)} an hour over {found.hours:,.1f} h | waiting {dollars(worth.waiting_dollars)}/h | "
-        f"users leave at {worth.defect_at:g} times their runtimes | {worth.cloud.instance} at "
-        f"{dollars(worth.cloud.dollars_per_hour)}/h"
+        f"{dollars(found.hourly)} an hour over {found.hours:,.1f} h | waiting {dollars(asked.waiting_dollars)}/h | "
+        f"users leave at {asked.defect_at:g} times their runtimes | {asked.cloud.instance} at "
+        f"{dollars(asked.cloud.dollars_per_hour)}/h"
     )
     first = Grid(
         "Users",
@@ -48,31 +47,14 @@ def economics_page(worth: ClusterWorth) -> Page:
         "π: dollars per GPU-hour used.",
         first="step",
     )
-    more = Grid(
-        "One more machine",
-        ("$ an hour", "mean JCT", "waiting saved"),
-        tuple(
-            (
-                f"{each.gpus} {each.gpu}",
-                "unknown" if each.hourly is None else dollars(each.hourly),
-                f"{each.mean_jct:.2f} h",
-                f"{worth.waiting_hours - each.waiting_hours:,.1f} h",
-            )
-            for each in worth.more
-        ),
-        frozenset({0}),
-        f"Against {worth.mean_jct:.2f} h of mean JCT and {worth.waiting_hours:,.1f} h of waiting now.",
-        first="machine",
-    )
     return Page(
-        title=f"Is {worth.cluster.name} worth it?",
+        title=f"Is {cluster} worth it?",
         subtitle=(rules,),
-        verdict=(_verdict(worth),),
-        grids=(first, path, more),
+        verdict=(_verdict(found),),
+        grids=(first, path),
         warnings=tuple(
             f"The cloud's bill is unknown: nothing says how fast {name} is there." for name in found.unknown[:5]
         ),
-        chapters=(Chapter("bursts", "Cloud bursts", points=(_burst(worth),), brief=True),),
     )
 
 
@@ -82,8 +64,7 @@ def _user(bill: UserBill) -> tuple[str, ...]:
     return bill.user, f"{bill.gpu_hours:,.1f}", f"{bill.waiting_hours:,.1f}", dollars(bill.own), cloud, decides
 
 
-def _verdict(worth: ClusterWorth) -> str:
-    found = worth.found
+def _verdict(found: Economics) -> str:
     first = found.steps[0]
     if not found.left:
         who = "Nobody leaves"
@@ -101,28 +82,15 @@ def _verdict(worth: ClusterWorth) -> str:
     )
 
 
-def _burst(worth: ClusterWorth) -> str:
-    found = worth.cloud_burst
-    if not found.jobs:
-        return (
-            f"No job waits longer than {worth.defect_at:g} times its runtime: there is nothing to send to the cloud."
-        )
-    cost = "" if found.dollars is None else f" for {dollars(found.dollars)}"
-    return (
-        f"{counted(found.jobs, 'job')} waited longer than {worth.defect_at:g} times the runtime: in the cloud{cost} "
-        f"all jobs end after {found.mean_jct_after:.2f} h in the mean instead of {found.mean_jct_before:.2f} h."
-    )
-
-
-def economics_document(worth: ClusterWorth) -> dict[str, Any]:
+def economics_document(policy: str, found: Economics) -> dict[str, Any]:
     """What ``--json`` prints."""
-    found = worth.found
+    cloud = found.rules.cloud
     return {
         "schema": SCHEMA,
-        "policy": worth.policy,
+        "policy": policy,
         "dollars_per_hour": found.hourly,
         "hours": found.hours,
-        "cloud": {"instance": worth.cloud.instance, "dollars_per_hour": worth.cloud.dollars_per_hour},
+        "cloud": {"instance": cloud.instance, "dollars_per_hour": cloud.dollars_per_hour},
         "break_even_utilisation": found.break_even,
         "cloud_dollars": found.cloud_total,
         "left": list(found.left),
@@ -131,7 +99,5 @@ def economics_document(worth: ClusterWorth) -> dict[str, Any]:
             {"price": step.price, "utilisation": step.utilisation, "users": [vars(bill) for bill in step.bills]}
             for step in found.steps
         ],
-        "more": [vars(each) for each in worth.more],
-        "burst": vars(worth.cloud_burst),
         "unknown": list(found.unknown),
     }

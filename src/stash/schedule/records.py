@@ -62,7 +62,6 @@ class Costs:
     """Dollars per GPU and hour; types without a price are missing."""
     hourly: float | None = None
     """Of the whole cluster: machines, power and staff."""
-    staff_hourly: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -42,17 +42,9 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
     ``fill``: water-filling to the lexicographic optimum (``_Levels``); without it, whichever optimum is found first,
-    as in Gavel's code. No job is above its ceiling, its fastest type all the time. So no program is needed where
-    those types have the GPUs for all jobs at their ceilings, or without filling at the lowest one's.
+    as in Gavel's code.
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
-    ceiling = scale * demand.best
-    share = np.ones(len(demand)) if fill else ceiling.min() / ceiling
-    fastest = demand.rates.argmax(axis=1)
-    if (np.bincount(fastest, share * demand.gpus, len(demand.counts)) <= demand.counts).all():
-        x = np.zeros(demand.rates.shape)
-        x[np.arange(len(demand)), fastest] = share
-        return ShareAllocation(x, float(ceiling.min()), np.zeros(len(demand.counts)))
     groups = merged(demand, demand.weight)
     levels = _Levels(demand, groups, scale[groups.first])
     first = levels.solve(np.full(groups.size, np.nan))

@@ -18,7 +18,7 @@ from stash.schedule import hadar
 from stash.schedule.allocation import JobPolicy, choose_types, order_turns, priorities
 from stash.schedule.matrix import RateMatrix, RateTable
 from stash.schedule.placement import FreeGpus, GangPlace
-from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, ShareAllocation, WholeNumbers
+from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
 from stash.schedule.shares import isolated_rates
 
 CAUSES = ("moves", "spreading", "fragmentation", "idle")
@@ -110,8 +110,6 @@ class ScheduleRun:
         self.lines: list[list[int]] = [[] for _ in range(types)]
         """By type the jobs that wait for its GPUs, in order; those that have got some elsewhere stay in it."""
         self.queue: list[int] = []
-        self.known: dict[bytes, Floats] = {}
-        """Shares of a policy that does not look at work, by the jobs that were there."""
         self.objective: float | None = None
         self.unplaced = 0
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
@@ -203,27 +201,13 @@ class ScheduleRun:
     def allocate(self, jobs: WholeNumbers) -> None:
         """New shares for all jobs that are there; what they received is counted again."""
         self.received[jobs] = 0.0
-        found = self.allocation(self.demand(jobs))
+        found = self.policy.allocate(self.demand(jobs), self.seed)
         self.x[jobs] = found.x
         if self.objective is None:
             self.objective = found.objective
         if found.order is not None:
             self.queue = jobs[found.order].tolist()
         self.allocated_at, self.changed = self.now, False
-
-    def allocation(self, demand: JobDemand) -> ShareAllocation:
-        """The policy's, from memory where it does not look at work and the same jobs were there before."""
-        if self.policy.by_work:
-            return self.policy.allocate(demand, self.seed)
-        order = np.lexsort((demand.weight, demand.model))
-        key = demand.model[order].tobytes() + demand.weight[order].tobytes()
-        if key not in self.known:
-            found = self.policy.allocate(demand, self.seed)
-            self.known[key] = found.x[order]
-            return found
-        x = np.empty(demand.rates.shape)
-        x[order] = self.known[key]
-        return ShareAllocation(x, math.nan)
 
     # Rounds
 

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import StashError, UserError
-from stash.core.formatting import listed
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, ScheduleAdvice
-from stash.schedule.records import EVERYONE, LabCluster, QueuedJob
+from stash.schedule.records import LabCluster, QueuedJob
 
 RunsProgram = Callable[[Sequence[str]], str]
 """Runs a program and returns what it prints; raises StashError."""
@@ -34,8 +33,6 @@ class SlurmJob:
     """One job as Slurm shows it."""
 
     number: str
-    name: str
-    user: str
     state: str
     features: str
     nodes: str
@@ -84,8 +81,6 @@ def queue(text: str) -> tuple[SlurmJob, ...]:
             found.append(
                 SlurmJob(
                     fields["JobId"],
-                    fields.get("JobName", ""),
-                    fields.get("UserId", "").partition("(")[0],
                     fields.get("JobState", ""),
                     _known(fields.get("Features")),
                     _known(fields.get("NodeList")),
@@ -106,10 +101,10 @@ def _known(text: str | None) -> str:
 
 
 def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run) -> SlurmQueue:
-    """The jobs of the file that Slurm has, by their number, else by name and user where the file has users.
+    """The jobs of the file that Slurm has, by their numbers.
 
-    A job that holds nodes is on their type, by the cluster's names of nodes, else on the only one that it asked for.
-    Raises UserError if Slurm cannot be reached, has none of them, or has several of one name.
+    A job that holds nodes is on their type, by the cluster's names of nodes. Raises UserError if Slurm cannot be
+    reached, or has none of them.
     """
     there = [each for each in queue(runs(("scontrol", "--oneliner", "show", "job")))
              if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")]  # fmt: skip
@@ -117,21 +112,16 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
     kinds = {node.name: node.gpu for node in cluster.nodes}
     found, of_name = [], {}
     for job in jobs:
-        slurm = numbers.get(job.name) or _named(job, there)
+        slurm = numbers.get(job.name)
         if slurm is None:
             continue
         of_name[job.name] = slurm
         on = ""
         if slurm.state != "PENDING":
-            known = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
-            asked = set(re.split(r"[&|,*\[\]()]", slurm.features)).intersection(cluster.types)
-            on = known or (asked.pop() if len(asked) == 1 else "")
+            on = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
         found.append(replace(job, on=on))
     if not found:
-        raise UserError(
-            "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers, or names of "
-            "jobs that are the column user's"
-        )
+        raise UserError("--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers")
     others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
     return SlurmQueue(tuple(found), of_name, _left(cluster, others, any(each.gpus for each in there)), cluster.types)
 
@@ -150,17 +140,6 @@ def _left(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> Lab
     return replace(cluster, nodes=left)
 
 
-def _named(job: QueuedJob, there: Sequence[SlurmJob]) -> SlurmJob | None:
-    """The only one of that name; raises UserError where there are several."""
-    alike = [each for each in there if each.name == job.name and job.user in (EVERYONE, each.user)]
-    if len(alike) > 1:
-        raise UserError(
-            f"--engine slurm: {len(alike)} jobs in Slurm's queue are called {job.name} "
-            f"({listed([each.number for each in alike])}); write the job's number into the column job"
-        )
-    return alike[0] if alike else None
-
-
 def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:
     """One for each job that has to change; those that run come first in the order of nice values."""
     asked = []
@@ -169,8 +148,8 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
         holds = slurm.state != "PENDING"
         if holds and each.change == "stays":
             continue
-        features = _constraint(slurm.features, each.gpu, held.types)
-        if features is None:
+        features = each.gpu or slurm.features
+        if each.gpu and not set(re.split(r"[&|]", slurm.features)).issubset(("", *held.types)):
             note = f"its constraint {slurm.features} asks for more than a type"
         elif holds and not each.job.on:
             note = "on which type it runs is unknown"
@@ -184,16 +163,6 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
             continue
         asked.append(ManagerRequest(name, (), f"{name} stays: {note}"))
     return tuple(asked)
-
-
-def _constraint(had: str, gpu: str, kinds: Sequence[str]) -> str | None:
-    """The same with ``gpu`` for the types in it, and all else that it asks for; ``None`` where it cannot be read."""
-    if not gpu:
-        return had
-    others = [part for part in had.split("&") if part and not set(part.split("|")).issubset(kinds)]
-    if any(re.search(r"[|,*\[\]()]", part) for part in others) or (others and "+" in gpu):
-        return None
-    return "&".join([*others, gpu.replace("+", "|")])
 
 
 def apply(

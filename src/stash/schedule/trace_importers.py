@@ -25,7 +25,7 @@ from stash.schedule.records import EVERYONE, QueuedJob
 _MAX_BYTES = 1 << 30
 _SEED = 17
 _SEE = "docs/schedule.md says what the importer reads"
-_NEEDED = ("JobID", "User", "Submit")
+_NEEDED = ("JobID", "User", "Submit", "ElapsedRaw", "AllocTRES")
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 
 
@@ -42,7 +42,7 @@ class _Skipped(Exception):  # noqa: N818  # no error: a line that is no training
 
 
 def read_trace(path: Path, matrix: RateMatrix, duration_on: str | None = None) -> ReadTrace:
-    """The jobs of ``sacct -P --format=JobID,User,Submit,ElapsedRaw,AllocTRES`` (or Elapsed, ReqTRES).
+    """The jobs of ``sacct -P --format=JobID,User,Submit,ElapsedRaw,AllocTRES``.
 
     Seconds become steps by the rate of the job's model on the type where it ran, or where that is not said on
     ``duration_on``; types are the matrix's, in capital letters or small ones. A job gets one of the models that run
@@ -71,7 +71,7 @@ def read_trace(path: Path, matrix: RateMatrix, duration_on: str | None = None) -
 def _job(
     row: Mapping[str, str], where: str, matrix: RateMatrix, duration_on: str | None, draw: np.random.Generator
 ) -> QueuedJob:
-    tres = _TRES.findall(row.get("AllocTRES") or row.get("ReqTRES") or "")
+    tres = _TRES.findall(row["AllocTRES"])
     typed = [(kind, int(count)) for kind, count in tres if kind]
     gpus = sum(count for _, count in typed) or sum(int(count) for _, count in tres)
     submit, seconds = read_moment(row["Submit"], where), _elapsed(row, where)
@@ -94,20 +94,15 @@ def _job(
     return QueuedJob(row["JobID"], model, gpus, seconds * rates[model], submit, row["User"] or EVERYONE)
 
 
-def _elapsed(row: Mapping[str, str], where: str) -> float | None:
-    if text := row.get("ElapsedRaw"):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < 0:
-            raise UserError(f"{where}: {text[:40]!r} is no number of 0 or more; {_SEE}")
-        return value
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", row.get("Elapsed", ""))
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds
+def _elapsed(row: Mapping[str, str], where: str) -> float:
+    text = row["ElapsedRaw"]
+    try:
+        value = float(text or "0")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{where}: {text[:40]!r} is no number of 0 or more; {_SEE}")
+    return value
 
 
 def read_moment(text: str, where: str) -> float | None:

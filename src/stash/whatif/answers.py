@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,9 +11,8 @@ from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.predict.changed_job import change_job
-from stash.predict.changes import MAX_NODES, Alteration, looks_like, option_name
+from stash.predict.changes import MAX_NODES, Alteration, option_name
 from stash.predict.cluster import CALLED
-from stash.predict.cluster_sources import of_instance
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import forecast_of, job_stalls, lost, what_if
 from stash.predict.memory import Fit, memory_fit
@@ -135,7 +134,7 @@ class _Fact(NamedTuple):
 _FACTS = (
     _Fact(
         "operators",
-        "what a step would take on another device or in another precision, by its operators",
+        "what a step would take at least on a faster device, by launching its operators",
         lambda profile: bool(profile.workload.operators),
     ),
     _Fact(
@@ -201,23 +200,10 @@ class WhatIf:
     """Whether what was asked for is what was measured, so that there is nothing to predict."""
     devices: tuple[int, int]
     """Of a node, as they were profiled and as they are asked about."""
-    taken_for: str | None
-    """The type that the profiled machines are taken for, where it was not recorded."""
-
-
-def taken_for(base: Base, wanted: Alteration) -> Base:
-    """The same, of the type asked about where the profile records none and its machines have that one's facts."""
-    if wanted.instance is None:
-        return base
-    instance = base.catalog().instance(wanted.instance)
-    if not looks_like(base.target, of_instance(instance, 1), base.catalog()):
-        return base
-    return replace(base, target=base.target.model_copy(update={"machine": instance.name.lower()}))
 
 
 def answered(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
-    profiled, base = base, taken_for(base, wanted)
     job = change_job(base, wanted)
     forecast = forecast_of(base, job_stalls(job))
     if wanted.transport == "rdma" and forecast.target.talks_over == CALLED["tcp"]:
@@ -243,5 +229,4 @@ def answered(base: Base, wanted: Alteration) -> WhatIf:
         and forecast.target == base.target
         and all(part.origin == "measured" for part in forecast.grounds),
         devices=(base.target.devices, forecast.target.devices),
-        taken_for=base.target.machine if base is not profiled else None,
     )

@@ -43,20 +43,14 @@ def _base(run: str, store: str | None) -> Base:
 
 
 def _cluster(file: str) -> Target:
-    """Machines of a file; raises UserError."""
+    """Machines that were probed; raises UserError."""
     from stash.core.artefact import PROBE_SUFFIX, load_probe
-    from stash.core.records.base import SUFFIX
-    from stash.core.user_files import text_of
-    from stash.predict.cluster_file import target_of_text
     from stash.predict.cluster_sources import of_probe
 
     path = Path(file)
-    if path.name.endswith(SUFFIX):
-        raise UserError(f"--cluster {file} is a profile; give a *{PROBE_SUFFIX} of `stash probe`, or a description")
-    if path.name.endswith(PROBE_SUFFIX):
-        return of_probe(load_probe(path))
-    described = "docs/how-to/what-if.md shows what such a file says"
-    return target_of_text(text_of(path, "the cluster", described), file)
+    if not path.name.endswith(PROBE_SUFFIX):
+        raise UserError(f"--cluster {file} is no *{PROBE_SUFFIX}; `stash probe` writes one")
+    return of_probe(load_probe(path))
 
 
 def _answer(base: Base, wanted: Alteration, json: bool) -> None:

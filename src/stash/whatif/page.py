@@ -7,7 +7,7 @@ from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
 from stash.analysis.run_account import NOW_AND_THEN
-from stash.core.formatting import Unit, listed, plain, plus_minus
+from stash.core.formatting import listed, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.units import (
@@ -22,7 +22,7 @@ from stash.core.units import (
     scale_for,
 )
 from stash.predict.changes import document_name
-from stash.predict.draws import Used, without_interval
+from stash.predict.draws import Used, fact_text, without_interval
 from stash.predict.forecast import Forecast, Grounds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -30,8 +30,6 @@ from stash.whatif.answers import Diminishing, WhatIf
 from stash.whatif.sweep import Point, SweptOption
 
 UNKNOWN = "unknown"
-_MAX_SOURCE = 90
-"""Characters of a source in a line."""
 
 
 def page(answer: WhatIf) -> Page:
@@ -74,10 +72,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     if answer.as_measured:
         pace_now = answer.measured.samples_per_second
         rate = f", {pace(pace_now)} samples/s" if pace_now else ""
-        text = f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}"
-        if answer.taken_for is None:
-            return f"{text}."
-        return f"{text}, on machines with the GPUs, threads and memory of {answer.taken_for} (no type was recorded)."
+        return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
     text = (
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
         f"({after.value / before.value - 1:+.1%})"
@@ -164,30 +159,7 @@ def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
         new = [fact for fact in known if fact.about not in seen and not fact.about.endswith("as it was")]
         seen |= {fact.about for fact in new}
         if new:
-            yield part.stall, "; ".join(map(_fact, new))
-
-
-def _fact(fact: Used) -> str:
-    source = fact.quantity.source
-    short = source if len(source) <= _MAX_SOURCE else source[: _MAX_SOURCE - 2] + " …"
-    dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
-    return f"{fact.about} {_quantity(fact)} ({fact.quantity.origin}: {short}{dated})"
-
-
-def _quantity(fact: Used) -> str:
-    found = fact.quantity
-    value, *ends = (None if end is None else _plain(end, fact) for end in (found.value, found.low, found.high))
-    if None in ends or ends[0] == ends[1]:
-        return value or UNKNOWN
-    return f"{value} ({ends[0]} to {ends[1]})"
-
-
-def _plain(value: float, fact: Used) -> str:
-    unit = fact.unit
-    if unit == "bytes/s" and "between nodes" in fact.about:
-        return format_bits(value)
-    known: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
-    return plain(value, known[unit]) if unit in known else f"{value:.3g}"
+            yield part.stall, "; ".join(map(fact_text, new))
 
 
 def _next(answer: WhatIf) -> str:

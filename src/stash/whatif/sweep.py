@@ -16,7 +16,6 @@ from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost, what_if
 from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.passes import Base
-from stash.whatif.answers import taken_for
 
 MAX_POINTS = 400
 _ALL_UP_TO = 12
@@ -97,7 +96,6 @@ def _refuse_unknown_names(base: Base, over: Sequence[SweptOption]) -> None:
 
 def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
     try:
-        base = taken_for(base, wanted)
         forecast = what_if(base, wanted)
     except UserError as error:
         return Point(texts, None, str(error))

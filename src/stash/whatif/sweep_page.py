@@ -5,7 +5,6 @@ One quantity is drawn: samples per second, or the step where samples are unknown
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,10 +19,6 @@ from stash.whatif.answers import next_bottleneck
 from stash.whatif.sweep import Point, SweptOption
 
 _RATE = ((1.0, "samples/s"),)
-_BY_RATIO = 8
-"""Ranges that span more are drawn by ratio."""
-_MARGIN = 0.03
-"""Of the plane, left free on both sides of the curves."""
 
 
 class ShownSweep(NamedTuple):
@@ -165,24 +160,11 @@ def _place(found: ShownSweep, name: str, point: Point, forecast: Forecast, place
 
 
 def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
-    """The axis of an option, and where each of its values stands on it.
-
-    Values that are numbers stand by their size, or by their ratio where they span much; names stand side by side.
-    """
-    read = [re.fullmatch(r"([0-9.]+)\s*([a-zA-Z%/]*)", text) for text in option.texts]
-    numbers = [float(each[1]) for each in read if each is not None]
-    units = {each[2] for each in read if each is not None}
-    if len(numbers) < len(option.texts) or len(units) > 1 or len(set(numbers)) < 2:
-        shown = Extent(-0.5, len(option.texts) - 0.5)
-        numbers, label = [float(number) for number in range(len(option.texts))], option.option
-    else:
-        low, high = min(numbers), max(numbers)
-        shown = Extent(low, high, logarithmic=low > 0 and high >= _BY_RATIO * low)
-        label = f"{option.option}, {unit}" if (unit := next(iter(units))) else option.option
-    at = [_MARGIN + (1 - 2 * _MARGIN) * shown.at(number) for number in numbers]
-    return Ruler(Extent(0.0, 1.0), Axis(label, tuple(map(Tick, at, option.texts)))), dict(
-        zip(option.texts, at, strict=True)
-    )
+    """The axis of an option, and where each of its values stands on it: side by side, as they were spaced."""
+    shown = Extent(-0.5, len(option.texts) - 0.5)
+    at = [shown.at(number) for number in range(len(option.texts))]
+    ticks = tuple(map(Tick, at, option.texts))
+    return Ruler(Extent(0.0, 1.0), Axis(option.option, ticks)), dict(zip(option.texts, at, strict=True))
 
 
 def _table(found: ShownSweep, most: float) -> Grid:

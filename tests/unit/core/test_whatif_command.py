@@ -68,7 +68,7 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
     for ending in ("svg", "html"):
         assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", f"curve.{ending}") == 0
         drawn = (files / f"curve.{ending}").read_text()
-        assert "network, gbit" in drawn
+        assert "100gbit" in drawn
         assert drawn.count("<circle") >= 7
     assert (files / "curve.svg").read_text().startswith("<svg")
 
@@ -91,22 +91,7 @@ def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, wor
     assert "Traceback" not in error
 
 
-LAB = """
-nodes: 4
-devices: 2
-inside: {wiring: host, bandwidth: 2GB/s}
-network: {transport: tcp, bandwidth: 110MB/s, latency: 40us}
-"""
-
-
-def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, capsys: Capture):
-    (files / "lab.yaml").write_text(LAB)
-    assert run(monkeypatch, "cpu.stash.json", "--cluster", "lab.yaml", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["target"]["nodes"], found["target"]["devices"]) == (4, 2)
-    network = next(stall for stall in found["forecast"]["stalls"] if stall["name"] == "network")
-    assert network["seconds"]["value"] > 0
-    assert {fact["source"] for fact in network["facts"]} == {"lab.yaml"}
+def test_machines_may_be_probed(files: Path, monkeypatch: Patch, capsys: Capture):
     save(probe_builder.probe(probe_builder.p3_8xlarge()), files / "vm.host.json")
     assert run(monkeypatch, "gpu.stash.json", "--cluster", "vm.host.json", "--json") == 0
     assert json.loads(capsys.readouterr().out)["target"]["devices"] == 4
@@ -115,17 +100,14 @@ def test_machines_may_be_described_or_probed(files: Path, monkeypatch: Patch, ca
 @pytest.mark.parametrize(
     ("file", "more", "sentence"),
     [
-        ("nowhere.yaml", (), "No such file"),
-        ("cpu.stash.json", (), "is a profile"),
-        ("bad.yaml", (), ":1: nodez"),
-        ("lab.yaml", ("--cpus", "3"), "says already what --cpus"),
-        ("lab.yaml", ("--instance", "p3.8xlarge"), "says already what"),
+        ("nowhere.host.json", (), "there is no file nowhere.host.json"),
+        ("cpu.stash.json", (), "is no *.host.json; `stash probe` writes one"),
+        ("vm.host.json", ("--cpus", "3"), "says already what --cpus"),
+        ("vm.host.json", ("--instance", "p3.8xlarge"), "says already what"),
     ],
 )
 def test_a_file_that_describes_no_cluster(
-    files: Path, monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], sentence: str
+    monkeypatch: Patch, capsys: Capture, file: str, more: tuple[str, ...], sentence: str
 ):
-    (files / "lab.yaml").write_text(LAB)
-    (files / "bad.yaml").write_text("nodez: 4\n")
     assert run(monkeypatch, "cpu.stash.json", "--cluster", file, *more) == 2
     assert sentence in capsys.readouterr().err

@@ -61,6 +61,6 @@ def test_each_way_to_pay_has_its_own_price() -> None:
 
 def test_old_list_prices_are_warned_of_and_agreed_ones_are_not() -> None:
     agreed = [rentable("lab-box", "own"), rentable("p3.8xlarge", "reserved")]
-    assert old_prices(agreed, Constraints(), NOW) is None
-    warned = old_prices([*agreed, rentable("p3.8xlarge", "on-demand")], Constraints(), NOW)
+    assert old_prices(agreed, NOW) is None
+    warned = old_prices([*agreed, rentable("p3.8xlarge", "on-demand")], NOW)
     assert warned.startswith("1 of 1 prices are older than 90 days")

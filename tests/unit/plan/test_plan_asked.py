@@ -128,7 +128,7 @@ def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: 
 def test_constraints_carry_the_catalogs_own_names() -> None:
     typed = {
         "cloud": "AWS, gcp", "region": "US-EAST-1", "gpu": "v100,A100-80GB", "exclude": "P2.8xlarge,azure",
-        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True, "max-age": "30d",
+        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True,
         "quota": ["P3.16xlarge=2"],
     }  # fmt: skip
     found = with_names_as_written(constraints(asked(typed)), shipped_catalog())
@@ -138,7 +138,7 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
     assert found.excluded == ("p2.8xlarge", "azure")
     assert found.quotas == {"p3.16xlarge": 2}
     assert (found.most_nodes, found.most_dollars_per_hour, found.least_gpu_memory_bytes) == (4, 20.0, 2**34)
-    assert (found.spot, found.oldest_price_days) == ("allow", 30)
+    assert found.spot == "allow"
     assert constraints(PlanOptions()).most_nodes == 16
 
 

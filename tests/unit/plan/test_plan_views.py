@@ -12,9 +12,9 @@ import pytest
 from stash.core.errors import UserError
 from stash.core.formatting import dollars
 from stash.core.intervals import Interval
-from stash.plan.explained import explained, names_of
+from stash.plan.explained import explained
 from stash.plan.page import document, money_parts, page, verdict
-from stash.plan.records import RentalPlan, Unranked
+from stash.plan.records import RentalPlan
 from stash.ui.markdown import render as render_note
 from stash.ui.page import Page
 from stash.ui.terminal import render
@@ -84,21 +84,9 @@ def text_of(shown: Page) -> str:
     return " ".join(render(shown, 120).split())
 
 
-@pytest.mark.parametrize("name", ["p3.16xlarge", "aws/P3.16xlarge", "1 × p3.16xlarge", "7xp3.16xlarge"])
+@pytest.mark.parametrize("name", ["p3.16xlarge", "aws/P3.16xlarge"])
 def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
     assert explained(plan_builder.plan(), name).title == "1 × p3.16xlarge"
-
-
-@pytest.mark.parametrize("name", ["1x_A100-80GB_SECURE", "2x1x_a100-80gb_secure", "runpod/1x_A100-80GB_SECURE"])
-def test_a_type_whose_own_name_begins_with_a_number_is_found(name: str) -> None:
-    pod = {"instance": "1x_A100-80GB_SECURE", "cloud": "runpod"}
-    choice = plan_builder.lost()
-    ranked = choice.model_copy(update={"rented": choice.rented.model_copy(update=pod)})
-    plan = plan_builder.plan(choices=(ranked,))
-    assert "1x_A100-80GB_SECURE" in explained(plan, name).title
-    left_out = plan_builder.plan(unranked=(Unranked(**pod, why="its price is unknown"),))
-    assert text_of(explained(left_out, name)).count("its price is unknown")
-    assert names_of("3 x p3.8xlarge") == ("3 x p3.8xlarge", "p3.8xlarge")
 
 
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:

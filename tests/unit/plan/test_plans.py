@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,11 +9,9 @@ from typing import Any
 
 import plan_builder
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from stash.core.errors import ArtefactError
-from stash.plan.records import PLAN_SCHEMA, Choice, RentalPlan, load_plan, save_plan
+from stash.plan.records import PLAN_SCHEMA, RentalPlan, load_plan, save_plan
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -70,38 +67,3 @@ def test_numbers_that_no_forecast_has_are_refused_by_the_name_of_their_field(
     (tmp_path / "a.plan.json").write_text(json.dumps(document))
     with pytest.raises(ArtefactError, match=f"is not a plan: {complaint}"):
         load_plan(tmp_path / "a.plan.json")
-
-
-def _numbers(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where numbers are in a document."""
-    if isinstance(item, dict | list):
-        members = item.items() if isinstance(item, dict) else enumerate(item)
-        return [found for name, value in members for found in _numbers(value, (*path, name))]
-    return [path] if isinstance(item, int | float) and not isinstance(item, bool) else []
-
-
-def choices_read(path: Path) -> tuple[Choice, ...]:
-    """Of the plan at ``path``; none where it is refused."""
-    with contextlib.suppress(ArtefactError):
-        return load_plan(path).choices
-    return ()
-
-
-DOCUMENT = json.loads(PLAN.model_dump_json())
-NUMBERS = _numbers(DOCUMENT)
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.sampled_from(NUMBERS), st.one_of(st.floats(), st.integers(), st.text(max_size=5), st.none()))
-def test_a_plan_with_anything_in_the_place_of_a_number_is_read_whole_or_refused(
-    tmp_path: Path, where: tuple[Any, ...], value: Any
-) -> None:
-    document = json.loads(json.dumps(DOCUMENT))
-    inner = document
-    for name in where[:-1]:
-        inner = inner[name]
-    inner[where[-1]] = value
-    (tmp_path / "a.plan.json").write_text(json.dumps(document))
-    for choice in choices_read(tmp_path / "a.plan.json"):
-        assert choice.step.holds_itself
-        assert choice.samples_per_second > 0

@@ -126,14 +126,6 @@ def test_the_fastest_within_seven_dollars_is_the_pair_and_within_six_the_single(
     assert asked(budget_dollars=6.0).chosen.name == "1 × single"
 
 
-def test_the_dollars_of_the_stalls_are_the_bill():
-    # Of $6.50 in 130 ms: $5.00 compute, $0.50 contention, $1.00 interconnect.
-    chosen = asked(deadline_seconds=1.5 * HOUR).chosen
-    assert {stall.name: round(stall.dollars.value, 6) for stall in chosen.stalls} == {
-        "compute": 5.0, "contention": 0.5, "interconnect": 1.0,
-    }  # fmt: skip
-
-
 def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
     assert plan.chosen is None
@@ -216,7 +208,7 @@ def test_the_nearest_profile_speaks_for_a_machine():
 def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR)
     assert plan.tied
-    assert plan.experiment.command[1] in ("probe", "profile")
+    assert plan.experiment.command[1] == "profile"
     assert plan.experiment.worth > plan.experiment.dollars
     assert f"{plan.experiment.on} for 40 s before renting: choosing after it saves $" in plan.experiment.text
     for tie in plan.tied:
@@ -325,15 +317,6 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
     assert {name for name, each in kinds.items() if profiled_on(base, each, all_devices=False)} == measured
     catalog = Catalog(GPUS, (plain, *kinds.values()), ())
     assert set(measured_machines([base], catalog)) == {f"n1-standard-8+1x{model}"}
-
-
-def test_old_prices_come_with_the_command_that_renews_them():
-    young = asked(oldest_price_days=2)
-    assert not any("older" in each for each in young.warnings)
-    old = asked(oldest_price_days=1)
-    assert any(
-        "3 of 3 prices are older than 1 days" in each and "stash catalog refresh" in each for each in old.warnings
-    )
 
 
 def test_a_named_type_is_listed_however_bad():

@@ -11,7 +11,6 @@ import yaml
 from forecast_profiles import cpu_job, gpu_job
 
 from stash.core.artefact import save
-from stash.plan.records import load_plan
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -31,22 +30,6 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 def run(monkeypatch: Patch, *words: str) -> int:
     return commands.run(monkeypatch, "recommend", *words)
-
-
-def test_the_document_is_a_plan_that_adds_up(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
-    assert run(monkeypatch, *JOB, "--deadline", "3d", "--json", "-o", "kept.plan.json") == 0
-    out, err = capsys.readouterr()
-    document = json.loads(out)
-    assert err == "Wrote kept.plan.json.\n"
-    first = document["choices"][0]
-    assert document["chosen"] == first["name"]
-    assert sum(item["dollars"]["value"] for item in first["items"]) == pytest.approx(first["dollars"]["value"])
-    training = next(item for item in first["items"] if item["name"] == "training")
-    stalls = sum(stall["dollars"]["value"] for stall in first["stalls"])
-    assert stalls == pytest.approx(training["dollars"]["value"])
-    kept = load_plan(tmp_path / "kept.plan.json")
-    assert kept.chosen.name == document["chosen"]
-    assert kept.goal.deadline_seconds == 3 * 86400
 
 
 @pytest.mark.parametrize(

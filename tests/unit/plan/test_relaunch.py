@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stash.plan.launch import Meeting, relaunch
+from stash.plan.launch import relaunch
 
-MEETING = Meeting(nodes='"$NODES"', node='"$NODE"', first_address='"$FIRST"', devices="4")
 RANKS = "--nnodes=2 --nproc-per-node=4 --node-rank=1 --master-addr=10.0.0.1 --master-port=29500"
 ACCELERATED = (
     "--multi_gpu --num_machines=2 --num_processes=8 --machine_rank=1 "
@@ -24,7 +23,8 @@ def relaunched(line: str, folder: Path) -> list[str]:
     for name in ("torchrun", "accelerate", "python", "deepspeed"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
         (folder / name).chmod(0o755)
-    where = {"NODES": "2", "NODE": "1", "FIRST": "10.0.0.1", "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    numbers = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1"}
+    where = {**numbers, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", line], env=where, capture_output=True, text=True, check=True)
     return done.stdout.removesuffix("\n").split("\n")
 
@@ -50,14 +50,14 @@ def relaunched(line: str, folder: Path) -> list[str]:
     ],
 )
 def test_a_job_keeps_its_own_words_and_gets_new_ranks(typed: str, expected: str, tmp_path: Path) -> None:
-    found = relaunch(shlex.split(typed), nodes=2, devices=4, meeting=MEETING)
+    found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert relaunched(found.line, tmp_path) == expected.split()
     assert found.notes == ()
 
 
 @pytest.mark.parametrize("typed", ["deepspeed train.py --deepspeed ds.json", "bash run.sh", "torchrun --help"])
 def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
-    found = relaunch(shlex.split(typed), nodes=2, devices=4, meeting=MEETING)
+    found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert found.line == typed
     (note,) = found.notes
     assert note.endswith("how to give it 2 machines is unknown: edit run")
@@ -65,16 +65,16 @@ def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
 
 
 def test_one_device_needs_no_launcher() -> None:
-    assert relaunch(("train.py", "--epochs", "90"), 1, 1, MEETING).line == "python train.py --epochs 90"
-    assert relaunch(("-m", "pkg.train"), 1, 1, MEETING).line == "python -m pkg.train"
+    assert relaunch(("train.py", "--epochs", "90"), 1, 1, "4").line == "python train.py --epochs 90"
+    assert relaunch(("-m", "pkg.train"), 1, 1, "4").line == "python -m pkg.train"
 
 
 def test_a_profile_without_a_command_says_so() -> None:
-    assert relaunch((), 2, 4, MEETING).notes == ("the profile does not hold the job's command: write it into run",)
+    assert relaunch((), 2, 4, "4").notes == ("the profile does not hold the job's command: write it into run",)
 
 
 @pytest.mark.parametrize("word", ["a b", "$(touch evil)", "`id`", "; rm -rf x", "it's", "line\nbreak", "", "-- "])
 def test_no_word_of_an_artefact_is_ever_run(word: str, tmp_path: Path) -> None:
-    found = relaunch(("train.py", word, "--end"), 2, 4, MEETING)
+    found = relaunch(("train.py", word, "--end"), 2, 4, "4")
     assert relaunched(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [*word.split("\n"), "--end"]
     assert not (tmp_path / "evil").exists()

@@ -149,12 +149,10 @@ def test_a_job_of_one_device_is_told_to_train_on_many() -> None:
 
 
 def test_own_machines_are_started_by_hand() -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(
+        UserError, match=r"^lab-box \(on-premise\) is nothing that SkyPilot rents; start the job yourself$"
+    ):
         task(chosen("on-premise", "lab-box", nodes=1))
-    assert str(caught.value) == (
-        "lab-box (on-premise) is nothing that SkyPilot rents; start the job there yourself: torchrun --nnodes=1 "
-        "--nproc-per-node=4 --node-rank=0 --master-addr=127.0.0.1 --master-port=29500 -- train.py --epochs 90"
-    )
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,6 @@ def test_gloo_always_takes_its_ring() -> None:
     assert (all_reduce(place, MB, "gloo") == ring(place, MB)).all()
 
 
-@pytest.mark.parametrize("devices", [1, 8])
-def test_the_faster_of_ring_and_tree_is_taken_and_gloo_has_rings(devices: int) -> None:
-    place = fabric(4, devices, inside=1e9, between=1e8)
-    assert (all_reduce(place, MB, "nccl") == np.minimum(ring(place, MB), tree(place, MB))).all()
-    assert (all_reduce(place, MB, "gloo") == ring(place, MB)).all()
-
-
 shapes = st.tuples(st.integers(1, 64), st.integers(1, 16))
 rates = st.floats(1e6, 1e12)
 backends = st.sampled_from(["nccl", "gloo"])

@@ -8,8 +8,6 @@ from functools import cache
 import numpy as np
 import pytest
 from forecast_profiles import cpu_job
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from profile_builder import build
 
 from stash import catalog
@@ -196,24 +194,6 @@ def test_accumulating_without_leaving_out_exchanges_is_counted() -> None:
     loaders = (Loader(kind="map", batches_per_step=4),)
     assert exchanged(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
     assert exchanged(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
-
-
-@settings(deadline=None)
-@given(st.sampled_from([0.0, 0.005, 0.01, 0.03]), st.floats(1e5, 1e11), st.floats(1.0, 100.0), st.integers(2, 64))
-def test_a_faster_network_never_waits_longer(exposed: float, rate: float, faster: float, nodes: int) -> None:
-    _, base = model_of(exposed)
-    before, after = network(exposed, at(rate, base, nodes)), network(exposed, at(rate * faster, base, nodes))
-    assert np.all(after <= before + 1e-12)
-
-
-@settings(deadline=None)
-@given(st.floats(0.01, 100.0), st.floats(1e6, 1e10))
-def test_scaling_bytes_and_rates_by_one_factor_changes_nothing(factor: float, rate: float) -> None:
-    model, base = model_of(0.01)
-    slow, fast = at(rate, base), at(rate / factor, base)
-    (same,) = model.on(fast, ExchangeChanges(compress=1 / factor)).parts
-    (plain,) = model.on(slow).parts
-    assert same.seconds == pytest.approx(plain.seconds, rel=1e-6)
 
 
 def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:

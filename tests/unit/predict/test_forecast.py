@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from stash.advice.verdict import verdict
@@ -29,12 +28,6 @@ def test_stalls_add_up_and_stand_in_ladder_order() -> None:
     assert [stall.name for stall in found.breakdown.stalls] == ["compute", "contention", "network"]
     assert sum(stall.seconds for stall in found.breakdown.stalls) == pytest.approx(found.breakdown.step_seconds)
     assert found.breakdown.step_seconds == pytest.approx(0.16)
-
-
-def test_the_steps_interval_is_that_of_the_sums_and_not_the_sum_of_intervals() -> None:
-    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.05)])
-    step = found.step
-    assert step.half_width == pytest.approx(1.96e-3 * np.sqrt(2), rel=0.15)
 
 
 def test_errors_that_go_together_are_not_taken_as_independent() -> None:

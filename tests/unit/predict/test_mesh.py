@@ -24,9 +24,8 @@ from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, NodeLinks
-from stash.predict.cluster_file import target_of_text
-from stash.predict.draws import Draws, Quantity
+from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.draws import Draws, Quantity, given
 from stash.predict.forecasting import base_of, what_if
 from stash.predict.mesh_shapes import Mesh, divided, read_mesh, shapes
 from stash.whatif.sweep import meshes
@@ -287,11 +286,15 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
     assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
 
 
-def test_a_description_of_the_links_makes_other_meshes_known_and_other_machines_do_not(tmp_path) -> None:
-    text = ("name: lab\nnodes: 2\ndevices: {}\ndevice: V100-SXM2-16GB\n"
-            "inside: {{wiring: nvlink, bandwidth: 10GB/s}}\n"
-            "network: {{bandwidth: 1GB/s, transport: tcp}}\n")  # fmt: skip
-    found = replace(base(), clusters=lambda file: target_of_text(text.format(file), file))
+def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> None:
+    def probed(devices: str) -> Target:
+        return Target(
+            name="lab", nodes=2, devices=int(devices), backend="nccl", device="V100-SXM2-16GB",
+            inside=NodeLinks(wiring="nvlink", bytes_per_second=given(10e9, "lab")),
+            network=Network(bytes_per_second=given(1e9, "lab"), transport="tcp"),
+        )  # fmt: skip
+
+    found = replace(base(), clusters=probed)
     with pytest.raises(UserError, match="are unknown"):
         predicted(found, mesh="pipeline=4,tensor=2")
     assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")["interconnect"] == pytest.approx(8.0)
@@ -312,18 +315,6 @@ def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part
     plan = recommend([shared], goal, Constraints(), merge(None, None), BillFacts(), ["x"], date(2026, 11, 22))
     assert {choice.rented.devices for choice in plan.choices} <= {4, 8, 16}
     assert any("4 ranks share a replica" in left.why for left in plan.unranked)
-
-
-def test_all_interfaces_of_a_node_carry_its_groups() -> None:
-    """Half of the 1 GB/s that was profiled, over one interface or two: 40 ms instead of 20."""
-    text = ("name: lab\nnodes: 2\ndevices: 4\ndevice: V100-SXM2-16GB\n"
-            "network: {{bandwidth: {}, nics: {}, transport: tcp}}\n")  # fmt: skip
-
-    def waited(bandwidth: str, nics: int) -> float:
-        found = replace(base(), clusters=lambda file: target_of_text(text.format(bandwidth, nics), file))
-        return predicted(found, mesh="data=2,pipeline=2,tensor=2", cluster="lab.yaml")["network"]
-
-    assert waited("500MB/s", 1) == waited("250MB/s", 2) == pytest.approx(40)
 
 
 def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:

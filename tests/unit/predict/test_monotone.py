@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.cluster import Network, NodeLinks
 from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.forecasting import base_of, stall_draws
 from stash.predict.passes import Base
@@ -68,18 +68,3 @@ def test_faster_links_inside_a_node_are_never_slower(base: Base, rate: float, ti
 @given(RATES, TIMES)
 def test_a_faster_disk_is_never_slower(rate: float, times: float) -> None:
     never_slower(steps(BASES[0], disk=rate * times), steps(BASES[0], disk=rate))
-
-
-@FEW
-@given(st.floats(0.05, 1.0), st.floats(0.05, 1.0), st.sampled_from(["V100-SXM2-16GB", "A10", "L4"]))
-def test_a_smaller_part_of_a_gpu_is_never_faster(one: float, other: float, gpu: str) -> None:
-    small, large = sorted((one, other))
-
-    def on(share: float) -> Array:
-        target = Target(
-            name="slices", nodes=1, devices=1, backend="nccl", device=gpu, device_share=share,
-            cores=Quantity(value=16, origin="given", source="x"),
-        )  # fmt: skip
-        return steps(replace(BASES[0], clusters=lambda name: target), cluster="slices.yaml")
-
-    never_slower(on(large), on(small))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from stash.predict.pipeline import (
     Pipeline,
-    SampleStore,
     Work,
     cached_share,
     core_capacity,
@@ -33,7 +32,6 @@ WORK = Work(
     core_seconds=one(0.010),
     train_core_seconds=one(0.1),
     disk_bytes=1e5,
-    reads=1.0,
 )
 NODE = Pipeline(ranks=2, workers=4, prefetch=2, samples=10, batches=1)
 
@@ -64,15 +62,8 @@ def test_training_that_does_more_needs_more_cores():
 
 def test_storage_is_shared_by_the_ranks_of_a_node():
     # 1 MB a batch at 20 MB/s is 50 ms, 100 ms for both ranks; its workers alone would take (100 + 50)/4
-    cold = replace(NODE, cached=0.0, store=SampleStore(one(20e6)))
+    cold = replace(NODE, cached=0.0, store=one(20e6))
     assert supply_seconds(cold, WORK).tolist() == [pytest.approx(0.1)]
-
-
-def test_operations_per_second_can_be_the_limit_and_latency_is_each_workers_own():
-    few = SampleStore(one(1e9), reads_per_second=one(100.0))
-    assert few.seconds(1e6, 10).tolist() == [pytest.approx(0.1)]
-    far = replace(NODE, ranks=1, cached=0.0, store=SampleStore(one(1e12), latency_seconds=0.02))
-    assert supply_seconds(far, WORK).tolist() == [pytest.approx((0.1 + 0.2) / 4, rel=1e-4)]
 
 
 def test_accumulation_makes_as_many_batches_a_step():
@@ -85,16 +76,6 @@ def test_a_second_thread_of_a_core_adds_less_than_a_core():
     assert core_capacity(8, 6, 2, 0.25) == pytest.approx(4 + 2 * 0.25)
     assert core_capacity(8, 100, 2, 0.25) == pytest.approx(5)
     assert core_capacity(8, 100, 1, 0.25) == pytest.approx(8)
-
-
-def test_readers_of_a_remote_store_wait_for_each_request_and_share_the_network():
-    # 1 MB behind 20 ms and then at 50 MB/s is 40 ms of a reader's; the network is busy with it for 1 ms.
-    store = SampleStore(one(1e9), latency_seconds=0.02, stream_bytes_per_second=one(50e6))
-    work = Work(one(0.0), one(0.0), one(0.0), disk_bytes=1e6, reads=1.0)
-    node = Pipeline(ranks=1, workers=4, prefetch=2, samples=1, batches=1, store=store, cached=0.0)
-    assert supply_seconds(node, work)[0] == pytest.approx(0.04 / 4)
-    crowd = replace(node, workers=400)
-    assert supply_seconds(crowd, work)[0] == pytest.approx(1e6 / 1e9)
 
 
 def test_half_a_data_set_in_a_cache_that_forgets_the_oldest_serves_a_seventh():
@@ -140,10 +121,8 @@ def test_more_cache_never_serves_less(one_share, other, keeps):
 @settings(max_examples=60, deadline=None)
 def test_faster_storage_and_more_workers_never_make_a_step_longer(cached, faster, workers, trained, variation):
     work = replace(WORK, variation=variation)
-    cold = replace(NODE, workers=workers, cached=cached, store=SampleStore(one(10e6)))
+    cold = replace(NODE, workers=workers, cached=cached, store=one(10e6))
     step = step_seconds(cold, work, one(trained))[0]
-    assert step_seconds(replace(cold, store=SampleStore(one(10e6 * faster))), work, one(trained))[0] <= step * (
-        1 + 1e-9
-    )
+    assert step_seconds(replace(cold, store=one(10e6 * faster)), work, one(trained))[0] <= step * (1 + 1e-9)
     if not variation:  # of unlike batches a step's mean is simulated, so there is noise of a per cent
         assert step_seconds(replace(cold, workers=workers + 1), work, one(trained))[0] <= step * (1 + 1e-9)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from stash.predict.pipeline import hand_outs, step_with_loader
 
@@ -58,22 +56,6 @@ def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(workers, prefe
     simulated = (out[-1] - out[400]) / (4000 - 401)
     step = step_with_loader(np.array([1.0]), np.array([load]), workers, prefetch, 1, variation)
     assert step[0] == pytest.approx(simulated, rel=0.03)
-
-
-@given(
-    supplied=st.floats(0.01, 100),
-    slower=st.floats(1, 10),
-    workers=st.integers(1, 8),
-    variation=st.sampled_from([0.0, 0.3, 1.0]),
-)
-@settings(max_examples=40, deadline=None)
-def test_slower_supply_never_makes_a_step_shorter(supplied, slower, workers, variation):
-    fast, slow = (
-        step_with_loader(np.array([1.0]), np.array([each]), workers, 2, 2, variation)[0]
-        for each in (supplied, supplied * slower)
-    )
-    assert slow >= fast * (1 - 1e-9)
-    assert fast >= max(1.0, supplied) * (1 - 1e-9)
 
 
 def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:

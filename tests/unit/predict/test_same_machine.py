@@ -17,8 +17,6 @@ from stash.predict.cluster_sources import of_probe
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
-from stash.whatif.answers import answered
-from stash.whatif.page import page
 
 
 def hosts(instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu") -> tuple[Host, ...]:
@@ -84,20 +82,6 @@ def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None
     forecast = what_if(job(), Alteration(instance="p3.16xlarge"))
     assert forecast.target.device == "Tesla V100-SXM2-16GB"
     assert not any("was measured on Tesla" in each for each in forecast.beyond)
-
-
-@pytest.mark.parametrize(
-    ("cores", "memory", "same"), [(32, 240 * 2**30, True), (16, 240 * 2**30, False), (32, 64 * 10**9, False)]
-)
-def test_machines_without_a_recorded_type_are_that_type_where_all_their_facts_are_its(
-    cores: int, memory: float, same: bool
-) -> None:
-    like = tuple(
-        host.model_copy(update={"cores": cores, "memory_bytes": round(memory)}) for host in hosts(None, gpus=4)
-    )
-    found = answered(base_of(gpu_job(ranks=8, hosts=like), draws=Draws(64)), Alteration(instance="p3.8xlarge"))
-    assert found.as_measured is same
-    assert ("with the GPUs, threads and memory of p3.8xlarge (no type was" in page(found).verdict[0]) is same
 
 
 def test_another_type_is_forecast() -> None:

@@ -11,7 +11,7 @@ from stash.catalog.facts import Instance
 from stash.core.records.host import Limits
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
-from stash.predict.cluster import Network, NodeLinks
+from stash.predict.cluster import NodeLinks
 from stash.predict.cluster_sources import network_rate, of_instance, of_probe, of_profile
 from stash.predict.collective_times import UnknownFactError, fabric_of
 from stash.predict.draws import Draws
@@ -123,16 +123,3 @@ def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
     bare = Instance(cloud="here", name="bare", gpu_count=2, network_bytes_per_second=1e9, as_of="2026", source="x")
     with pytest.raises(UnknownFactError, match=r"devices of a node are unknown \(machines 2 × here/bare\)"):
         fabric_of(of_instance(bare, 2), Draws())
-
-
-def test_several_interfaces_carry_as_many_times_as_much() -> None:
-    one = of_instance(catalog.instance("p4d.24xlarge"), 2)
-    assert one.network is not None
-    four = one.model_copy(update={"network": Network(**{**dict(one.network), "nics": 4})})
-    assert (fabric_of(four, Draws()).between == 4 * fabric_of(one, Draws()).between).all()
-
-
-def test_uneven_links_are_as_fast_as_the_slowest_that_a_ring_passes() -> None:
-    even = of_instance(catalog.instance("p3.16xlarge"), 1)
-    uneven = even.model_copy(update={"inside": even.inside.model_copy(update={"slowest_share": 0.2})})
-    assert fabric_of(uneven, Draws()).inside == pytest.approx(0.2 * fabric_of(even, Draws()).inside)

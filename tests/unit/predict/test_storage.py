@@ -1,4 +1,4 @@
-"""Burst and sustained rates of network disks, and object stores: what of them a training finds."""
+"""Burst and sustained rates of network disks: what of them a training finds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BURSTING = Storage(
 
 def test_what_a_burst_sustains_is_taken() -> None:
     found = served(BURSTING, DRAWS)
-    assert found.store.bytes_per_second.mean() == pytest.approx(100e6)
+    assert found.bytes_per_second.mean() == pytest.approx(100e6)
     assert "at first; what it sustains, 100 MB/s, is taken" in found.beyond[0]
 
 
 def test_a_burst_without_a_base_is_said_to_be_one() -> None:
     found = served(BURSTING.model_copy(update={"bytes_per_second": None}), DRAWS)
     assert "is not published" in found.beyond[0]
-    assert found.store.bytes_per_second.mean() == pytest.approx(200e6)
+    assert found.bytes_per_second.mean() == pytest.approx(200e6)
 
 
 def test_storage_without_any_rate_is_unknown() -> None:

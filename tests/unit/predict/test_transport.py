@@ -17,7 +17,6 @@ from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
 from stash.whatif.answers import answered
-from stash.whatif.sweep import axes, sweep
 
 CATALOG = shipped_catalog()
 
@@ -80,13 +79,6 @@ def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
     assert what_if(there, Alteration(transport="sockets")).breakdown.step == what_if(there).breakdown.step
     with pytest.raises(UserError, match="name it with --instance, or say a rate with --network"):
         what_if(base(), Alteration(transport="efa"))
-
-
-def test_a_swept_type_that_the_profiled_machines_look_like_is_them() -> None:
-    (point,) = sweep(base(), Alteration(nodes=4), axes(["instance=g4dn.12xlarge"]))
-    alone = answered(base(), Alteration(instance="g4dn.12xlarge", nodes=4))
-    assert alone.taken_for == "g4dn.12xlarge"
-    assert point.forecast.breakdown.step == alone.forecast.breakdown.step
 
 
 def test_what_a_described_cluster_talks_over_is_not_changed_by_the_option() -> None:

@@ -16,7 +16,7 @@ from stash.core.errors import UserError
 from stash.core.records.profile import Loader, Memory
 from stash.predict.changed_job import change_job
 from stash.predict.changes import Alteration, field_of
-from stash.predict.forecasting import base_of, lost, stall_draws, what_if
+from stash.predict.forecasting import base_of, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import suffices
 from stash.whatif import answers
@@ -52,16 +52,6 @@ def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(ba
     assert base.breakdown.step.low <= forecast.step_seconds <= base.breakdown.step.high
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [{"nodes": "16"}, {"network": "100gbit", "workers": "6"}, {"gpu": "A100"}, {"cache": "40%", "batch": "32"},
-     {"instance": "p3dn.24xlarge"}, {"dtype": "amp", "compress": "fp16"}],
-)  # fmt: skip
-def test_stalls_add_up_to_the_step(typed):
-    forecast = what_if(GPU, Alteration(**typed)).breakdown
-    assert sum(stall.seconds for stall in forecast.stalls) == pytest.approx(forecast.step_seconds)
-
-
 def test_more_workers_hide_making_samples():
     # 64 samples of 12.2 ms: three workers supply a batch every 260 ms, six every 130, behind 240 ms of training
     forecast = what_if(GPU, Alteration(workers="6", cache="100%")).breakdown
@@ -81,13 +71,6 @@ def test_one_device_waits_for_no_other():
     forecast = what_if(CPU, Alteration(gpus="1"))
     assert {stall.name for stall in forecast.breakdown.stalls} == {"compute", "prep", "fetch"}
     assert forecast.unknown == ()
-
-
-def test_a_target_with_an_unknown_network_has_no_step():
-    forecast = what_if(CPU, Alteration(nodes="4"))
-    assert forecast.step is None
-    assert [item.name for item in lost(CPU, forecast)] == ["network"]
-    assert "--network" in lost(CPU, forecast)[0].why
 
 
 @pytest.mark.parametrize(
@@ -142,13 +125,6 @@ def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes
     asked.clear()
     assert diminishing(GPU, Alteration(compress="4x")) == ()
     assert min(asked) == 1
-
-
-@pytest.mark.parametrize(("batch", "steps"), [("128", "fewer"), ("32", "more")])
-def test_an_epoch_has_fewer_steps_of_more_samples(batch, steps):
-    wanted = Alteration(batch=batch)
-    (sentence,) = effects_on_training(GPU, wanted, what_if(GPU, wanted))
-    assert sentence.endswith(f"an epoch has that many {steps} steps")
 
 
 def test_memory_is_unknown_without_a_measured_peak():

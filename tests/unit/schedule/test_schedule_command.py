@@ -15,8 +15,7 @@ from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advice
 from stash.schedule.allocation import POLICIES
-from stash.schedule.economics import CloudPrice, burst, cloud_bills, equilibrium
-from stash.schedule.records import QueuedJob
+from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply, current, requests
 
@@ -50,12 +49,11 @@ def test_policies_stand_side_by_side_on_any_screen(monkeypatch: Patch, capsys: C
 
 
 def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "max-min,fifo", "--runs", "2", "--json") == 0
+    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "max-min,fifo", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     one = found["policies"]["max-min"]
     assert one["productive"] + sum(one["lost"].values()) == pytest.approx(one["gpu_seconds"])
     assert one["objective"] > 0
-    assert found["policies"]["fifo"]["jct_mean"]["low"] <= found["policies"]["fifo"]["jct_mean_seconds"]
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
 
 
@@ -66,6 +64,7 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
         (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
         (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
+        (("advise", "few.csv", *LAB, "--policy", "hadar"), "--policy hadar: its prices are those of a whole"),
         (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
         (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
         (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
@@ -104,17 +103,14 @@ def test_users_leave_until_nobody_moves_by_hand() -> None:
     def queued(these: Sequence[object]) -> object:
         return simulate(these, cluster(V=(1,)), RATES, POLICIES["fifo"])  # type: ignore[arg-type]
 
-    found = equilibrium(jobs, 1, 3.0, CLOUD, RATES, queued, 1.0, 15.0)  # type: ignore[arg-type]
+    found = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 1.0, 15.0))  # type: ignore[arg-type]
     assert [step.price for step in found.steps] == pytest.approx([3, 9])
     assert [step.leaving for step in found.steps] == [("ben", "kim"), ("ada",)]
     assert [bill.own for bill in found.steps[0].bills] == pytest.approx([3, 4, 5])
     assert found.staying == ()
     assert found.break_even == pytest.approx(3 / 3.6)
-    patient = equilibrium(jobs, 1, 3.0, CLOUD, RATES, queued, 0.1, 1.5)  # type: ignore[arg-type]
+    patient = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 0.1, 1.5))  # type: ignore[arg-type]
     assert patient.left == ("kim", "ada", "ben")  # two waits of her runtime, then π rises from 3 to 4.5
-    sent = burst(jobs, queued(jobs), RATES, CLOUD, 1.5, queued)  # type: ignore[arg-type]
-    assert (sent.jobs, sent.dollars) == (1, pytest.approx(3.6))
-    assert (sent.mean_jct_before, sent.mean_jct_after) == pytest.approx((2, 4 / 3))
 
 
 def test_cloud_bills_by_the_second() -> None:
@@ -135,19 +131,19 @@ JobId=14 JobName=other JobState=PENDING Requeue=1 NodeList=(null) Features=(null
 
 def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     lab = cluster(fast=(1,), slow=(1,))
-    jobs = [job("one", 900, model="m"), job("two", 900, model="n"), job("three", 900, model="n"), job("gone", 9)]
+    jobs = [job("11", 900, model="m"), job("12", 900, model="n"), job("13", 900, model="n"), job("99", 9)]
     held = current(jobs, lab, lambda words: QUEUE)
-    assert [(each.name, each.on) for each in held.jobs] == [("one", "slow"), ("two", "fast"), ("three", "")]
+    assert [(each.name, each.on) for each in held.jobs] == [("11", "slow"), ("12", "fast"), ("13", "")]
     found = advice(held.jobs, lab, TWO, "srtf")
     answers = {each.job.name: each for each in found.jobs}
-    assert answers["one"].gpu == "fast"
-    assert answers["one"].change == "move from slow"
+    assert answers["11"].gpu == "fast"
+    assert answers["11"].change == "move from slow"
     asked = {each.job: each for each in requests(found, held)}
-    assert asked["one"].commands[0] == ("scontrol", "requeue", "11")
-    assert asked["one"].commands[1][:4] == ("scontrol", "update", "jobid=11", "features=fast")
-    assert asked["two"].commands == ()
-    assert "--no-requeue" in asked["two"].note
-    assert asked["three"].commands[0][2] == "jobid=13"
+    assert asked["11"].commands[0] == ("scontrol", "requeue", "11")
+    assert asked["11"].commands[1][:4] == ("scontrol", "update", "jobid=11", "features=fast")
+    assert asked["12"].commands == ()
+    assert "--no-requeue" in asked["12"].note
+    assert asked["13"].commands[0][2] == "jobid=13"
     assert not any("has room" in each.why for each in found.jobs)  # a queue has no prices that could say so
     priced = advice(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
@@ -165,16 +161,14 @@ def test_a_job_s_fair_time_is_of_all_its_work() -> None:
 def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     assert [*node_names("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
     lab = cluster(fast=(1,), slow=(1,))
-    jobs = [job("one", 900, model="m"), job("two", 900, model="n")]
+    jobs = [job("11", 900, model="m"), job("12", 900, model="n")]
     listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")
     held = current(jobs, lab, lambda words: listed)
     assert held.jobs[0].on == "slow"
-    similar = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other Features=[slow*1&big]")
-    assert current(jobs, cluster(low=(1,), slow=(1,)), lambda words: similar).jobs[0].on == "slow"
     strange = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)")
     held = current(jobs, lab, lambda words: strange)
     asked = {each.job: each for each in requests(advice(held.jobs, lab, TWO, "srtf"), held)}
-    assert (asked["one"].commands, "on which type it runs is unknown" in asked["one"].note) == ((), True)
+    assert (asked["11"].commands, "on which type it runs is unknown" in asked["11"].note) == ((), True)
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
@@ -207,33 +201,13 @@ def test_what_was_done_before_slurm_refuses_is_said() -> None:
         next(done)
 
 
-def test_a_job_is_its_user_s_and_a_number_is_not_a_name() -> None:
-    lab = cluster(fast=(1,), slow=(1,))
-    lines = (
-        "JobId=21 JobName=train UserId=ben(2) JobState=PENDING Requeue=1 Comment=x JobId=99 Features=(null)",
-        "JobId=22 JobName=train UserId=ada(1) JobState=PENDING Requeue=1 Features=(null)",
-        "JobId=23 JobName=22 UserId=ben(2) JobState=PENDING Requeue=1 Features=(null)",
-    )
-
-    def found(*jobs: QueuedJob) -> dict[str, str]:
-        held = current(jobs, lab, lambda words: "\n".join(lines))
-        return {name: each.number for name, each in held.of_name.items()}
-
-    assert found(job("train", 9, user="ada"), job("21", 9)) == {"train": "22", "21": "21"}
-    assert found(job("22", 9)) == {"22": "22"}  # not the job that somebody called so
-    with pytest.raises(UserError, match=r"2 jobs in Slurm's queue are called train \(21 and 22\); write"):
-        found(job("train", 9))
-    with pytest.raises(UserError, match="no job in the file"):
-        found(job("train", 9, user="kim"))
-
-
 def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     lab = cluster(fast=(4, 1), slow=(4,))
-    mine = "JobId=41 JobName=one JobState=RUNNING Requeue=1 NodeList=slow0 Features=slow AllocTRES=cpu=1,gres/gpu=1"
+    mine = "JobId=11 JobName=one JobState=RUNNING Requeue=1 NodeList=slow0 Features=slow AllocTRES=cpu=1,gres/gpu=1"
     other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
 
     def free(*lines: str) -> list[tuple[str, int]]:
-        held = current([job("one", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
+        held = current([job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
         assert held.types == ("fast", "slow")
         return [(node.name, node.gpus) for node in held.cluster.nodes]
 
@@ -242,35 +216,33 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     assert free(other.replace("RUNNING", "PENDING")) == free()
     assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
     nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))  # whose GPUs nobody counts
-    held = current([job("one", 900, model="m")], lab, lambda words: nothing)
+    held = current([job("11", 900, model="m")], lab, lambda words: nothing)
     assert [node.name for node in held.cluster.nodes] == ["slow0"]
     assert advice(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
     with pytest.raises(UserError, match="jobs that are not in the file hold all GPUs of cluster"):
-        current([job("one", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
+        current([job("11", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
 
 
 @pytest.mark.parametrize(
     ("had", "asked"),
     [
         ("slow", "features=fast"),
-        ("ib&slow", "features=ib&fast"),
         ("fast|slow", "features=fast"),
-        ("ib", "features=ib&fast"),
         ("[slow*1&big]", ""),
-        ("ib|slow", ""),
+        ("ib&slow", ""),
     ],
 )
-def test_what_else_a_job_asks_for_is_kept_or_it_is_left_alone(had: str, asked: str) -> None:
-    line = f"JobId=31 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
+def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str) -> None:
+    line = f"JobId=11 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
     lab = cluster(fast=(1,), slow=(1,))
-    held = current([job("one", 900, model="m")], lab, lambda words: line)
+    held = current([job("11", 900, model="m")], lab, lambda words: line)
     (request,) = requests(advice(held.jobs, lab, TWO, "srtf"), held)
-    assert request.commands == ((("scontrol", "update", "jobid=31", asked, "nice=0"),) if asked else ())
+    assert request.commands == ((("scontrol", "update", "jobid=11", asked, "nice=0"),) if asked else ())
     assert bool(request.note) is not bool(asked)
 
 
-def test_advice_by_prices_names_places(monkeypatch: Patch, capsys: Capture) -> None:
-    for policy in ("hadar", "fifo", "srtf", "max-min"):
+def test_advice_names_places(monkeypatch: Patch, capsys: Capture) -> None:
+    for policy in ("fifo", "srtf", "max-min"):
         assert run(monkeypatch, "advise", "few.csv", *LAB, "--policy", policy, "--json") == 0
         found = json.loads(capsys.readouterr().out)
         assert len(found["jobs"]) == 13

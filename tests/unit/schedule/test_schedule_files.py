@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,13 @@ def jobs(tmp_path: Path, text: str, lab: LabCluster = LAB) -> object:
     return read_jobs(path, lab, RATES)
 
 
-def test_jobs_are_read_with_hours_as_steps_and_the_first_submission_at_zero(tmp_path: Path) -> None:
-    text = "job,gpus,model,steps,hours_on V,submit,deadline\na,1,m,100,,1h,3h\nb,1,m,,2,90min,\n"
+def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path: Path) -> None:
+    text = "job,gpus,model,steps,submit,deadline\na,1,m,100,1h,3h\nb,1,m,9,90min,\n"
     found = jobs(tmp_path, text).jobs  # type: ignore[attr-defined]
-    assert [(job.submit, job.steps, job.deadline) for job in found] == [(0, 100, 7200), (1800, 2 * 3600 * 2.0, None)]
+    assert [(job.submit, job.steps, job.deadline) for job in found] == [(0, 100, 7200), (1800, 9, None)]
     again = tmp_path / "again.csv"
     again.write_text(jobs_text(found))
-    assert read_jobs(again, LAB, RATES).jobs == found
+    assert read_jobs(again, LAB, RATES).jobs == tuple(replace(job, deadline=None) for job in found)
 
 
 def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
@@ -125,8 +126,8 @@ def test_mistakes_in_matrices(tmp_path: Path, line: str, why: str) -> None:
 
 
 SACCT = (
-    "JobID|User|Submit|Elapsed|AllocTRES\n9|ada|2024-01-01T00:00:00|1-00:00:30|cpu=8,gres/gpu=4,gres/gpu:V=4\n"
-    "9.batch|ada|2024-01-01T00:00:00|00:10:00|cpu=8\n10|ada|2024-01-01T00:00:00|00:10:00|cpu=8\n"
+    "JobID|User|Submit|ElapsedRaw|AllocTRES\n9|ada|2024-01-01T00:00:00|86430|cpu=8,gres/gpu=4,gres/gpu:V=4\n"
+    "9.batch|ada|2024-01-01T00:00:00|600|cpu=8\n10|ada|2024-01-01T00:00:00|600|cpu=8\n"
 )
 
 

@@ -28,7 +28,7 @@ def facts(profile: Profile) -> list[str]:
 def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_adds_it(name: str) -> None:
     found = unanswered(load(GOLDEN / f"{name}.stash.json"))
     assert [each.fact for each in found] == ["operators", "ready_steps", "workers"]
-    assert found[0].question == "what a step would take on another device or in another precision, by its operators"
+    assert found[0].question == "what a step would take at least on a faster device, by launching its operators"
     assert found[0].why == "it was made by a Stash that did not record this"
     assert found[0].command == "stash profile train.py"
 
