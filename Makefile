@@ -94,7 +94,6 @@ broken: $(DEV)
 faults: $(DEV)
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
-	$(BIN)/python -m tests.faults.kills --kills 40 --requests 60
 	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stash.monitor.records import load
-
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import hashlib, os, sys, torch
@@ -52,22 +50,6 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-
-
-@pytest.mark.slow
-def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
-    plain = run(tmp_path, "train.py")
-    watched = run(tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
-    assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
-    assert plain.returncode == 7
-    record = load(tmp_path / "run.watch.jsonl")
-    assert (
-        sum(w.last_step - w.first_step + 1 for w in record.windows) == 98
-    )  # the first is setting up, the last is open
-    assert record.events[-1].text == "the job has ended with exit code 7"
-    summary = " ".join(watched.stderr.split())
-    for words in ("A step takes", "There was no alert.", "prep + fetch", "`stash report run.watch.jsonl` draws"):
-        assert words in summary
 
 
 @pytest.mark.slow
