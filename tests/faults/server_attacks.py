@@ -1,26 +1,21 @@
 """A stranger who knows what a parameter server understands, and not the secret of its run.
 
-``python server_attacks.py --attack NAME --size BYTES --seconds N HOST:PORT ...`` speaks so to every port: the words
-of this version after a proof that is none, and those of versions that asked for none. It prints what it was given.
+It speaks to a port: the words of this version after a proof that is none, and those of versions that asked for none.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 PULL, PUSH, UNKNOWN = 1, 2, 99
 _UNPROVEN, _PROVEN = struct.Struct("!4sBqqqq"), struct.Struct("!4sBqqqq32s")
 _HELLO = 16 + 32 + 32
-_WEIGHTS = 4096
-"""More than any server says to somebody who has proven nothing."""
 NAN, LARGE = struct.pack("<f", float("nan")), struct.pack("<f", 1e6)
 
 
@@ -116,22 +111,3 @@ def attack(name: str, place: tuple[str, int], size: int, going_on: Callable[[], 
         time.sleep(pause / hurry)
     loot.close()
     return loot
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--attack", required=True, choices=ATTACKS)
-    parser.add_argument("--size", type=int, required=True, help="bytes of a model's tensors in a message")
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("places", nargs="+")
-    args = parser.parse_args()
-    end = time.monotonic() + args.seconds
-    pairs = [(host, int(port)) for host, _, port in (place.rpartition(":") for place in args.places)]
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        loots = list(pool.map(lambda at: attack(args.attack, at, args.size, lambda: time.monotonic() < end), pairs))
-    most = max(loot.most for loot in loots)
-    print(f"the stranger was given {most} bytes{': the weights' if most >= _WEIGHTS else ''}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from profiled import SCRIPTS, RunProfile
+from profiled import RunProfile
 from runs import Outcome
 
 WriteScript = Callable[..., Path]
@@ -59,44 +58,9 @@ def test_missing_script(run_profile: RunProfile) -> None:
     refused(run_profile("trian.py"), 2, "there is no script trian.py")
 
 
-def test_nothing_to_profile(typed: RunProfile) -> None:
-    refused(typed(), 2, "nothing to profile", "stash profile train.py")
-
-
-def test_syntax_error_names_the_line(typed: RunProfile, script: WriteScript) -> None:
-    path = script("x = (1,\nfor", preamble="")
-    refused(typed(path), 2, "train.py", "line")
-
-
-def test_unknown_workload_names_the_nearest(typed: RunProfile) -> None:
-    refused(typed("--workload", "resnet5"), 2, "resnet50")
-
-
-def test_missing_program(typed: RunProfile) -> None:
-    refused(typed("--", "torchrnu", "train.py"), 2, "torchrnu")
-
-
-def test_more_ranks_than_cores(typed: RunProfile, data: Path) -> None:
-    cores = len(os.sched_getaffinity(0))
-    refused(typed("--nproc-per-node", cores + 1, "plain_ddp.py", data), 2, f"{cores} or fewer")
-
-
 @pytest.mark.parametrize("nproc", [0, -1])
 def test_no_ranks_at_all(typed: RunProfile, data: Path, nproc: int) -> None:
     refused(typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on")
-
-
-def test_several_nodes_without_a_meeting_place(typed: RunProfile, data: Path) -> None:
-    refused(typed("--nnodes", 2, "--node-rank", 0, "plain_ddp.py", data), 2, "--rdzv-endpoint")
-
-
-def test_unknown_rung(typed: RunProfile, data: Path) -> None:
-    refused(typed("--rungs", "solo,lukewarm", "plain_ddp.py", data), 2, "lukewarm", "warm")
-
-
-def test_missing_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, tmp_path: Path) -> None:
-    outcome = typed("plain_ddp.py", data, output=tmp_path / "no" / "such" / "run.stash.json")
-    refused(outcome, 2, "no folder")
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
@@ -106,11 +70,6 @@ def test_unwritable_output_folder_is_noticed_before_measuring(typed: RunProfile,
     refused(outcome, 2, folder)
 
 
-def test_output_is_a_folder(typed: RunProfile, data: Path, tmp_path: Path) -> None:
-    outcome = typed("plain_ddp.py", data, output=tmp_path)
-    refused(outcome, 2, "is a folder")
-
-
 def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_path: Path) -> None:
     # GIVEN a pipe instead of a file (for a device it would be the same)
     pipe = tmp_path / "run.stash.json"
@@ -118,36 +77,6 @@ def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_pat
     outcome = typed("--dry-run", "plain_ddp.py", data, output=pipe)
     refused(outcome, 2, "regular file")
     assert pipe.is_fifo()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for one page, which is taken; skips the test where mounting is not allowed."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root may mount a small file system")
-    (folder / "taken").write_text("by somebody else")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_full_disk_says_so_and_still_shows_the_breakdown(
-    run_profile: RunProfile, data: Path, small_disk: Path, tmp_path: Path
-) -> None:
-    # GIVEN a disk that is full by the time the profile is written, and a working folder elsewhere
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    output, script = small_disk / "run.stash.json", SCRIPTS / "single.py"
-    outcome = run_profile("--rungs", "solo", script, data, output=output, folder=elsewhere)
-    # THEN one sentence says so, nothing half-written remains, and the minute was not lost
-    assert outcome.code in (1, 2)
-    assert "No space left" in outcome.error or "full" in outcome.error
-    assert "Traceback" not in outcome.stderr
-    assert [path.name for path in small_disk.iterdir()] == ["taken"]
-    assert "compute" in outcome.stdout
-    assert [path.name for path in elsewhere.iterdir()] == ["run.stash.json"]
-    assert not outcome.survivors
 
 
 @pytest.mark.slow

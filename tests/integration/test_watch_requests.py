@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from stash.measure.launcher.process import SITE
 from stash.monitor.records import RunRecord, load
@@ -75,13 +76,6 @@ def jobs(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
         except subprocess.TimeoutExpired:
             job.kill()
             job.communicate()
-
-
-def until(moment: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not moment():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def record(folder: Path) -> RunRecord:

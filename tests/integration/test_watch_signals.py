@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from stash.monitor.records import load
 
@@ -53,13 +54,6 @@ def end_of(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def until(moment: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not moment():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 class Watched:
@@ -121,18 +115,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             continue
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_who_asks_the_watcher_alone_asks_the_job(folder: Path, number: signal.Signals) -> None:
-    run = Watched(folder)
-    kept = run.memory()
-    run.process.send_signal(number)
-    code = run.process.wait(MOST_SECONDS)
-    assert code == (0 if number == signal.SIGINT else 128 + number)  # the job's own: it saves after an interrupt
-    assert end_of(run.job)
-    assert not any(path.exists() for path in kept)
-    assert load(folder / "run.watch.jsonl").events[-1].what == "end"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_to_the_whole_group_reaches_the_job_once(folder: Path, number: signal.Signals) -> None:
     run = Watched(folder, "stays")
@@ -166,31 +148,6 @@ def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path
     os.close(terminal)
     assert (folder / "signals").read_text().split() == ["SIGINT"]
     assert (folder / "done").exists()
-
-
-def test_a_job_that_takes_its_time_is_waited_for_and_named(folder: Path) -> None:
-    run = Watched(folder, "stays")
-    run.process.terminate()
-    until(lambda: "still runs" in run.errors(), 10)
-    assert str(run.job) in run.errors()
-    assert run.process.poll() is None
-    (folder / "end").touch()
-    assert run.process.wait(10) == 0
-
-
-def test_a_killed_watcher_leaves_the_job_unharmed_named_and_nothing_in_memory(folder: Path) -> None:
-    run = Watched(folder)
-    kept = run.memory()
-    assert kept
-    run.process.kill()
-    run.process.wait()
-    until(lambda: not any(path.exists() for path in kept), MOST_SECONDS)
-    until(lambda: f"kill {run.job}" in run.errors(), MOST_SECONDS)
-    assert "unwatched" in run.errors()
-    assert not end_of(run.job)
-    (folder / "end").touch()
-    until((folder / "done").exists, 10)
-    assert "Traceback" not in run.errors()
 
 
 def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Path) -> None:

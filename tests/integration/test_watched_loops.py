@@ -85,39 +85,6 @@ def test_seeded_weights_are_bit_identical(
     assert not [event for event in record.events if event.what == "note"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "between", "forward"),
-    [
-        ("gpt", 0.010, 0.020),
-        ("gan", 0.005, 0.040),
-        ("teacher", 0.015, 0.010),  # its answers are a part of the batch
-        ("threads", 0.005, 0.010),
-        ("fails", 0.010, 0.020),
-        ("scaler", 0.005, 0.010),
-        ("replicas", 0.010, 0.020),
-        ("sharded", 0.010, 0.020),
-    ],
-)
-def test_loops_with_batches_of_their_own_train_the_same_and_their_passes_are_told_apart(
-    tmp_path: Path, kind: str, between: float, forward: float
-) -> None:
-    """A step sleeps so long in its batches and in its passes, beside other work longer, and never shorter."""
-    launcher = RANKS if kind in ("replicas", "sharded") else ()
-    job = (*launcher, "own_batches.py", kind, 200)
-    plain = weights(tmp_path / "plain", *job, steps=60)
-    watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)
-    assert weights(tmp_path / "watched", *watch, *job, steps=60) == plain
-    shown = load(tmp_path / "run.watch.jsonl").windows[-1]
-    assert sum(value or 0.0 for value in shown.stalls.values()) == pytest.approx(shown.step_seconds, rel=1e-3)
-    assert kind != "scaler" or shown.last_step > 70  # skipped ones count
-    followed = 1 - max(0, 7 - shown.first_step) / shown.steps  # from the step on in which models were looked for
-    least = followed * (0.6 if launcher else 0.95)  # what strangers cost is taken off of each rank, wherever it fell
-    lost = shown.stalls.get("disturbed") or 0.0
-    for own in shown.ranks.values():
-        assert own["between"] + lost >= least * between
-        assert own["forward"] + lost >= least * forward
-
-
 def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
     run(SCRIPTS, "-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", *job, **variables)
     return load(tmp_path / "run.watch.jsonl")

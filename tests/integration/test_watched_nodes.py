@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from characterized import needs_testbed
 from runs import PATIENCE
+from waiting import until
 
 from stash.lab.testbed.bed import Started, Testbed
 from stash.monitor.records import load
@@ -68,36 +68,22 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
 def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     watch(bed, tmp_path, 100_000)
     path = tmp_path / "0" / "run.watch.jsonl"
-    _until(lambda: path.exists() and len(load(path).windows) > 0)
+    until(lambda: path.exists() and len(load(path).windows) > 0)
     bed.kill(1)
-    _until(lambda: any("node 1" in event.text for event in load(path).events))
+    until(lambda: any("node 1" in event.text for event in load(path).events))
     assert any(event.what == "lost" for event in load(path).events)
 
 
 def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed: Testbed, tmp_path: Path) -> None:
     watch(bed, tmp_path, 100_000, size=400_000)
     path = tmp_path / "0" / "run.watch.jsonl"
-    _until(lambda: path.exists() and len(load(path).windows) > 2)
+    until(lambda: path.exists() and len(load(path).windows) > 2)
     for node in range(2):
         bed.set_network(node, "50mbit")
-    _until(lambda: bool(load(path).alerts))
+    until(lambda: bool(load(path).alerts))
     (alert,) = load(path).alerts
     assert (alert.stall, alert.rank, alert.ended) == ("exchange", None, False)
     assert "it is a link: `stash probe`" in alert.text
     for node in range(2):
         bed.set_network(node, "1gbit")
-    _until(lambda: load(path).alerts[0].ended)
-
-
-def test_of_sharded_layers_the_rank_that_is_slow_is_named(bed: Testbed, tmp_path: Path) -> None:
-    nodes = watch(bed, tmp_path, 720, "--parallel", "fsdp2", "--fault=2:backward:420:720:0.03", size=400_000)
-    assert [node.wait(PATIENCE) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
-    record = load(tmp_path / "0" / "run.watch.jsonl")
-    assert [(alert.rank, alert.stage) for alert in record.alerts] == [(2, "backward")]
-
-
-def _until(moment: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not moment():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    until(lambda: load(path).alerts[0].ended)

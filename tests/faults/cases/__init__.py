@@ -8,7 +8,7 @@ from tests.faults.case import Case
 
 KINDS = (
     "signals", "endings", "scripts", "environments", "disks", "inputs", "networks", "concurrency", "clocks",
-    "fleets", "mcp", "action", "watch", "fix", "run", "parsers",
+    "mcp", "action", "watch", "fix", "run", "parsers",
 )  # fmt: skip
 """Modules of this package."""
 

@@ -75,7 +75,8 @@ def cases() -> Iterator[Case]:
     yield Case("watch", "a second one for its record, which was moved away", prepare=with_checkpoint, program=start,
                act=record_is_moved_away, expected=Expected(CODES[signal.SIGINT], writes=WRITES))  # fmt: skip
     yield Case("watch", "a profile in its folder", prepare=with_checkpoint, program=start,
-               act=second_refused("profile"), expected=Expected(CODES[signal.SIGINT], writes=WRITES))  # fmt: skip
+               act=second_refused("profile"), expected=Expected(CODES[signal.SIGINT], writes=WRITES),
+               pace="fast")  # fmt: skip
     yield Case("watch", "a pipe as a request", prepare=with_checkpoint, program=start, act=pipe_as_request,
                expected=Expected(writes=(*WRITES, REQUEST)))  # fmt: skip
     yield Case("watch", "a folder that is read-only", prepare=in_closed_folder, needs=is_root,

@@ -119,11 +119,6 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch:
     assert "has no complete round" in refused(monkeypatch, capsys, "report", "empty.stash.json", code=1)
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(monkeypatch: Patch, capsys: Capture, place: Path) -> None:
-    assert "there is no folder" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "no/such/a.html")
-    assert "is a folder" in refused(monkeypatch, capsys, "report", "train.stash.json", "-o", str(place))
-
-
 def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, capsys: Capture) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -199,8 +194,3 @@ def test_pages_and_pictures_go_into_one_folder(monkeypatch: Patch, capsys: Captu
     assert Path("all/other.html").read_text().startswith("<!DOCTYPE html>")
     assert run(monkeypatch, "report", "other.stash.json", "--format", "md") == 0
     assert capsys.readouterr().out == Path("all/other.md").read_text(encoding="utf-8")
-
-
-def test_pictures_go_into_a_folder_of_their_own_unless_it_is_named(monkeypatch: Patch) -> None:
-    assert run(monkeypatch, "report", "other.stash.json", "--format", "svg") == 0
-    assert Path("figures/ladder.svg").exists()

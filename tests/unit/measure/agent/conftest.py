@@ -10,14 +10,17 @@ import data_folder
 import pytest
 import torch
 import torch._dynamo
+from listening import Recorder
 from ranks_in_memory import silence
 from stamped_steps import Seconds, Step
+from torch.utils.data import dataloader
 
 from stash.measure.agent import script
 from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import Tally, _Own
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.wraps import loader
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.orders import Orders
@@ -57,6 +60,23 @@ def one_process_after_the_other(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     scope.name = "world"
     scope.issued.clear()
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def tapped_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaders' iterators are given their taps by the wrap, for the time of a test."""
+    base = dataloader._BaseDataLoaderIter
+    for name in ("__init__", "_reset"):
+        monkeypatch.setattr(base, name, loader._tapped(getattr(base, name)))
+
+
+@pytest.fixture
+def listener() -> Iterator[Recorder]:
+    """Hears what the script does, and notes it."""
+    listener = Recorder()
+    script.subscribe(listener)
+    yield listener
+    silence()
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from batch_kinds import KINDS, OWN_MEMORY, content, parametrised, write
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stash.measure.agent.data import batches
 
@@ -73,55 +71,6 @@ def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -
 )
 def test_what_cannot_be_moved_says_why(batch: Any, why: str) -> None:
     assert batches.why_immovable(batch, "meta") == why
-
-
-leaf = st.one_of(
-    st.lists(st.integers(-9, 9), max_size=3).map(lambda values: torch.tensor(values, dtype=torch.float32)),
-    st.lists(st.integers(-9, 9), max_size=3).map(lambda values: np.array(values, dtype=np.int64)),
-    st.integers(),
-    st.text(max_size=3),
-    st.none(),
-)
-nested = st.recursive(
-    leaf,
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.lists(inner, max_size=3).map(tuple),
-        st.dictionaries(st.text(max_size=2), inner, max_size=3),
-        st.dictionaries(st.text(max_size=2), inner, max_size=3).map(containers.Encoding),
-        inner.map(containers.Sample),
-        inner.map(containers.Frozen),
-        st.tuples(inner, inner).map(lambda both: containers.Slotted(*both)),
-        st.tuples(inner, inner).map(lambda both: containers.Pair(*both)),
-    ),
-    max_leaves=8,
-)
-
-
-def described(value: Any) -> Any:
-    """The whole of a batch, containers and leaves, as something that compares."""
-    if batches.is_tensor(value) or batches.is_array(value):
-        return type(value).__name__, value.tolist()
-    if isinstance(value, batches.PLAIN):
-        return value
-    keys = tuple(value) if hasattr(value, "keys") else ()
-    return type(value).__name__, keys, tuple(described(part) for part in batches.held(value))
-
-
-@given(nested)
-def test_copies_of_any_nesting_are_equal_and_share_nothing(batch: Any) -> None:
-    again = batches.kept(batch)
-    assert described(again) == described(batch)
-    originals = {id(found) for found in batches.leaves(batch)}
-    assert not [found for found in batches.leaves(again) if id(found) in originals]
-    assert batches.size(again) == batches.size(batch)
-
-
-@given(nested)
-def test_fresh_containers_of_any_nesting_share_every_leaf(batch: Any) -> None:
-    again = batches.fresh(batch)
-    assert described(again) == described(batch)
-    assert [id(found) for found in batches.leaves(again)] == [id(found) for found in batches.leaves(batch)]
 
 
 def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from listening import Recorder
-from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.wraps import opened_files, stages
 
 
 @pytest.fixture
-def listener() -> Iterator[Recorder]:
-    listener = Recorder(drifted=True)
-    script.subscribe(listener)
+def listener(listener: Recorder) -> Iterator[Recorder]:
+    listener.drifted = True
     yield listener
-    silence()
     opened_files.sweep()
 
 

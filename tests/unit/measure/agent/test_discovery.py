@@ -96,11 +96,6 @@ def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> No
     assert [part.ranks for part in ladder.parts] == [(0, 1, 2, 3), (4, 5, 6, 7), (0, 2), (4, 6)]
 
 
-def test_nothing_is_cut_where_the_rung_node_is_not_asked_for(tmp_path: Path) -> None:
-    ladder, _, _ = chosen(leader(tmp_path, rungs=("crowd", "cluster")), introduced(groups=(EVEN,)))
-    assert ladder.parts == ()
-
-
 @pytest.mark.parametrize(("rungs", "sentence"), [(("node", "cluster"), True), (("node",), False)])
 def test_where_interconnect_and_network_are_kept_apart_their_sum_is_what_is_certain(
     tmp_path: Path, rungs: tuple[str, ...], sentence: bool
@@ -156,11 +151,6 @@ def test_what_runs_before_the_forward_pass_is_noted_by_the_first_launch_that_mea
     assert any("your code between steps takes 10 ms" in m.text for m in published if isinstance(m, Noted)) is noted
 
 
-def test_no_rung_takes_the_place_of_the_whole_job(tmp_path: Path) -> None:
-    ladder, _, _ = chosen(leader(tmp_path, rungs=("solo", "node")), introduced(handed_on=("send",)))
-    assert ladder.rungs == ()
-
-
 def test_what_any_rank_calls_across_nodes_may_forbid_the_rung_node(tmp_path: Path) -> None:
     ladder, skipped, _ = chosen(leader(tmp_path), introduced(beyond_node=("all_to_all_single",)))
     assert ladder.rungs == ("solo", "crowd", "cluster")
@@ -173,13 +163,6 @@ def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> N
         "the model is divided among ranks (replicas: 4, ranks: 8), so one by itself would do another job"
     )
     assert JobFacts(replicas=4) in published
-
-
-def test_a_launch_of_the_whole_job_says_so_of_the_launches_alone(tmp_path: Path) -> None:
-    rank = leader(tmp_path, nodes=1, rungs=("node",), isolated=True)
-    _, skipped, _ = chosen(rank, introduced(nodes=1, batches=4))
-    assert skipped["solo"] == skipped["crowd"]
-    assert "replicas: 4" in skipped["solo"]
 
 
 @pytest.mark.parametrize(("counts", "left"), [((5, 5), ("node", "cluster")), ((5, 6), ("cluster",))])

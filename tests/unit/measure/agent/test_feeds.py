@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, dataloader
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from stash.measure.agent import private
 from stash.measure.agent.data.feeds import FeedAccount, WatchedFeed
 from stash.measure.agent.wraps import loader
 from stash.measure.agent.wraps.loader import LoaderFeed
+
+pytestmark = pytest.mark.usefixtures("tapped_loaders")
 
 
 class Numbers(Dataset):
@@ -34,14 +36,6 @@ class Gated(Numbers):
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(torch.arange(6.0))
-
-
-@pytest.fixture(autouse=True)
-def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loaders' iterators are given their taps by the wrap, for the time of a test."""
-    base = dataloader._BaseDataLoaderIter
-    for name in ("__init__", "_reset"):
-        monkeypatch.setattr(base, name, loader._tapped(getattr(base, name)))
 
 
 def feed_of(loader: DataLoader) -> LoaderFeed:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from listening import Recorder
-from ranks_in_memory import silence
 
-from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
 from stash.measure.agent.wraps.frameworks import PLENTY
-
-
-@pytest.fixture
-def listener() -> Iterator[Recorder]:
-    listener = Recorder()
-    script.subscribe(listener)
-    yield listener
-    silence()
 
 
 class LightningTrainer:

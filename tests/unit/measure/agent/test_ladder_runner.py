@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from ranks_in_memory import BATCHES, PATIENCE, Job, ended, epoch, job, orders, reading, seconds_of, train
+from ranks_in_memory import BATCHES, Job, ended, epoch, job, orders, reading, seconds_of, train
+from waiting import until
 
 from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
@@ -28,14 +28,6 @@ from stash.measure.protocol.messages import (
 )
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """For another thread to have acted."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_ladder_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) -> None:
@@ -230,7 +222,7 @@ def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monk
             one.step(seconds_of(mode))
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
     one.runner.loops.acted()
-    wait_until(lambda: not one.runner.listens)
+    until(lambda: not one.runner.listens)
     assert ended(one) == "script ended"
     assert one.left == ["left"]
 
@@ -246,7 +238,7 @@ def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pyte
     assert over == []
     # WHEN the script's own code goes on, and nothing comes of it
     of_rank.acted()
-    wait_until(lambda: over == ["over"])
+    until(lambda: over == ["over"])
 
 
 def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +249,7 @@ def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch:
         for _, mode in epoch(one, feed):
             one.step(seconds_of(mode))
     one.runner.loops.acted(saved=True)
-    wait_until(lambda: not one.runner.listens)
+    until(lambda: not one.runner.listens)
     assert ended(one) == "script ended"
 
 

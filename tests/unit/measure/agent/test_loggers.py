@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from listening import Recorder
-from ranks_in_memory import orders, silence
+from ranks_in_memory import orders
 
-from stash.measure.agent import script
 from stash.measure.agent.wraps import frameworks
 
 
 @pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def listener(listener: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path))
-    listener = Recorder()
-    script.subscribe(listener)
-    yield listener
-    silence()
+    return listener
 
 
 def init(project: str, mode: str | None = None) -> dict[str, Any]:

@@ -34,18 +34,6 @@ def c10d(monkeypatch):
     def all_reduce(tensor, op=None, group=None, async_op=False):
         unreachable()
 
-    def all_gather(tensor_list, tensor, group=None, async_op=False):
-        unreachable()
-
-    def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
-        unreachable()
-
-    def reduce_scatter_tensor(output, input, op=None, group=None, async_op=False):
-        unreachable()
-
-    def all_gather_object(object_list, obj, group=None):
-        unreachable()
-
     def scatter(tensor, scatter_list=None, src=0, group=None, async_op=False):
         unreachable()
 
@@ -58,10 +46,6 @@ def c10d(monkeypatch):
     module = types.ModuleType("c10d")
     for function in (
         all_reduce,
-        all_gather,
-        all_gather_into_tensor,
-        reduce_scatter_tensor,
-        all_gather_object,
         scatter,
         broadcast,
         broadcast_object_list,
@@ -73,35 +57,6 @@ def c10d(monkeypatch):
     scope.name = "world"
     scope.node_ranks = ()
     scope.forget()
-
-
-def test_alone_a_reduction_leaves_its_tensor_and_an_asynchronous_one_is_done(c10d):
-    tensor = torch.ones(2)
-    assert c10d.all_reduce(tensor, group=Group()) is None
-    work = c10d.all_reduce(tensor, group=Group(), async_op=True)
-    assert work.wait()
-    assert work.get_future().wait()[0] is tensor
-    assert tensor.tolist() == [1, 1]
-
-
-def test_alone_gathers_replicate_in_the_shapes_the_caller_made(c10d):
-    outputs = [torch.zeros(2) for _ in range(4)]
-    c10d.all_gather(outputs, torch.tensor([3.0, 4.0]), group=Group())
-    assert all(output.tolist() == [3, 4] for output in outputs)
-    flat = torch.zeros(8)
-    c10d.all_gather_into_tensor(flat, torch.tensor([3.0, 4.0]), group=Group())
-    assert flat.tolist() == [3, 4] * 4
-    objects = [None] * 4
-    c10d.all_gather_object(objects, "me", group=Group())
-    assert objects == ["me"] * 4
-
-
-def test_alone_scatters_keep_this_ranks_part(c10d):
-    part = torch.zeros(2)
-    c10d.reduce_scatter_tensor(part, torch.arange(8.0), group=Group())
-    assert part.tolist() == [2, 3]
-    c10d.scatter(part, [torch.full((2,), float(i)) for i in range(4)], group=Group())
-    assert part.tolist() == [1, 1]
 
 
 def test_what_a_rank_hands_to_all_others_is_real_under_every_scope_and_weights_are_not(c10d):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from listening import Recorder
@@ -29,14 +28,6 @@ def tell() -> None:
 def handle_of(batches: list[int]) -> Handle:
     feed = WatchedFeed(batches)
     return Handle(feed, WatchedIterator(feed))
-
-
-@pytest.fixture
-def listener() -> Iterator[Recorder]:
-    listener = Recorder()
-    script.subscribe(listener)
-    yield listener
-    silence()
 
 
 def test_every_event_reaches_the_listener(listener: Recorder):

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 import torch
 from listening import Recorder
-from ranks_in_memory import silence
 
-from stash.measure.agent import script
 from stash.measure.agent.wraps import steps
-
-
-@pytest.fixture
-def listener() -> Iterator[Recorder]:
-    listener = Recorder()
-    script.subscribe(listener)
-    yield listener
-    silence()
 
 
 def sgd() -> torch.optim.Optimizer:

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, dataloader
+from torch.utils.data import DataLoader, Dataset
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent import private
 from stash.measure.agent.data.feeds import ReadingSeen
 from stash.measure.agent.runner.block_plan import BlockSize, Plan
 from stash.measure.agent.runner.blocks import Supply
-from stash.measure.agent.wraps import loader as wrap
 from stash.measure.agent.wraps.loader import LoaderFeed
+
+pytestmark = pytest.mark.usefixtures("tapped_loaders")
 
 
 class Numbers(Dataset):
@@ -28,14 +29,6 @@ class Numbers(Dataset):
     def __getitem__(self, index: int) -> torch.Tensor:
         self.read.append(index)
         return torch.tensor(float(index))
-
-
-@pytest.fixture(autouse=True)
-def _tapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loaders' iterators are given their taps by the wrap, for the time of a test."""
-    base = dataloader._BaseDataLoaderIter
-    for name in ("__init__", "_reset"):
-        monkeypatch.setattr(base, name, wrap._tapped(getattr(base, name)))
 
 
 class RoundsOfOneRank:

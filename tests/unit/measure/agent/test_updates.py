@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
 from listening import Recorder
-from ranks_in_memory import silence
 from torch._functorch import eager_transforms
 from torch.utils.checkpoint import checkpoint
 
@@ -17,17 +16,14 @@ from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
-def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
-    listener = Recorder()
-    script.subscribe(listener)
+def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
     monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
     monkeypatch.setattr(eager_transforms, "grad_and_value_impl", eager_transforms.grad_and_value_impl)
     steps.wrap_backward(torch.autograd)
     steps.wrap_functorch(eager_transforms)
-    yield listener
-    silence()
+    return listener
 
 
 def clear(weight: torch.Tensor) -> None:

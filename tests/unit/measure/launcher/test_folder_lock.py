@@ -69,9 +69,9 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(beg
     assert f"works in {tmp_path}, and two at once" in sentence
     assert "hunter2" not in sentence
     since = re.search(r"since (\d\d):(\d\d):(\d\d)\)", sentence)
-    said = ":".join(since.groups())
+    clock_time = ":".join(since.groups())
     possible = range(int(before) - 1, int(time.time()) + 1)
-    assert said in {time.strftime("%H:%M:%S", time.localtime(second)) for second in possible}
+    assert clock_time in {time.strftime("%H:%M:%S", time.localtime(second)) for second in possible}
     # AND once the first is killed, the folder is free, with nothing left in it
     first.kill()
     first.wait()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from stash.measure.launcher.guarded import GuardedFiles, sentences
 from stash.measure.protocol import put_back
@@ -58,13 +59,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def below(process: int) -> list[int]:
     """Its child processes."""
     return [int(word) for task in Path("/proc", str(process), "task").iterdir()
@@ -106,14 +100,14 @@ def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
     with log.open("w") as errors:
         words = (sys.executable, "-c", LAUNCHER, str(run), JOB, str(file))
         launcher = subprocess.Popen(words, start_new_session=True, stderr=errors, cwd=tmp_path)
-    wait_for(lambda: file.exists() and file.read_text() == "of the job")
+    until(lambda: file.exists() and file.read_text() == "of the job")
     kill(launcher.pid)
     launcher.wait()
-    wait_for(lambda: not run.exists())
+    until(lambda: not run.exists())
     after = file.stat()
     assert file.read_text() == "the user's"
     assert (after.st_ino, after.st_mtime) == (before.st_ino, before.st_mtime)
-    wait_for(lambda: log.read_text().endswith("\n"))
+    until(lambda: log.read_text().endswith("\n"))
     assert log.read_text() == (
         f"stash: the profile (process {launcher.pid}) was killed; put back as before, since the job wrote to or "
         "removed 1 file: last.pt\n"

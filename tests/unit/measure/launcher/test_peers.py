@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stamped_steps import Seconds
 
 from stash.measure.launcher import peers as module
 from stash.measure.launcher.diagnose import fell_silent
@@ -22,21 +23,12 @@ from stash.measure.protocol.wire import packed
 HOST = "127.0.0.1"
 
 
-class Clock:
-    """Time as the test sets it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Job:
     """Launchers on one machine, each with a folder of its own; node 0 has rank 0."""
 
     def __init__(self, folder: Path, nodes: int) -> None:
-        self.clock = Clock()
+        self.clock = Seconds()
+        self.clock.now = 1000.0
         self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
         for own in self.folders:
             own.path.mkdir()

@@ -6,11 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import until
 
 from stash.core.interrupts import REQUESTS
 from stash.measure.launcher.process import Process, Request
@@ -54,16 +54,9 @@ def started(tmp_path: Path, program: str) -> Process:
     )
 
 
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
     process = started(tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
-    wait_for(lambda: process.poll() is not None)
+    until(lambda: process.poll() is not None)
     assert process.poll() == 3
     assert set(process.output().split()) == {"out", "err"}
     process.stop()
@@ -72,7 +65,7 @@ def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
 def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path: Path) -> None:
     cleaned = "import subprocess; print(subprocess.Popen(['sleep', '600'], env={}, start_new_session=True).pid)"
     process = started(tmp_path, cleaned)
-    wait_for(lambda: process.poll() is not None)
+    until(lambda: process.poll() is not None)
     sleeper = psutil.Process(int(process.output()))
     process.stop()
     assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
@@ -80,10 +73,10 @@ def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path
 
 def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
     process = started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
-    wait_for(lambda: process.output().endswith("\n"))
+    until(lambda: process.output().endswith("\n"))
     first = psutil.Process(int(process.output()))
     process._line.close()  # as the kernel does for a launcher that dies
-    wait_for(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
     process._supervisor.wait()
 
 
@@ -92,7 +85,7 @@ def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: 
     process = started(
         tmp_path, FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next")
     )
-    wait_for((tmp_path / "pid").exists)
+    until((tmp_path / "pid").exists)
     # WHEN the launch is finished, the program's own end included
     codes = process.finish([int((tmp_path / "pid").read_text())])
     # THEN its exit code is known, and the next line was never run
@@ -104,7 +97,7 @@ def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: 
 def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> None:
     process = started(tmp_path, "import time; time.sleep(600)")
     process._supervisor.kill()
-    wait_for(lambda: process.poll() is not None)
+    until(lambda: process.poll() is not None)
     assert process.poll() == -9
     process.stop()
 
@@ -129,7 +122,7 @@ def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_not
 
 def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None:
     process = Process(Request(("no-such-program",), {VARIABLE: str(tmp_path / "orders.json")}), RunFolder(tmp_path))
-    wait_for(lambda: process.poll() is not None)
+    until(lambda: process.poll() is not None)
     assert process.poll() == 127
     assert "no-such-program: No such file or directory" in process.output()
     process.stop()

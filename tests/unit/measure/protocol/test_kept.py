@@ -402,15 +402,6 @@ def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     assert outcome.unprotected == (f"{database} (too large to keep)",)
 
 
-def test_a_folder_that_was_renamed_has_its_name_again(run: RunFolder, file: Path):
-    folder = file.parent
-    os.utime(folder, (1, 1))
-    keeper(run).before_moving(str(folder), str(folder.with_name("work.bak")))
-    folder.rename(folder.with_name("work.bak"))
-    put_back(run.kept)
-    assert file.read_bytes() == OLD
-
-
 def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     mine = tmp_path / "new.pt"
     keeps = keeper(run)
@@ -427,14 +418,6 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
     assert (outcome.restored, outcome.new) == ((), (str(mine),))
     assert mine.read_text() == "of the job"
     assert put_back(run.kept) == RestoreReport()
-
-
-def test_a_line_of_the_ledger_that_was_cut_short_records_what_was_not_done(run: RunFolder, file: Path):
-    rewrite(keeper(run), file)
-    with run.kept.open("a") as ledger:
-        ledger.write('{"path": "/some')
-    assert put_back(run.kept).restored == (str(file),)
-    assert file.read_bytes() == OLD
 
 
 def test_nothing_is_touched_that_the_full_disk_could_not_note(
