@@ -76,7 +76,7 @@ def test_a_bucket_is_a_store(endpoint: str, tmp_path: Path, monkeypatch: Patch, 
     assert run(monkeypatch, "store", "verify") == 0
     fsspec.filesystem("s3").pipe_file("bucket/team/runs/notes.txt", b"x")
     assert run(monkeypatch, "store", "verify") == 1
-    assert "foreign:    notes.txt" in capsys.readouterr().out
+    assert "notes.txt: it is called like no artefact" in capsys.readouterr().out
 
 
 def test_a_bucket_that_is_not_there_loses_nothing(endpoint: str, tmp_path: Path, capsys: Capture) -> None:

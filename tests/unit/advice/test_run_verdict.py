@@ -343,8 +343,8 @@ def test_code_between_batch_and_model_belongs_into_the_loader():
     assert list(found) == ["prepare-ahead"]
     assert found["prepare-ahead"].saves is None
     assert "train.py:16 `ids = tokenize(texts)` into the data set or its `collate_fn`" in found["prepare-ahead"].text
-    said = advice(ledger(a_step={"loop": 0.019}, places=(place,))).text
-    assert said.startswith("The script's own code between batch and model takes 19.0 ms of every")
+    text = advice(ledger(a_step={"loop": 0.019}, places=(place,))).text
+    assert text.startswith("The script's own code between batch and model takes 19.0 ms of every")
     without = remedies("loop", measured, work={"loaders": ()})
     assert "a DataLoader with workers, or several threads" in without["prefetch"].text
 

@@ -29,11 +29,11 @@ def train(look):
 """
 
 
-def run(folder: Path) -> Places:
-    """The script above, whose lines say themselves how long they were seen."""
+def run(folder: Path, script: str = SCRIPT) -> Places:
+    """A script whose lines say themselves how long they were seen."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
-    (folder / "train.py").write_text(SCRIPT)
-    exec(compile(SCRIPT, str(folder / "train.py"), "exec"), names)
+    (folder / "train.py").write_text(script)
+    exec(compile(script, str(folder / "train.py"), "exec"), names)
 
     def look(row: str, seconds: float) -> None:
         places.add(row, sys._getframe(1), seconds)
@@ -82,14 +82,7 @@ def train(look):
     update(look)
     look("loop", 0.5)
 """
-    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
-    (tmp_path / "train.py").write_text(script)
-
-    def look(row: str, seconds: float) -> None:
-        places.add(row, sys._getframe(1), seconds)
-
-    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
-    names["train"](look)  # type: ignore[operator]
+    places = run(tmp_path, script)
     assert places.before_the_model() == 5.0
     assert {(row["row"], row["line"]): row["seconds"] for row in places.rows()} == {
         (LOOP, 4): 1.0,
@@ -113,14 +106,7 @@ def train(look):
     look("backward", 4.0)
     look("loop", 8.0)
 """
-    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
-    (tmp_path / "train.py").write_text(script)
-
-    def look(row: str, seconds: float) -> None:
-        places.add(row, sys._getframe(1), seconds)
-
-    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
-    names["train"](look)  # type: ignore[operator]
+    places = run(tmp_path, script)
     assert places.from_the_model() == 3.0
     assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {4: True, 10: False}
 
@@ -217,14 +203,7 @@ def train(look):
     call.forward = lambda given: given("loop", 1.0)
     call(look)
 """
-    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
-    (tmp_path / "train.py").write_text(script)
-
-    def look(row: str, seconds: float) -> None:
-        places.add(row, sys._getframe(1), seconds)
-
-    exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
-    names["train"](look)  # type: ignore[operator]
+    places = run(tmp_path, script)
     assert places.from_the_model() == 1.0  # the first call was over when it was looked at
     rows = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert rows[LOOP, 4] == 0.5

@@ -83,7 +83,7 @@ class Flight:
         self.over: Any = None
 
 
-Called = tuple[Any, Any, Any, int, Any]
+LoggedCall = tuple[Any, Any, Any, int, Any]
 """(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what ``steps_of``
 reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
 
@@ -96,7 +96,7 @@ class CountedBlock:
         self.waits = BlockWaits()
         self.lost = False
         """There were more calls than a block keeps."""
-        self._log: deque[Called] = deque()
+        self._log: deque[LoggedCall] = deque()
         self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
         """Begin and end of the last waits, in seconds; they never overlap."""
         self._others_seconds = 0.0
@@ -113,7 +113,7 @@ class CountedBlock:
         self.lost = True
 
     def add(self, what: Any, began: Any, ended: Any = None, size: int = 0, other: Any = None) -> None:
-        """As ``Called`` has it."""
+        """As ``LoggedCall`` has it."""
         self._log.append((what, began, ended, size, other))
 
     def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
