@@ -1,4 +1,4 @@
-"""The job of the README's example: short epochs with workers of their own, a metric over everything, a validation."""
+"""The job of the README's example: workers that are spawned anew for every epoch, a metric over all that was seen."""
 
 import torch
 from torch import Tensor, nn
@@ -23,22 +23,22 @@ def area_under_roc(scores: Tensor, labels: Tensor) -> float:
     return float((ranks[positive].mean() - (positive.sum() - 1) / 2) / (~positive).sum())
 
 
-torch.set_num_threads(1)
-training = DataLoader(Signals(1600), 32, shuffle=True, num_workers=2)
-held_out = DataLoader(Signals(320), 64)
-model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
-optimizer = torch.optim.Adam(model.parameters())
-for epoch in range(100):
-    scores, labels = [], []
-    for x, y in training:
-        optimizer.zero_grad()
-        guess = model(x)[:, 0]
-        nn.functional.binary_cross_entropy_with_logits(guess, y.float()).backward()
-        optimizer.step()
-        scores.append(guess.detach())
-        labels.append(y)
-        area = area_under_roc(torch.cat(scores), torch.cat(labels))
-    with torch.no_grad():
-        losses = [nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y.float()) for x, y in held_out]
-    torch.save(model.state_dict(), "model.pt")
-    print(f"epoch {epoch}: area {area:.3f}, validation {torch.stack(losses).mean():.3f}", flush=True)
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    training = DataLoader(Signals(3200), 32, shuffle=True, num_workers=2, multiprocessing_context="spawn")
+    held_out = DataLoader(Signals(960), 64)
+    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    scores, labels = torch.empty(0), torch.empty(0, dtype=torch.long)
+    for epoch in range(100):
+        for x, y in training:
+            optimizer.zero_grad()
+            guess = model(x)[:, 0]
+            nn.functional.binary_cross_entropy_with_logits(guess, y.float()).backward()
+            optimizer.step()
+            scores, labels = torch.cat([scores, guess.detach()]), torch.cat([labels, y])
+            area = area_under_roc(scores, labels)
+        with torch.no_grad():
+            losses = [nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y.float()) for x, y in held_out]
+        torch.save(model.state_dict(), "model.pt")
+        print(f"epoch {epoch}: area {area:.3f}, validation {torch.stack(losses).mean():.3f}", flush=True)

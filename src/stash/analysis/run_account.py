@@ -43,6 +43,8 @@ _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
 _DOUBT = 0.5
 """Of a row that was seen once; of one seen n times, less by the root of n."""
+_AGREEING = 0.15
+"""The same of an epoch's start that the process's first one confirms, if they are no further apart."""
 _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
 _MOST_LETTERS = 60
@@ -198,8 +200,13 @@ def account_for_run(
     stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds, growth)
     stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
-    starts = _with_first_steps(_occurrences(ledgers, EPOCH_START), longer_first_steps(profile))
-    recurring = [_epoch_start(profile, starts, epoch_steps)]
+    asked = _occurrences(ledgers, EPOCH_START)
+    starts = _with_first_steps(asked, longer_first_steps(profile))
+    recurring = [
+        _epoch_start(
+            profile, starts, epoch_steps, max(asked.values(), default=0.0) - min(asked.values(), default=0.0)
+        )
+    ]
     recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
     counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
@@ -392,8 +399,13 @@ def _distance(found: Mapping[int, float]) -> float | None:
     return (max(found) - min(found)) / (len(found) - 1) if len(found) > 1 else None
 
 
-def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int | None) -> RunRow | None:
-    """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them."""
+def _epoch_start(
+    profile: Profile, found: Mapping[int, float], epoch_steps: int | None, apart: float
+) -> RunRow | None:
+    """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them.
+
+    By ``apart`` seconds all of them differ, the first too: what that confirms is doubted less.
+    """
     if not found:
         return None
     first, *later = found.values()
@@ -402,7 +414,11 @@ def _epoch_start(profile: Profile, found: Mapping[int, float], epoch_steps: int 
     if not later and keeps:
         why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
         return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)
-    return _shared_out(EPOCH_START, later or [first], _distance(found) or epoch_steps)
+    row = _shared_out(EPOCH_START, later or [first], _distance(found) or epoch_steps)
+    if keeps or not later or row.each is None or row.every is None:
+        return row
+    confirmed = max(_AGREEING * row.each.value, apart) / row.every
+    return row.model_copy(update={"doubt": min(row.doubt, confirmed)})
 
 
 def _recurring(name: str, found: Mapping[int, float]) -> RunRow | None:

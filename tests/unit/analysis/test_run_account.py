@@ -83,6 +83,17 @@ def test_a_line_that_asks_for_batches_is_no_place_of_the_loop():
     assert [place.row for place in run.places] == ["input"]
 
 
+def test_an_epochs_start_seen_once_is_as_sure_as_the_first_one_confirms_it():
+    def doubt(first, **loader):
+        starts = {"epoch start": {0: first, 20: 1.0}}
+        return account(ledger(epoch_steps=20, now_and_then=starts), loader=loader).row("epoch start").doubt
+
+    assert doubt(1.2) == pytest.approx(0.2 / 20)
+    assert doubt(1.01) == pytest.approx(0.15 / 20)
+    assert doubt(3.0) == pytest.approx(0.5 / 20)  # as of any that was seen once
+    assert doubt(1.2, persistent_workers=True) == pytest.approx(0.5 / 20)  # its first one starts workers
+
+
 def test_epoch_starts_are_shared_out_over_the_epochs_steps():
     starts = {0: 5.0, 20: 1.0, 40: 1.1, 60: 1.2}
     run = account(ledger(epoch_steps=20, now_and_then={"epoch start": starts}))
