@@ -1,4 +1,4 @@
-"""The job of the README's example: workers that are spawned anew for every epoch, a metric over all that was seen."""
+"""The job of the README's example: workers spawned again for every epoch, a metric over all that was seen."""
 
 import torch
 from torch import Tensor, nn

@@ -18,6 +18,8 @@ from stash.core.records.base import Record
 MINOR_SHARE = 0.1
 """Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
 keeps no verdict open."""
+FAR_BELOW = 0.2
+"""Of the step, and of compute at least: what a stall takes at most that cannot lead, little as is known of it."""
 NOISY = 0.5
 """Of the step: compute that is known no better is nothing to claim; where it is a whole step, nothing else is."""
 Kind = Literal["stall", "tie", "compute", "run", "cannot tell", "estimate"]
@@ -61,10 +63,10 @@ def may_claim(breakdown: Breakdown) -> Claims:
     A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
     two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
     intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
-    is certain, every measured stall is minor, and compute contains no unmeasured one. Of a job whose first steps, as
-    it was typed, took another time than what was measured nothing is claimed of the step, unless the script's own
-    code explains it, or both wait for data most of the time. What lies between steps leads where it takes more of an
-    epoch for certain than any stall, and compute, may.
+    is certain, every measured stall is minor or far below it, and compute contains no unmeasured one. Of a job whose
+    first steps, as it was typed, took another time than what was measured nothing is claimed of the step, unless the
+    script's own code explains it, or both wait for data most of the time. What lies between steps leads where it
+    takes more of an epoch for certain than any stall, and compute, may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     is_noisy = _noise(breakdown) > breakdown.step_seconds
@@ -104,11 +106,19 @@ def may_claim(breakdown: Breakdown) -> Claims:
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
             return found
         return found.model_copy(update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest})
-    if certain or large or disputed or found.hidden:
+    if certain or disputed or found.hidden or (large and not _is_far_below_compute(may_be, breakdown)):
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
     return found if found.rivals else found.model_copy(update={"kind": "compute"})
+
+
+def _is_far_below_compute(most: float, breakdown: Breakdown) -> bool:
+    """Whether no stall, though not known well, can be what dominates."""
+    compute = breakdown.stall("compute")
+    if compute is None or compute.low is None or most > FAR_BELOW * breakdown.step_seconds:
+        return False
+    return compute.low >= breakdown.step_seconds / 2 and compute.low >= most / FAR_BELOW
 
 
 def _leads_by_both(

@@ -22,7 +22,7 @@ from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ledger_rows import OPTIMIZER
-from stash.core.units import format_bits, format_bytes, format_rate, format_seconds
+from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
 from stash.predict.gpu_pairs import trained_in
@@ -38,6 +38,12 @@ _AHEAD = 2.0
 """Times the bytes of a sample that are fetched for it, from which reading ahead is no help."""
 BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
+_CROWDED = 2.0
+"""Workers a core, from which fewer are better."""
+_MOST_CORES = 64
+"""Per device, that can be rented."""
+_DELAYED = 0.25
+"""Of a block, what its training thread waited for a core."""
 _LONG_OPTIMIZER = 0.2
 """Of a step, from which the optimizer is worth a sentence."""
 _MANY_PARAMETERS = 50
@@ -101,6 +107,13 @@ def _workers(case: Case) -> list[Remedy]:
         # the setting is tried in a minute; cheaper samples are work, and nothing can save more than samples for free
         first = workers == 0 and (more.saves or 0.0) > case.seconds("prep") / 2
         found.append(replace(more, first=first))
+    cores = case.cores_per_rank
+    if cores is not None and workers > _CROWDED * cores:
+        fewer = (
+            f"Use num_workers={math.ceil(cores)} instead of {workers}: {cores:g} cores make no more samples with "
+            "more workers, of which each takes memory, and cores from training"
+        )
+        found.append(Remedy(fewer, name="fewer-workers", knob="workers"))
     return [*found, *_more_cores(case, supply)]
 
 
@@ -110,6 +123,8 @@ def _more_cores(case: Case, supply: Suffices) -> list[Remedy]:
     if cores is None or needed is None or supply.cores_seconds is None or not supply.lacks_cores:
         return []
     wanted = math.ceil(round(cores * supply.cores_seconds / supply.trained_seconds, 6))
+    if wanted > _MOST_CORES:
+        return []
     more = (
         f"Rent {wanted} cores per device instead of {cores:g}, for num_workers={needed} "
         f"(preparing a step takes {format_seconds(supply.made_seconds)} of one worker)"
@@ -341,7 +356,22 @@ def _costly_settings(case: Case) -> list[Remedy]:
         )
         digits = "numbers have 7 digits instead of 16"
         found.append(Remedy(text, cost=digits, name="float32", first=True))
-    return [*found, *_sparse(case)]
+    return [*found, *_fewer_threads(case), *_sparse(case)]
+
+
+def _fewer_threads(case: Case) -> list[Remedy]:
+    """Threads of parallel loops beyond the cores, of which each loop waits for the last."""
+    cores = case.cores_per_rank
+    last = case.profile.blocks[-1] if case.profile.blocks else None
+    if not case.on_cpu or cores is None or last is None or len(last.loop_delays) < math.ceil(cores):
+        return []
+    if sum(last.step_delays) < _DELAYED * last.seconds:
+        return []
+    text = (
+        f"Use {counted(math.ceil(cores), 'thread')} per rank, by `torch.set_num_threads` or OMP_NUM_THREADS: "
+        f"{1 + len(last.loop_delays)} share {cores:g} cores now, and each operation waits for the last of them"
+    )
+    return [Remedy(text, name="threads", knob="threads", first=True)]
 
 
 def _sparse(case: Case) -> list[Remedy]:
@@ -404,10 +434,11 @@ def _compute_on_cpus(case: Case) -> list[Remedy]:
     """Settings of the job: which cores are faster is another question."""
     work, cores = case.profile.workload, case.cores_per_rank
     known = f" ({cores:g} cores per rank here)" if cores is not None else ""
+    threads = Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads")
     found = [
         *_flush(case),
         *_optimizer(case),
-        Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads"),
+        *([] if _fewer_threads(case) else [threads]),
         Remedy("Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"),
     ]
     if any("conv" in operator.operator for operator in work.operators):

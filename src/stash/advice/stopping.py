@@ -43,7 +43,8 @@ def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
     if few or _farthest(breakdown, precision) is not None:
         return False
     claims = may_claim(breakdown)
-    return precision is not None or claims.kind != "cannot tell" or not any(stall.narrows for stall in claims.open)
+    is_open = claims.kind in ("cannot tell", "compute") and any(stall.narrows for stall in claims.open)
+    return precision is not None or not is_open
 
 
 def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:

@@ -443,7 +443,7 @@ def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     unknown = [missing.name for missing in claims.unknown if not missing.small]
-    is_free = alone and not unknown
+    is_free = alone and not unknown and not claims.open
     found = [f"stalls are no obstacle here, each is {below}" if is_free else f"every measured stall is {below}"]
     if not stalls:
         found = ["no stall was measured"] if unknown else []

@@ -63,7 +63,7 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
 
 @given(st.lists(st.tuples(st.floats(-0.02, 0.12), st.floats(0.0, 0.12)), min_size=2, max_size=2))
 @settings(max_examples=300, deadline=None)
-def test_compute_dominates_only_where_every_upper_end_is_below_a_tenth(shares):
+def test_compute_dominates_only_where_no_stall_can_come_near_it(shares):
     contention, interconnect = (share for share, _ in shares)
     breakdown = attribute(build(flat(solo=0.1, crowd=0.1 + contention, node=0.1 + contention + interconnect)))
     arms = {"contention": shares[0][1], "interconnect": shares[1][1], "compute": 0.0}
@@ -77,7 +77,7 @@ def test_compute_dominates_only_where_every_upper_end_is_below_a_tenth(shares):
     found = may_claim(breakdown.model_copy(update={"stalls": stalls}))
     ends = [stall.high / breakdown.step_seconds for stall in stalls[1:]]
     if found.kind == "compute":
-        assert max(ends) <= 0.1
+        assert max(ends) <= 0.2 * stalls[0].low / breakdown.step_seconds + 1e-9 or max(ends) <= 0.1
     elif max(ends) <= 0.1:
         assert found.certain  # one that certainly takes 3 % is worth a sentence
 

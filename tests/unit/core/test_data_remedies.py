@@ -46,14 +46,14 @@ def test_prep_asks_for_cores_where_workers_have_none():
     assert "Use num_workers=3 instead of 1, all that 3 cores per device allow; saves about 113 ms" in text
 
 
-def _without_workers(core_seconds: float):
+def _without_workers(core_seconds: float, made_seconds: float = 0.04):
     """One rank on 2 cores: 4 ms of training on one of them, after 40 ms of samples, so many of them on a core."""
     return build(
-        flat(solo=0.004, warm=0.044),
+        flat(solo=0.004, warm=0.004 + made_seconds),
         ranks=1,
         block_extra={
             "solo": {"cpu_seconds": 0.04},
-            "warm": {"wait_seconds": 0.4, "fetch_cpu_seconds": 10 * core_seconds},
+            "warm": {"wait_seconds": 10 * made_seconds, "fetch_cpu_seconds": 10 * core_seconds},
         },
         workload={"loaders": (Loader(kind="map", workers=0),)},
         host={"cores": 2},
@@ -75,6 +75,16 @@ def test_samples_that_burn_processor_time_get_the_workers_that_cores_can_run():
     first, *others = advice_for(_without_workers(0.04)).next_steps
     assert first.startswith("Use num_workers=2 instead of 0, all that 2 cores per device allow; saves about 22.0 ms")
     assert any("Rent 11 cores per device instead of 2, for num_workers=11" in step for step in others)
+
+
+def test_more_workers_than_cores_can_run_are_told_to_be_fewer():
+    text = steps_for(_prep(20.0, 40, 16))  # 8 cores for each of two ranks
+    assert "Use num_workers=8 instead of 40: 8 cores make no more samples with more workers" in text
+
+
+def test_no_machine_is_advised_that_nobody_rents():
+    slow = _without_workers(0.4, made_seconds=0.4)
+    assert not any("Rent" in step for step in advice_for(slow).next_steps)
 
 
 def test_prep_with_workers_enough_asks_for_cores_of_their_own():

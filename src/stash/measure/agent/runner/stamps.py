@@ -195,6 +195,7 @@ class Stamps(NoStamps):
         self._thread, self._passes = get_ident(), 0
         self._queue = RunQueue()
         self._helpers = Helpers(self._queue.thread)
+        self._helpers.look()  # who has worked by the next look is followed: from the first block on
         self._delayed = self._queue.delay()
 
     @property
