@@ -107,12 +107,7 @@ def watcher_cost() -> str:
 def _row(step: int, draw: np.random.Generator) -> list[float]:
     row = [0.0] * stamped.FIELDS
     row[stamped.NUMBER], row[stamped.BEGAN], row[stamped.ENDED] = step, step * 0.05, step * 0.05 + 0.05
-    for stage, part in (
-        (StepStage.FORWARD, 0.3),
-        (StepStage.BACKWARD, 0.5),
-        (StepStage.INPUT, 0.1),
-        (StepStage.EXCHANGE, 0.1),
-    ):
-        row[stage] = 0.05 * part * float(draw.normal(1, 0.02))
+    for stage in (StepStage.FORWARD, StepStage.BACKWARD, StepStage.INPUT, StepStage.EXCHANGE):
+        row[stage] = float(draw.normal(0.0125, 0.0005))
     row[stamped.GRADIENTS] = 1.0
     return row

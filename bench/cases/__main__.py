@@ -34,13 +34,9 @@ def summary(answers: Iterable[Answer]) -> str:
     """How many are right in all that can be right, wrong, crashed."""
     answers = list(answers)
     right = sum(not each.crashed and False not in (each.row, each.place, each.remedy) for each in answers)
-    rows = sum(each.row is True for each in answers)
-    places = [each.place for each in answers if each.place is not None]
-    remedies = sum(each.remedy is True for each in answers)
     return (
-        f"{right} of {len(answers)} right in row, place and remedy; {rows} rows, {sum(places)} of {len(places)} "
-        f"places, {remedies} remedies; {sum(each.is_wrong for each in answers)} wrong with confidence, "
-        f"{sum(each.crashed for each in answers)} crashes"
+        f"{right} of {len(answers)} right in row, place and remedy; {sum(each.is_wrong for each in answers)} wrong with "
+        f"confidence, {sum(each.crashed for each in answers)} crashes"
     )
 
 

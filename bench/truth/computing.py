@@ -21,13 +21,8 @@ from bench.table import show
 from bench.truth.computing_job import KINDS
 
 JOB = Path(__file__).with_name("computing_job.py")
-ROWS = {
-    "compute": ("compute", "collector", "contention"),
-    "input": ("prep", "fetch"),
-    "loop": ("loop",),
-    "epoch start": ("epoch start",),
-    "evaluation": ("evaluation",),
-    "checkpoint": ("checkpoint",),
+ROWS = {"compute": ("compute", "collector", "contention"), "input": ("prep", "fetch")} | {
+    name: (name,) for name in ("loop", "epoch start", "evaluation", "checkpoint")
 }
 """The job's own rows, and those of Stash's ledger that say the same."""
 SMALL = 0.005
@@ -57,6 +52,11 @@ class Judged:
         """Of the step."""
         return 100 * (self.found - self.truth) / self.step
 
+    @property
+    def apart(self) -> float:
+        """Seconds by which the job's own two runs differ."""
+        return abs(self.own[1] - self.own[0])
+
     def holds(self, more: float = 0.0) -> bool | None:
         """Whether the interval, wider by ``more`` at both ends, has the truth; ``None`` without an interval."""
         if self.low is None or self.high is None:
@@ -64,9 +64,8 @@ class Judged:
         return self.low - more <= self.truth <= self.high + more
 
     def cells(self) -> tuple[object, ...]:
-        apart = abs(self.own[1] - self.own[0])
-        held = [{None: "–", True: "yes", False: "**no**"}[each] for each in (self.holds(), self.holds(apart))]
-        times = (f"{1000 * seconds:.2f}" for seconds in (self.truth, apart, self.found))
+        held = [{None: "–", True: "yes", False: "**no**"}[self.holds(more)] for more in (0.0, self.apart)]
+        times = (f"{1000 * seconds:.2f}" for seconds in (self.truth, self.apart, self.found))
         return (self.kind, self.row, *times, f"{self.points:+.1f}", *held, self.says)
 
 
@@ -124,7 +123,7 @@ def main() -> None:
     print(machine(), end="\n\n")
     show(HEADS, measure())
     errors = [abs(row.points) for row in judged]
-    held = [(row.holds(), row.holds(abs(row.own[1] - row.own[0]))) for row in judged if row.holds() is not None]
+    held = [(row.holds(), row.holds(row.apart)) for row in judged if row.holds() is not None]
     print(
         f"\n{len(chosen)} kinds, {len(judged)} rows: error {fmean(errors):.1f} points of the step in the mean, "
         f"{median(errors):.1f} in the middle, {max(errors):.1f} at most; of {len(held)} intervals "
