@@ -35,8 +35,9 @@ def summary(answers: Iterable[Answer]) -> str:
     answers = list(answers)
     right = sum(not each.crashed and False not in (each.row, each.place, each.remedy) for each in answers)
     return (
-        f"{right} of {len(answers)} right in row, place and remedy; {sum(each.is_wrong for each in answers)} wrong with "
-        f"confidence, {sum(each.crashed for each in answers)} crashes"
+        f"{right} of {len(answers)} right in row, place and remedy; "
+        f"{sum(each.is_wrong for each in answers)} wrong with confidence, "
+        f"{sum(each.crashed for each in answers)} crashes"
     )
 
 
