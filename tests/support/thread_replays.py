@@ -1,4 +1,16 @@
-"""Replays the logs of ``thread_logs``: what is recorded of a real thread goes through the agent's decisions again."""
+"""Events of real training threads, recorded at the agent's boundary, go through its decisions again.
+
+The logs (``tests/recorded/threads.xz``) are of scripts of ``tests/zoo``, ``tests/integration/scripts`` and
+``bench/cases``, by the agent as it was before it went by tables; what recorded them is in the history, at 60c9aa7e. A
+log has no times: at each event a clock goes on by one. Lines, by their first entry:
+
+- ``loops``: a call of ``Loops``, what it had to know, what came of it
+- ``feed``, ``gone``: a block chose what a feed hands out; a loader was dropped
+- ``watched``, ``got``: a call of ``WatchedLoops``, and how what it waited for ended
+- ``stamps``: a call of ``Stamps``
+- ``ledger``: an event for the ledger
+- ``rows``: what the last two came to
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -112,54 +111,6 @@ def _fill(noise: float) -> None:
             forecast = forecast_of(base, drawn)
             steps = np.median(drawn.step) * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
             fleet.keep(fleet.line_of(candidate, forecast, steps))
-
-
-def test_what_is_kept_is_not_run_again(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = emulated.CANDIDATES[0]
-    base = fleet.base_for(SEEN)
-    monkeypatch.setattr(fleet, "steps_of", lambda *_: np.array([0.2, 0.21, 0.19]))
-    line = fleet.run(candidate, base)
-    assert fleet.rows() == {candidate.name: line}
-    assert float(line["measured_step"]) == pytest.approx(0.2)
-    assert candidate not in fleet.missing("")
-    assert len(fleet.missing("")) == 62
-
-
-def test_the_others_go_on_after_a_run_that_fails(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(candidate: Any, base: Any) -> dict[str, str]:
-        if candidate.nodes == 2:
-            raise RuntimeError("no answer\nand a log")
-        tried.append(candidate.name)
-        return {"measured_step": "1", "forecast_step": "1"}
-
-    tried: list[str] = []
-    monkeypatch.setattr(fleet, "start_of", lambda _: object())
-    monkeypatch.setattr(fleet, "run", run)
-    wanted = [each for each in emulated.CANDIDATES if each.model.name == "even" and each.type.name == "a1"]
-    assert fleet.run_all(wanted) == ["even on 2 x a1 could not be run: no answer"]
-    assert tried == ["even on 1 x a1", "even on 3 x a1"]
-
-
-def test_no_sample_is_read_twice_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-
-    class Bed:
-        def __enter__(self) -> tuple[None, dict[str, float]]:
-            return None, {}
-
-        def __exit__(self, *_: object) -> None: ...
-
-    def moments(case: Any, bed: Any, steps: int, data: Any, pinned: bool) -> np.ndarray:
-        asked[case.ranks] = steps
-        return np.arange(steps, dtype=np.float64)
-
-    monkeypatch.setattr(fleet, "cluster", lambda case: Bed())
-    monkeypatch.setattr(fleet, "moments", moments)
-    monkeypatch.setattr(fleet, "files", lambda case: None)
-    for candidate in (emulated.CANDIDATES[0], emulated.profiled(emulated.MODELS[0])):
-        steps = fleet.steps_of(candidate, 1000, 0.01)
-        assert asked[candidate.ranks] * candidate.samples_per_step <= emulated.FILES
-        assert len(steps) >= fleet.MIN_STEPS
 
 
 def test_choices_from_right_forecasts_are_right(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

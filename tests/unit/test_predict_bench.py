@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from bench import recorded
 from bench.predict import (
     gpus,
     published,
     testbed,
 )
-from bench.predict.errors import Prediction, coverage, summary
+from bench.predict.errors import coverage
 from stash.catalog.reference import node_scaling, speeds
-from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD
-
-DRAWS = Draws()
 
 
 def test_the_model_s_spread_is_what_its_rows_say() -> None:
@@ -72,28 +66,3 @@ def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen()
         assert np.median(errors) < min(median, *rules.values())
         assert np.quantile(errors, 0.9) < tail
         assert 0.88 <= coverage(found) <= 0.99
-
-
-def test_a_configuration_that_was_disturbed_is_measured_again() -> None:
-    row = {"seconds": "1.0", "low": "0.94", "high": "1.07"}
-    assert testbed.disturbed({"step": row})
-    assert not testbed.disturbed({"step": {**row, "low": "0.97", "high": "1.02"}})
-    assert testbed.disturbed({"step": {**row, "low": "", "high": ""}})
-
-
-def test_an_interval_covers_what_it_holds() -> None:
-    inside = Prediction("a", "x", 1.0, 1 + 0.1 * DRAWS.normals("x"), {"simple": 2.0})
-    outside = Prediction("a", "y", 2.0, 1 + 0.1 * DRAWS.normals("y"), {"simple": 2.0})
-    assert coverage([inside, outside]) == 0.5
-    assert (
-        summary([inside, outside])
-        .splitlines()[2]
-        .startswith("| a | 2 | 25.0% / 45.0% | -25.0% | 50% | 50.0% / 90.0%")
-    )
-
-
-def test_the_same_rows_are_the_same_file(tmp_path: Path) -> None:
-    for name in ("one.csv.gz", "two.csv.gz"):
-        recorded.write(tmp_path / name, ("what", "seconds"), [("x", 0.1234567), ("y", None)])
-    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
-    assert recorded.text(tmp_path / "one.csv.gz") == "what,seconds\nx,0.123457\ny,\n"

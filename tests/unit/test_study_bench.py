@@ -9,7 +9,6 @@ import pytest
 from studies import cells_of, study
 
 from bench.study import page, runs
-from bench.study.runs import Row
 from bench.study.truth import buckets, truth
 from stash.lab.testbed.emulation import Emulation, LayerSpec
 from stash.study.cells import Cell
@@ -32,12 +31,6 @@ def cell(nodes: int) -> Cell:
     return replace(found, emulated=bed)
 
 
-def row(workload: str, place: str, batch: int = 32, nodes: int = 1, devices: int = 8, **cell_fields: str) -> Row:
-    step = {"seconds": "0.3", "low": "", "high": "", "truth": "0.29"}
-    known = {"workload": workload, "place": place, "batch": f"{batch}", "nodes": f"{nodes}", "devices": f"{devices}"}
-    return Row({**known, "step": "0.4", **cell_fields}, {"compute": step, "interconnect": {**step, "seconds": "0.1"}})
-
-
 def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on() -> None:
     found = buckets(MODEL, 25 * 2**20)
     assert [bucket.bytes for bucket in found] == [30_000_000, 30_000_000]
@@ -52,13 +45,6 @@ def test_the_truth_of_a_cell_by_hand() -> None:
     two = truth(cell(2), MODEL)
     across = 2 * 7 / 8 * 30e6 / 0.05e9
     assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
-
-
-def test_the_papers_interconnect_percentage_and_an_error_in_points() -> None:
-    found = row("resnet50", "p2.8xlarge")
-    assert page.interconnect(found) == pytest.approx(100 * (0.4 - 0.3) / 0.4)
-    assert found.error("step") == pytest.approx((0.4 - 0.58) / 0.58)
-    assert found.error("interconnect") == pytest.approx((0.1 - 0.29) / 0.58)
 
 
 def test_the_page_is_what_the_kept_tables_say() -> None:

@@ -55,20 +55,6 @@ def test_linear_rents_as_many_nodes_as_a_deadline_takes_on_a_line() -> None:
     assert linear(OFFERS, replace(FACTS, deadline_seconds=HOUR / 2)) == Picked(FAST, 2)
 
 
-def test_linear_with_a_budget_rents_the_soonest_within_it() -> None:
-    """Everything: $10, 9, 12, 12.5. Of $10, four boxes at 1600/s; of $13, four of huge."""
-    assert linear(OFFERS, replace(FACTS, budget_dollars=10.0)) == Picked(BOX, 4)
-    assert linear(OFFERS, replace(FACTS, budget_dollars=13.0)) == Picked(HUGE, 4)
-
-
-def test_linear_rents_the_soonest_of_all_where_nothing_is_soon_enough() -> None:
-    assert linear(OFFERS, replace(FACTS, deadline_seconds=1.0)) == Picked(HUGE, 4)
-
-
-def test_linear_knows_nothing_of_gpus_without_known_times() -> None:
-    assert "no throughput was published" in str(linear(OFFERS, replace(FACTS, rates={})))
-
-
 MEASURED = replace(FACTS, measured={("box", 1): 300.0, ("box", 2): 500.0, ("fast", 1): 900.0})
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 from bench.fix.__main__ import summary
-from bench.fix.jobs import JOBS, Job
-from bench.fix.rows import Outcome, keep, read, signed
+from bench.fix.jobs import JOBS
+from bench.fix.rows import Outcome
 
 
 def test_forty_faults_and_five_sound_jobs_with_names_of_their_own():
@@ -38,19 +37,3 @@ def test_goals_are_counted_by_hand():
     assert reached["kept and slower"] == "1"
     assert reached["nothing to fix: kept something"] == "0 of 1"
     assert reached["time of stash fix, longest"] == "250 s"
-
-
-def test_rows_are_kept_with_their_day_and_commit_as_long_as_the_script_is_the_same(tmp_path: Path):
-    path = tmp_path / "jobs.csv"
-    first, second = JOBS[0], JOBS[-1]
-    sound = signed(Outcome(second, 0.04, None, 0.0, None, 0.0, (), 40.0, 60.0))
-    keep(sound, JOBS, path)
-    keep(Outcome(first, 0.1, 0.06, 0.001, 0.057, 0.041, ("workers=4", "fused"), 200.0), JOBS, path)
-    found = read(JOBS, path)
-    assert list(found) == [first.name, second.name]
-    assert found[second.name] == sound
-    assert sound.day
-    assert sound.machine
-    assert found[first.name].kept == ("workers=4", "fused")
-    changed = Job(first.name, {**first.fault, "width": 32})
-    assert list(read([changed, second], path)) == [second.name]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
-from bench.noise import ablation, accounts, jobs, play, record, recordings, truths
-from bench.noise.recordings import Folder, Recording
+from bench.noise import ablation, play, record, truths
+from bench.noise.recordings import Recording
 from bench.noise.truths import Known, Truth
 from stash.analysis.breakdown import Stall
 from stash.core.intervals import Interval
@@ -58,21 +56,6 @@ TRUE = Truth(
 def test_every_recording_of_the_matrix_has_a_name_of_its_own() -> None:
     names = [take.name for take in record.takes()]
     assert len(names) == len({*names}) == 180
-
-
-def test_24_jobs_of_known_kinds() -> None:
-    assert len({job.name for job in jobs.JOBS}) == 24
-    for job in jobs.JOBS:
-        if isinstance(job, jobs.Emulated):
-            assert job.case.name == job.name
-
-
-def test_a_recording_taken_again_replaces_the_first(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    folder.add(recording("b", failed="no disk"), None)
-    folder.add(recording("b", seconds=41.0), None)
-    assert [(one.name, one.failed, one.seconds) for one in folder.recordings()] == [("b", "", 41.0)]
-    assert json.loads((tmp_path / recordings.MANIFEST).read_text().splitlines()[0])["failed"] == "no disk"
 
 
 def test_what_references_say_is_differences_of_the_slower_rank() -> None:
@@ -137,11 +120,6 @@ def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
     kept, seconds = play.stopped(whole, 8.0, lambda *_: False)
     assert {block.round for block in kept.blocks} == {0, 1}
     assert seconds is None
-
-
-def test_cores_of_others_second_by_second() -> None:
-    readings = [(0.5 * n, round(1.5e9 * 0.5 * n), round(1e9 * 0.5 * n)) for n in range(5)]
-    assert accounts.per_second(readings) == pytest.approx([0.5, 0.5])
 
 
 def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
