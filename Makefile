@@ -29,7 +29,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all check bench truth cases broken faults validate choices study spot spot-truth remedies noise gpu peers compat docs house clean
 
-PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints-dev.txt
+# Python compiles what is imported, when it is: of all that is installed little ever is.
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --constraint constraints-dev.txt
 
 # A plain install with the models that come with Stash: all that a first profile needs. The pinned torch is the
 # CPU-sized one the tests run with; a GPU build of it serves as well.

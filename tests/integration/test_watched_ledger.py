@@ -62,18 +62,11 @@ def watch(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a run that died in its fourth epoch, and was started again."""
-    path = tmp_path_factory.mktemp("ledger")
-    (path / "train.py").write_text(SCRIPT)
-    assert watch(path, "dies").returncode == 7
-    assert watch(path, "lives").returncode == 0
-    return path
-
-
-def test_every_second_of_both_starts_has_its_row(folder: Path) -> None:
-    record = load(folder / "run.watch.jsonl")
+def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    assert watch(tmp_path, "dies").returncode == 7
+    assert watch(tmp_path, "lives").returncode == 0
+    record = load(tmp_path / "run.watch.jsonl")
     wall = wall_ledger(record)
     rows = {row.name: row.seconds for row in wall.rows}
     assert sum(rows.values()) == pytest.approx(wall.seconds)
@@ -86,10 +79,7 @@ def test_every_second_of_both_starts_has_its_row(folder: Path) -> None:
     assert rows["other"] >= 60 * 0.05
     assert rows["down"] > 0
     assert 5 * 0.05 < rows["lost work"] < 4  # what six steps and more took
-
-
-def test_an_epilog_is_one_line(folder: Path) -> None:
     words = [sys.executable, "-m", "stash", "watch", "--epilog", "run.watch.jsonl"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    found = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert re.fullmatch(r"train\.py \S+ s, exit 0: (.* \d+%, ){4}.* \d+%\n", found.stdout)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from stash.core.ledger_rows import BACKWARD, COLLECTIVE, FORWARD, LOOP, OPTIMIZER
 from stash.measure.agent import private
 
-_PERIOD = 0.01
+_PERIOD = 0.005
 _LONGEST = 0.25
 """Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
 _MOST_PLACES = 4
