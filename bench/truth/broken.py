@@ -65,7 +65,7 @@ BREAKS = (
         "queues keep what was fetched before", "stash/measure/agent/wraps/loader.py",
         "    def drain(self) -> None:\n        if self._used is None or self._used.is_over:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
-        "tests/unit/measure/agent/test_feeds.py::test_with_workers_a_block_starts_with_an_empty_queue",
+        "tests/unit/measure/agent/test_supply.py::test_batches_of_workers_are_the_same_too",
     ),
     Break(
         "replays repeat the first batches for ever", "stash/measure/agent/runner/blocks.py",
@@ -76,8 +76,8 @@ BREAKS = (
     Break(
         "coldness is not proven", "stash/measure/agent/runner/judge.py",
         "    if called is None or storage is None:\n        return None if", "    if True:\n        return None if",
-        "tests/integration/test_zoo_data.py::"
-        "test_small_files_that_are_seen_do_not_prove_the_large_ones_that_are_not",
+        "tests/unit/measure/agent/test_cache_evidence.py::"
+        "test_small_files_do_not_prove_the_large_ones_that_c_code_reads_from_memory",
     ),
     Break(
         "launches are pooled", "stash/analysis/step_times.py",
