@@ -39,7 +39,7 @@ _AHEAD = 2.0
 BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
 _CROWDED = 2.0
-"""Workers a core, from which fewer are better."""
+"""Workers, or threads of a rank, for each core: where there are more, fewer are better."""
 _MOST_CORES = 64
 """Per device, that can be rented."""
 _DELAYED = 0.25
@@ -363,7 +363,7 @@ def _fewer_threads(case: Case) -> list[Remedy]:
     """Threads of parallel loops beyond the cores, of which each loop waits for the last."""
     cores = case.cores_per_rank
     last = case.profile.blocks[-1] if case.profile.blocks else None
-    if not case.on_cpu or cores is None or last is None or len(last.loop_delays) < math.ceil(cores):
+    if not case.on_cpu or cores is None or last is None or len(last.loop_delays) < _CROWDED * cores:
         return []
     if sum(last.step_delays) < _DELAYED * last.seconds:
         return []

@@ -202,11 +202,7 @@ def account_for_run(
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     asked = _occurrences(ledgers, EPOCH_START)
     starts = _with_first_steps(asked, longer_first_steps(profile))
-    recurring = [
-        _epoch_start(
-            profile, starts, epoch_steps, max(asked.values(), default=0.0) - min(asked.values(), default=0.0)
-        )
-    ]
+    recurring = [_epoch_start(profile, asked, starts, epoch_steps)]
     recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
     counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
@@ -400,11 +396,12 @@ def _distance(found: Mapping[int, float]) -> float | None:
 
 
 def _epoch_start(
-    profile: Profile, found: Mapping[int, float], epoch_steps: int | None, apart: float
+    profile: Profile, asked: Mapping[int, float], found: Mapping[int, float], epoch_steps: int | None
 ) -> RunRow | None:
     """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them.
 
-    By ``apart`` seconds all of them differ, the first too: what that confirms is doubted less.
+    ``found`` are those ``asked`` for with their longer first steps. Later ones that the first confirms are doubted
+    by no more than all of them differ.
     """
     if not found:
         return None
@@ -417,7 +414,7 @@ def _epoch_start(
     row = _shared_out(EPOCH_START, later or [first], _distance(found) or epoch_steps)
     if keeps or not later or row.each is None or row.every is None:
         return row
-    confirmed = max(_AGREEING * row.each.value, apart) / row.every
+    confirmed = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values())) / row.every
     return row.model_copy(update={"doubt": min(row.doubt, confirmed)})
 
 

@@ -119,8 +119,6 @@ class Tariff(Record):
     """Use is rounded up to whole multiples of this."""
     least_seconds: TariffFact | None = None
     """That are paid for at any rate."""
-    revoked_free_seconds: TariffFact | None = None
-    """A spot machine that the cloud takes away before it is so old costs nothing."""
     disk_dollars_per_gb_month: TariffFact | None = None
     """Of the network disk that machines commonly get."""
     egress_dollars_per_gb: TariffFact | None = None

@@ -152,9 +152,10 @@ def test_a_gpu_computing_in_float32_is_told_of_mixed_precision():
 
 
 def test_more_threads_than_cores_are_told_to_be_fewer_where_the_training_thread_waits_for_a_core():
-    def steps(delayed: float) -> str:
-        extra = {"step_delays": (delayed / 10,) * 10, "loop_delays": (0.2,) * 15}
+    def steps(delayed: float, others: int = 15) -> str:
+        extra = {"step_delays": (delayed / 10,) * 10, "loop_delays": (0.2,) * others}
         return steps_for(build(flat(solo=0.1), ranks=1, block_extra={"solo": extra}, host={"cores": 4}))
 
     assert "Use 4 threads per rank, by `torch.set_num_threads` or OMP_NUM_THREADS: 16 share 4 cores now" in steps(0.5)
     assert "16 share" not in steps(0.1)
+    assert "share 4 cores" not in steps(0.5, others=5)  # threads of Python's own have the same name

@@ -17,7 +17,6 @@ PLAUSIBLE = {
     "least_seconds": (1, 3600),
     "disk_dollars_per_gb_month": (0.01, 0.5),
     "egress_dollars_per_gb": (0, 0.25),
-    "revoked_free_seconds": (60, 3600),
     "zone_dollars_per_gb": (0, 0.05),
     "region_dollars_per_gb": (0, 0.2),
 }
