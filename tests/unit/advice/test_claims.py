@@ -37,6 +37,7 @@ def profiles() -> st.SearchStrategy[Profile]:
 
 @given(profiles())
 @example(some_profile(37825962))  # a tie in which the larger one is not the first of the ladder
+@example(some_profile(4753))  # a stall above a tenth of the step, and far below compute
 @settings(max_examples=300, deadline=None)
 def test_nothing_is_claimed_beyond_the_intervals(profile):
     breakdown = attribute(profile)
@@ -48,7 +49,8 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
     if not small or unknown or breakdown.rounds == 1:
         assert "no obstacle" not in words
     if advice.stall == "compute":
-        assert small
+        compute = breakdown.stall("compute")
+        assert small or all(stall.high <= 0.2 * min(compute.low, breakdown.step_seconds) for stall in stalls)
         assert not any(missing.contained_in == "compute" for missing in unknown)
     named = [stall for stall in stalls if stall.name in advice.stalls]
     assert all(stall.low >= 0.03 * breakdown.step_seconds for stall in named)
