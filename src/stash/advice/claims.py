@@ -139,15 +139,21 @@ def _leads_by_both(
 
 
 def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
-    """Prep or fetch, if that is the largest part of the step as measured, and waiting for the loader was half of it
-    as it was typed, too: however the two differ, the job waits for its data."""
+    """A stall that is the largest part of the step as measured and of the step as it was typed.
+
+    Either what the two differ by, given to whatever is next and taken from the stall, leaves it the largest; or it is
+    prep or fetch, and waiting for the loader was half of the step as typed, too: the job waits for its data.
+    """
     typed, compute = breakdown.as_typed, breakdown.stall("compute")
-    if typed is None or compute is None or typed.first.loading < typed.first.step.value / 2:
+    if typed is None or compute is None:
         return None
+    apart = abs(typed.longer_seconds)
+    waited_for_data = typed.first.loading >= typed.first.step.value / 2
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     for stall in every:
-        others = [_high(each) for each in every if each is not stall]
-        if stall.name in DATA_STALLS and _low(stall) > max([*others, compute.high or 0.0]):
+        next_to_it = max([*(_high(other) for other in every if other is not stall), _high(compute)])
+        least = _low(stall) if waited_for_data and stall.name in DATA_STALLS else _low(stall) - 2 * apart
+        if least > next_to_it:
             return stall
     return None
 

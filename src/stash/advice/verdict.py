@@ -336,6 +336,8 @@ def _stalls_text(case: Case, claims: Claims) -> str:
         for stall in leading:
             why = reason(case, stall.name)
             text += f" {stall.name.capitalize()}: {why}." if why else ""
+    if case.breakdown.is_other_job and case.breakdown.as_typed is not None:
+        text += f" {other_job(case.breakdown.as_typed)}"
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (leading[0].low or 0.0)]
     return f"{text} Others are not known well enough: {_upper_ends(written, rivals)}." if rivals else text
 

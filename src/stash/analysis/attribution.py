@@ -71,6 +71,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         kept.rungs[0],
         longer_seconds=0.0 if typed is None else typed.unnamed_seconds,
         lost_share=lost_share(measured, calm),
+        leader_is_slow=kept.leader_is_slow,
     )
     slow = find_straggler(profile, kept)
     startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]

@@ -183,11 +183,13 @@ def account_for_run(
     lowest: str,
     longer_seconds: float = 0.0,
     lost_share: float = 0.0,
+    leader_is_slow: bool = False,
 ) -> RunAccount | None:
     """The account of a profile with ledgers; ``None`` without.
 
     ``stalls`` are those of the breakdown by name, ``lowest`` is the rung that contains compute. By ``longer_seconds``
-    a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt.
+    a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt. Where
+    ``leader_is_slow``, compute is what the other ranks take.
     """
     ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
     if not ledgers:
@@ -197,7 +199,10 @@ def account_for_run(
     growth = _growth(profile, ledgers, lowest, step_seconds)
     if growth is not None and growth > GROWING:
         between = tuple(_grown(row, growth) if row.name == LOOP else row for row in between)
-    stall_rows, unseen = _without_own_code(ledgers, stalls, step_seconds, lowest, between, longer_seconds, growth)
+    times = {LOOP: growth or 1.0}
+    inside = sum(_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0) for row in between)
+    lacking = longer_seconds if growth is None else 0.0
+    stall_rows, unseen = _without_own_code(stalls, step_seconds, between, inside, lacking, len(ledgers))
     stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     asked = _occurrences(ledgers, EPOCH_START)
@@ -293,24 +298,21 @@ def _times_in_steps(ledger: RankLedger, name: str) -> int:
 
 
 def _without_own_code(
-    ledgers: Sequence[RankLedger],
     stalls: Mapping[str, Interval],
     step_seconds: float,
-    lowest: str,
     own: Sequence[RunRow],
+    inside: float,
     lacking: float,
-    growth: float | None,
+    ranks: int,
 ) -> tuple[list[RunRow], list[str]]:
     """The stalls as rows, without what the ledger has rows of its ``own`` for, and sentences where that is too much.
 
-    The lowest rung contains what the ranks do that run under it; what the slowest does beyond that is contention. Of
-    the loop it has ``growth`` times what first steps had; where that is unknown, what was measured may be ``lacking``
-    some of it, by as much as it is shorter than a step as typed.
+    The lowest rung contains ``inside`` of it, which is what the ranks do that run under it; what the slowest does
+    beyond that is contention. What was measured may be ``lacking`` some of the loop, by as much as it is shorter than
+    a step as typed.
     """
-    times = {LOOP: growth or 1.0}
-    inside = sum(_under(ledgers, row.name, lowest) * times.get(row.name, 1.0) for row in own)
-    beyond = sum(row.seconds for row in own) - inside if len(ledgers) > 1 else 0.0
-    inside = inside if growth is not None else max(0.0, inside - lacking)
+    beyond = sum(row.seconds for row in own) - inside if ranks > 1 else 0.0
+    inside = max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
         inside, beyond = inside + beyond, 0.0
@@ -357,11 +359,14 @@ def _no_more_than_contains_it(
     ], tuple(shorter)
 
 
-def _under(ledgers: Sequence[RankLedger], name: str, lowest: str) -> float:
-    """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean."""
+def _under(ledgers: Sequence[RankLedger], name: str, lowest: str, leader_is_slow: bool) -> float:
+    """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean.
+
+    Of a slow leader, what it takes longer than the others has been taken out of them.
+    """
     seconds = [_timed(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
     if rung(lowest).active == "leader":
-        return seconds[0]
+        return median(seconds[1:]) if leader_is_slow and len(seconds) > 1 else seconds[0]
     return sum(seconds) / len(seconds) if rung(lowest).exchanges else max(seconds)
 
 

@@ -133,7 +133,9 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
     inside = [row for row in own if row.seconds >= WORTH_SAYING * breakdown.step_seconds]
     if inside:
         names = listed([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])
-        found.append(f"compute contains {names}, which the table below tells apart")
+        is_one_rank = any(row.rank is not None for row in inside) and breakdown.stall("contention") is not None
+        where = "compute and contention contain" if is_one_rank else "compute contains"
+        found.append(f"{where} {names}, which the table below tells apart")
     return "; ".join(found)
 
 

@@ -266,6 +266,16 @@ def test_first_steps_that_wait_for_collectives_as_measured_ones_do_leave_interco
     assert advice_for(found).stall == stall
 
 
+def test_a_stall_that_leads_by_more_than_first_steps_differ_leads_and_says_by_how_much_they_do():
+    """Contention of 30 of 38 ms; as typed 33, so 5 ms more or less, and the others have 8 at most."""
+    profile = build(flat(6, solo=0.001, crowd=0.031, node=0.038, warm=0.038), ranks=2)
+    steps = tuple(0.033 + 0.0001 * (at % 3) for at in range(10))
+    typed = [Block(0, UNTOUCHED.name, rank, steps=10, seconds=sum(steps), step_seconds=steps) for rank in range(2)]
+    found = advice_for(profile.model_copy(update={"blocks": (*typed, *profile.blocks)}))
+    assert found.stall == "contention"
+    assert "as it was typed took 33.1 ms" in found.text
+
+
 # Remedies
 
 

@@ -172,6 +172,18 @@ def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_othe
     assert second.step_seconds == pytest.approx(0.052)
 
 
+def test_what_a_slow_leader_does_between_steps_is_in_contention_once_compute_is_the_others():
+    """Of 40 ms between steps of rank 0, 39 are contention, which has 39 then; compute holds the other rank's 1 ms."""
+    stalls = {name: Interval(value=value) for name, value in (("compute", 0.011), ("contention", 0.039))}
+    ranks = (ledger(0, a_step={"loop": 0.040}), ledger(1, a_step={"loop": 0.001}))
+    run = account_for_run(profile(*ranks, ranks=2), stalls, 0.050, "solo", leader_is_slow=True)
+    assert {name: run.row(name).seconds for name in ("compute", "contention", "loop")} == pytest.approx(
+        {"compute": 0.010, "contention": 0.0, "loop": 0.040}
+    )
+    assert run.row("loop").rank == 0
+    assert not run.unseen[1:]
+
+
 def test_a_checkpoint_of_one_rank_costs_all():
     times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
     run = account(ledger(0, now_and_then={"checkpoint": {25: 1.0, 50: 1.0}}), ledger(1), times=times, ranks=2)
