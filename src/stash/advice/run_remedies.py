@@ -12,7 +12,7 @@ from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INTERPRETER, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_END, EPOCH_START, EVALUATION, INTERPRETER, LOOP
 from stash.core.units import format_seconds
 
 SELDOM = 10
@@ -79,6 +79,18 @@ def for_epoch_start(case: Case) -> list[Remedy]:
         "vectorised code (`torch.randperm`, numpy), or once for several epochs"
     )
     return [*found, Remedy(draw, saves, name="sampler", of_run=True)]
+
+
+def for_epoch_end(case: Case) -> list[Remedy]:
+    row, place = _row(case, EPOCH_END), _place(case, EPOCH_END)
+    if row is None:
+        return []
+    what = "what the script does from an epoch's end to the next" if place is None else written_place(place)
+    once = f"Do {what} once, before the loop over epochs, or every {SELDOM} epochs"
+    return [
+        Remedy(once, row.seconds * (1 - 1 / SELDOM), name="between-epochs", of_run=True, first=True),
+        Remedy(f"Do it in a thread while the next epoch trains{_at(place)}", name="epoch-end-thread", of_run=True),
+    ]
 
 
 def for_evaluation(case: Case) -> list[Remedy]:
@@ -218,6 +230,7 @@ RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
     COLLECTOR: for_collector,
     INTERPRETER: for_interpreter,
     EPOCH_START: for_epoch_start,
+    EPOCH_END: for_epoch_end,
     EVALUATION: for_evaluation,
     CHECKPOINT: for_checkpoint,
 }

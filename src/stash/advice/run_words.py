@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stash.advice.case import Case
 from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, INTERPRETER, LOOP
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_END, EPOCH_START, EVALUATION, INTERPRETER, LOOP
 from stash.core.units import counted, format_seconds
 
 SUBJECTS = {
@@ -12,6 +12,7 @@ SUBJECTS = {
     COLLECTOR: ("Python's garbage collector", "takes"),
     INTERPRETER: ("Waiting for Python's interpreter, which another thread of the script has,", "takes"),
     EPOCH_START: ("Epoch starts", "take"),
+    EPOCH_END: ("The script's own code between epochs", "takes"),
     EVALUATION: ("Evaluation", "takes"),
     CHECKPOINT: ("Checkpoints", "take"),
 }

@@ -12,21 +12,36 @@ from statistics import median
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
-from stash.core.ledger_rows import EPOCH_START
+from stash.core.ledger_rows import EPOCH_END, EPOCH_START
 from stash.core.records.profile import Block, Profile
 from stash.core.records.rank_ledger import RankLedger
 
 
 def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
-    """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median."""
+    """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median.
+
+    What the script does after the epoch before has a row of its own.
+    """
     found = {}
     blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
     for ledger in profile.ledgers:
         block = blocks.get(ledger.rank)
         places = {} if block is None else _places(ledger, block)
         if block is not None and places:
-            usual = median(block.step_seconds)
-            found[ledger.rank] = {at: max(0.0, block.step_seconds[n] - usual) for at, n in places.items()}
+            usual, ends = median(block.step_seconds), occurrences(ledger, EPOCH_END)
+            found[ledger.rank] = {
+                at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0)) for at, n in places.items()
+            }
+    return found
+
+
+def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
+    """Seconds of each of a row's occurrences by the step after which it began: of several at once the sum."""
+    found: dict[int, float] = {}
+    for row in ledger.rows:
+        if row.row == name:
+            for at, seconds in zip(row.at_steps, row.each, strict=False):
+                found[at] = found.get(at, 0.0) + max(0.0, seconds)
     return found
 
 

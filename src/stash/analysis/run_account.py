@@ -8,11 +8,10 @@ no part of an epoch. Knows nothing of verdicts.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from stash.analysis.epoch_starts import longer_first_steps
+from stash.analysis.epoch_starts import longer_first_steps, occurrences
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.ledger_rows import (
@@ -20,6 +19,7 @@ from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
+    EPOCH_END,
     EPOCH_START,
     EVALUATION,
     INPUT,
@@ -33,7 +33,7 @@ from stash.core.records.rank_ledger import LedgerPlace, RankLedger
 from stash.core.units import format_seconds
 
 COMPUTE, CONTENTION = "compute", "contention"
-NOW_AND_THEN = (EPOCH_START, EVALUATION, CHECKPOINT)
+NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
 IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
 """Rows that the lowest rung contains, and that are no computing of the job's."""
@@ -208,7 +208,7 @@ def account_for_run(
     asked = _occurrences(ledgers, EPOCH_START)
     starts = _with_first_steps(asked, longer_first_steps(profile))
     recurring = [_epoch_start(profile, asked, starts, epoch_steps)]
-    recurring += [_recurring(name, _occurrences(ledgers, name)) for name in (EVALUATION, CHECKPOINT)]
+    recurring += [_recurring(name, _occurrences(ledgers, name)) for name in NOW_AND_THEN[1:]]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
     counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
     rows = (*stall_rows, *between, *(_doubted(row, lost_share) for row in counted))
@@ -260,6 +260,7 @@ def _growth(profile: Profile, ledgers: Sequence[RankLedger], lowest: str, step_s
     ranks = {block.rank for block in later}
     first = [block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks]
     before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
+    before -= sum(row.timed_seconds for ledger in ledgers for row in ledger.rows if row.row == EPOCH_END)
     if not later or before < _MOST * sum(block.steps for block in first) * _timed(ledgers[0], LOOP):
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
@@ -377,12 +378,7 @@ def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
     """Seconds of each by the step after which it began: of several at once the sum, of ranks the slowest."""
     found: dict[int, float] = {}
     for ledger in ledgers:
-        own: dict[int, float] = defaultdict(float)
-        for row in ledger.rows:
-            if row.row == name:
-                for at, seconds in zip(row.at_steps, row.each, strict=False):
-                    own[at] += max(0.0, seconds)
-        for at, seconds in own.items():
+        for at, seconds in occurrences(ledger, name).items():
             found[at] = max(seconds, found.get(at, 0.0))
     return dict(sorted(found.items()))
 

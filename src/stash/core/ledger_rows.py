@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 START_UP, EPOCH_START, INPUT, FORWARD = "start-up", "epoch start", "input", "forward"
+EPOCH_END = "epoch end"
+"""From an epoch's last batch to the next iterator: the script's own code, without evaluation and saving."""
 BACKWARD, OPTIMIZER, LOOP = "backward", "optimizer", "loop"
 EVALUATION, CHECKPOINT, COLLECTOR, OTHER = "evaluation", "checkpoint", "collector", "other"
 COLLECTIVE = "collective"
@@ -11,4 +13,4 @@ INTERPRETER = "interpreter"
 """Python's, for which the training thread waits while another thread of the script's has it."""
 IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, COLLECTIVE, INTERPRETER)
 """Rows of which every step has a part; the others come now and then."""
-ROWS = (START_UP, EPOCH_START, *IN_STEPS, EVALUATION, CHECKPOINT, COLLECTOR, OTHER)
+ROWS = (START_UP, EPOCH_START, EPOCH_END, *IN_STEPS, EVALUATION, CHECKPOINT, COLLECTOR, OTHER)

@@ -145,6 +145,7 @@ BETWEEN = {
     "interpreter": "waiting for Python's interpreter, which another thread has; a step's compute contains it",
     "epoch start": "from asking a loader for an iterator to its first batch, once an epoch: "
     "workers, sampler, pickling",
+    "epoch end": "the script's own code from an epoch's last batch to the next epoch, without evaluation and saving",
     "evaluation": "forward passes that no step uses",
     "checkpoint": "saving the model's or the optimizer's state, as long as the training thread waits for it",
     "epoch": "a step, and its part of all that lies between the steps of an epoch",

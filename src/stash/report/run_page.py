@@ -7,7 +7,7 @@ from typing import Any
 from stash.advice.run_words import each_time, steps_in_words
 from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
 from stash.core.formatting import plus_minus
-from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_START, INPUT, LOOP
+from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_END, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import significant
 from stash.ui.charts.chart import Grid, time_scale
@@ -17,7 +17,8 @@ UNKNOWN = "unknown"
 _MOST_PLACES = 6
 _WORTH_SAYING = 0.01
 """Of an epoch: lines that take less are in the JSON alone."""
-_SERIES = {EPOCH_START: "shade", LOOP: "heat", COLLECTOR: "slower"}
+_ALWAYS = tuple(name for name in NOW_AND_THEN if name != EPOCH_END)
+_SERIES = {EPOCH_START: "shade", EPOCH_END: "heat", LOOP: "heat", COLLECTOR: "slower"}
 """Colours of rows that are no stall; others are plain."""
 _DIGITS = 6
 
@@ -27,7 +28,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     if run is None:
         return ()
     scale = time_scale(run.step_seconds)
-    rows = [_row(row, scale) for row in run.rows if row.name in NOW_AND_THEN or (row.share or 0.0) >= _WORTH_SAYING]
+    rows = [_row(row, scale) for row in run.rows if row.name in _ALWAYS or (row.share or 0.0) >= _WORTH_SAYING]
     total = (f"{'epoch' if _has_more_than_steps(run) else 'step'}", scale.text(run.step_seconds), "", "100.0%", "")
     below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
     head = ("a step", "95%", "share", "each time")

@@ -14,7 +14,8 @@ class LedgerRow(Record):
 
     row: PlainName
     """One of ``core.ledger_rows.ROWS``: the process's ``start-up`` until its first step has ended; an ``epoch start``
-    from asking a loader for an iterator until its first batch; waiting for ``input`` later on; from the batch to the
+    from asking a loader for an iterator until its first batch; an ``epoch end`` from its last batch until the next
+    iterator, without evaluation and checkpoints; waiting for ``input`` later on; from the batch to the
     end of the ``forward`` pass and its loss; ``backward``, its exchange included; from there to the end of the
     ``optimizer``'s step; the script's own ``loop`` beside these; ``evaluation``, which no step uses; a
     ``checkpoint``; Python's garbage ``collector``; a ``collective`` that the script calls by itself; waiting for

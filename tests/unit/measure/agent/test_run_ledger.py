@@ -8,7 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from stash.core.ledger_rows import CHECKPOINT, COLLECTIVE, COLLECTOR, EPOCH_START, EVALUATION, INPUT, LOOP
+from stash.core.ledger_rows import (
+    CHECKPOINT,
+    COLLECTIVE,
+    COLLECTOR,
+    EPOCH_END,
+    EPOCH_START,
+    EVALUATION,
+    INPUT,
+    LOOP,
+)
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.script import ThreadEvent
@@ -84,7 +93,35 @@ def test_an_epoch_starts_from_its_iterator_to_its_first_batch(thread: Thread) ->
     thread.pass_and_step()
     starts = thread.ledger.occurrences[EPOCH_START]
     assert (starts.seconds, starts.at_steps, starts.times) == ([3.0, 2.0], [0, 1], 2)
-    assert (thread.rows()[LOOP], thread.rows()[INPUT]) == (0.25, 0.5)
+    assert (thread.rows()[EPOCH_END], thread.rows()[INPUT]) == (0.25, 0.5)
+    assert thread.ledger.occurrences[EPOCH_END].at_steps == [1]
+
+
+def test_the_scripts_own_code_between_epochs_goes_on_after_an_evaluation(thread: Thread) -> None:
+    """0.25 s of metrics, 2 of validation, 0.5 of logging, and the next epoch."""
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.LOOP_ENDED)
+    thread.tell(ThreadEvent.EVALUATION_ASKED, 0.25, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 2.0, TEST)
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.5)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0)
+    thread.pass_and_step()
+    thread.now += 0.125
+    thread.step()
+    rows = thread.rows()
+    assert (rows[EPOCH_END], rows[EVALUATION], rows[EPOCH_START], rows[LOOP]) == (0.75, 2.0, 1.0, 0.125)
+    assert thread.ledger.occurrences[EPOCH_END].at_steps == [1, 1]
+
+
+def test_the_end_of_another_loader_in_an_epoch_is_no_epochs_end(thread: Thread) -> None:
+    thread.tell(ThreadEvent.BATCH_ASKED, 0.0, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.0, TEST)
+    thread.tell(ThreadEvent.BATCH_ASKED, 0.5)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 0.25)
+    thread.pass_and_step()
+    assert (thread.rows()[LOOP], thread.rows()[INPUT]) == (0.5, 0.25)
+    assert not thread.rows().get(EPOCH_END)
+    assert not thread.ledger.occurrences[EPOCH_END].times
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -146,6 +183,7 @@ def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thre
     assert (rows[EVALUATION], rows[CHECKPOINT], rows[COLLECTOR]) == (2.5, 2.0, 2.0)
     assert {row: seen.times for row, seen in thread.ledger.occurrences.items()} == {
         EPOCH_START: 1,
+        EPOCH_END: 0,
         EVALUATION: 1,
         CHECKPOINT: 1,
         COLLECTOR: 1,

@@ -14,6 +14,7 @@ from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
+    EPOCH_END,
     EPOCH_START,
     EVALUATION,
     FORWARD,
@@ -122,7 +123,7 @@ class LedgerKeeper(NoLedger):
     def _collects(self, phase: str, info: Any) -> None:
         if not self._stamps.of_this_thread:
             return
-        if phase == "start":
+        if phase == "start" and self._ledger.row != EPOCH_END:  # no step's: it belongs to what made the garbage
             self._interrupted = self._ledger.interrupt(COLLECTOR, self._stamps.now())
         elif self._interrupted:
             self._ledger.resume(self._interrupted, self._stamps.now())

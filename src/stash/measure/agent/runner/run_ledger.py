@@ -15,6 +15,7 @@ from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
     COLLECTOR,
+    EPOCH_END,
     EPOCH_START,
     EVALUATION,
     FORWARD,
@@ -31,13 +32,15 @@ _MOST_OCCURRENCES = 50
 """Whose seconds are kept one by one."""
 
 
-_WITHIN_A_STEP = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, EPOCH_START, OTHER)
+_WITHIN_A_STEP = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, EPOCH_START, EPOCH_END, OTHER)
+_NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR)
 _TABLE: dict[tuple[str, ThreadEvent], str] = {
     **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
     **{(row, ThreadEvent.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
     **{(row, ThreadEvent.BATCH_ASKED): INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
-    **{(row, ThreadEvent.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, LOOP)},
-    **{(row, ThreadEvent.LOOP_ENDED): LOOP for row in (INPUT, EPOCH_START, EVALUATION)},
+    **{(row, ThreadEvent.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, EPOCH_END, LOOP)},
+    **{(row, ThreadEvent.LOOP_ENDED): EPOCH_END for row in (INPUT, EPOCH_START)},
+    (EVALUATION, ThreadEvent.LOOP_ENDED): LOOP,
     **{(row, ThreadEvent.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
     (BACKWARD, ThreadEvent.BACKWARD_ENDED): OPTIMIZER,
     **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
@@ -87,13 +90,15 @@ class RunLedger:
         self._at = _Moment(START_UP, began)
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.occurrences = {row: Occurrences() for row in (EPOCH_START, EVALUATION, CHECKPOINT, COLLECTOR)}
+        self.occurrences = {row: Occurrences() for row in _NOW_AND_THEN}
         self._trial: LoopOnTrial | None = None
         """The latest loop; its mark: what rows had when it began."""
         self._depth = 0
         """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
         self._first_asked: float | None = None
         """When the first iterator was asked for, whose first batch has not come."""
+        self._is_between_epochs = False
+        """A loop that trained has ended, and no backward pass has followed."""
 
     @property
     def row(self) -> str:
@@ -112,7 +117,13 @@ class RunLedger:
             self._start_up(event, now)
         if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
             self._move(LOOP, now, relabel=True)  # a pass whose gradients are accumulated: no optimizer followed
-        self._move(_TABLE.get((self.row, event), self.row), now)
+        if event is ThreadEvent.BATCH_ASKED and self.row == EPOCH_END:
+            self._was_no_end(now)
+        row = _TABLE.get((self.row, event), self.row)
+        self._is_between_epochs = row == EPOCH_END or (
+            self._is_between_epochs and event is not ThreadEvent.BACKWARD_BEGINS
+        )
+        self._move(EPOCH_END if row == LOOP and self._is_between_epochs else row, now)
         if event is ThreadEvent.STEPPED:
             self.steps += 1
 
@@ -145,6 +156,17 @@ class RunLedger:
             self._trial = None
             if trial.is_evaluation() or event is ThreadEvent.EVALUATION_ASKED:
                 self._was_evaluation(trial.mark)
+
+    def _was_no_end(self, now: float) -> None:
+        """The loop over some other loader has ended, in the middle of an epoch."""
+        self._account(now)
+        ends = self.occurrences[EPOCH_END]
+        took = ends.seconds[-1] if 0 < ends.times <= _MOST_OCCURRENCES else 0.0
+        self.seconds[EPOCH_END] -= took
+        self.seconds[LOOP] += took
+        ends.take_back()
+        self._is_between_epochs = False
+        self._at = _Moment(LOOP, now)
 
     def _was_evaluation(self, before: dict[str, float]) -> None:
         moved = 0.0
