@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -71,7 +72,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The last lines of all, below pytest's own."""
+    """The last lines of all, below pytest's own: PyTorch's storages would complain of modules that are gone by then."""
+    if (reductions := sys.modules.get("torch.multiprocessing.reductions")) is not None:
+        reductions.shared_cache.clear()
     for line in config.stash.get(_LAST_LINES, []):
         print(line)
 
