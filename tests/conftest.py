@@ -72,7 +72,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The last lines of all, below pytest's own: PyTorch's storages would complain of modules that are gone by then."""
+    """The last lines of all, below pytest's own; PyTorch's storages would complain of modules that are gone."""
     if (reductions := sys.modules.get("torch.multiprocessing.reductions")) is not None:
         reductions.shared_cache.clear()
     for line in config.stash.get(_LAST_LINES, []):
