@@ -198,6 +198,8 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
     """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
     spec = look_up(name)
     spec.require_packages()
+    if data:
+        spec.require_files()
     arguments = ["--workload", spec.name]
     arguments += ["--data", data] if data else ["--synthetic"]
     arguments += ["--batch", str(batch)] if batch else []
