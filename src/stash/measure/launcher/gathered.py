@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from statistics import fmean
 from typing import Any
 
@@ -28,7 +29,6 @@ from stash.core.records.profile import (
 from stash.core.records.rank_ledger import RankLedger
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
-    BlockDone,
     ExchangeTimed,
     HostsSeen,
     JobFacts,
@@ -110,7 +110,7 @@ class Gathered:
             _check(message)
             self._take(message, offset)
         except ValidationError as error:
-            raise _impossible(error, message.kind) from None
+            raise _impossible(error, getattr(message, "kind", "block")) from None
 
     def _take(self, message: Message, offset: int) -> None:
         self.led = True
@@ -132,8 +132,8 @@ class Gathered:
                 self.round_seconds = message.round_seconds
             case RoundGivenUp():
                 self.given_up = message
-            case BlockDone():
-                rounded = {name: _kept(value) for name, value in vars(message).items()}
+            case Block():
+                rounded = {each.name: _kept(getattr(message, each.name)) for each in fields(Block)}
                 self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
             case LedgerKept():
                 rank = message.rank + offset
