@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -249,7 +250,8 @@ def _larger(before: Memory | None, seen: Memory) -> Memory:
 
 def _record(kind: type[R], message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen, offset: int) -> R:
     """The artefact's record of what a rank measured, whose fields have the same names."""
-    return kind(**{**{name: _kept(value) for name, value in vars(message).items()}, "rank": message.rank + offset})
+    values = {each.name: _kept(getattr(message, each.name)) for each in fields(message)}
+    return kind(**{**values, "rank": message.rank + offset})
 
 
 def _kept(value: Any) -> Any:
