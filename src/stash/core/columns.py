@@ -15,9 +15,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from stash.core.block import Block
 from stash.core.records import base
 from stash.core.records.base import Count, first_mistake
-from stash.core.records.block import Block
 
 Packed = list[Any] | dict[str, Any]
 _MAX_OMITTED = 10_000

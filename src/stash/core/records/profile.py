@@ -5,8 +5,7 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
-from stash.core import notebooks
-from stash.core.records import block
+from stash.core import block, notebooks
 from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
 from stash.core.records.circumstances import CellCost, GpuState, OtherProgram
 from stash.core.records.host import Host

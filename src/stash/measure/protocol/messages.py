@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from stash.core.block import Block
 from stash.core.errors import StashError
-from stash.core.records.block import Block
 from stash.measure.protocol.wire import crosses, made
 
 

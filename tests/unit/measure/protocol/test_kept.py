@@ -53,8 +53,8 @@ def refused(*arguments: object, **settings: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def keeper(run: RunFolder, **told: Callable[[], bool]) -> FileBackup:
-    return FileBackup(run, began=time.time() - 60, **told)
+def keeper(run: RunFolder, **answers: Callable[[], bool]) -> FileBackup:
+    return FileBackup(run, began=time.time() - 60, **answers)
 
 
 def rewrite(keeps: FileBackup, path: Path) -> None:

@@ -1,19 +1,17 @@
 """Some steps of one rank under one rung: what the agents tell and the artefact holds, in one record.
 
-Standard library only, since the agents make them in the job's interpreter: the names of bounded types mean plain ones
-here, and their bounds where the artefact is read.
+Standard library only, since the agents make them in the job's interpreter: the names of bounded types
+(``records/base.py``) mean plain ones here, and their bounds where the artefact is read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stash.core.records.base import Count, Number, PlainName, Whole
-else:
-    Count = Whole = int
-    Number, PlainName = float, str
+Count = int
+Whole = int
+Number = float
+PlainName = str
 
 
 @dataclass(frozen=True, slots=True)
