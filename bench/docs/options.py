@@ -25,7 +25,6 @@ MEANINGS: Mapping[str, str] = {
     "--cloud": "Whose machines.",
     "--cluster": "The machines, as a file describes them.",
     "--confidence": "How probable it has to be that the limits are kept.",
-    "--cpus": "Processors of one machine.",
     "--deadline": "By when it has to be done.",
     "--disk": "What a machine's storage reads.",
     "--dry-run": "Print what would be done, and stop.",

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle
@@ -65,15 +65,27 @@ class Outcome:
     """Until it was as it should be; ``None`` if it never was."""
 
 
-def profile(folder: Path, script: str) -> Started:
-    for name in ("work", "tmp"):
-        (folder / name).mkdir()
-    (folder / "work" / script).write_bytes((SCRIPTS / script).read_bytes())
-    variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
-    words = (sys.executable, "-m", "stash", "profile", *FOREVER, "-o", str(folder / "run.stash.json"), script)
-    return Started(
-        ("setsid", *words), folder / "run.stash.json", folder / "log", folder / "work", variables, own=False
-    )
+@contextlib.contextmanager
+def started(command: str) -> Iterator[tuple[Started, dict[Path, bytes]]]:
+    """One of the commands in a folder of its own, and what was in the user's files before."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder, work = Path(name), Path(name) / "work"
+        for each in ("work", "tmp"):
+            (folder / each).mkdir()
+        (work / "overwrites.py").write_bytes((SCRIPTS / "overwrites.py").read_bytes())
+        (work / "study.yaml").write_text(STUDY)
+        files = {work / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
+        for path, content in files.items():
+            path.write_bytes(content)
+            os.utime(path, (1, 1))
+        variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
+        words = ("setsid", sys.executable, "-m", "stash", *COMMANDS[command])
+        run = Started(words, folder / "none", folder / "log", work, variables, own=False)
+        try:
+            yield run, files
+        finally:
+            run.kill()
+            run.popen.communicate()
 
 
 def launcher(run: Started) -> None:
@@ -141,61 +153,40 @@ def gone(run: Started) -> bool:
 
 
 def killed(kind: str, after: float) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        run = profile(Path(name), "overwrites.py")
-        files = {Path(name) / "work" / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
-        for path, content in files.items():
-            path.write_bytes(content)
-            os.utime(path, (1, 1))
-        try:
-            run.wait_until(lambda: all(_content(path) != content for path, content in files.items()))
-            time.sleep(after)
-            began = time.monotonic()
-            KILLS[kind](run)
-            while any(_content(path) != content for path, content in files.items()):
-                if time.monotonic() - began > _MAX_SECONDS:
-                    return Outcome(kind, None)
-                time.sleep(0.01)
-            seconds = time.monotonic() - began
-            well = gone(run) and all(_content(path) == content for path, content in files.items())
-            return Outcome(kind, seconds if well else None)
-        finally:
-            run.kill()
-            run.popen.communicate()
+    with started("profile") as (run, files):
+        run.wait_until(lambda: all(_content(path) != content for path, content in files.items()))
+        time.sleep(after)
+        began = time.monotonic()
+        KILLS[kind](run)
+        while changed(files):
+            if time.monotonic() - began > _MAX_SECONDS:
+                return Outcome(kind, None)
+            time.sleep(0.01)
+        seconds = time.monotonic() - began
+        return Outcome(kind, seconds if gone(run) and not changed(files) else None)
 
 
 def killed_at_random(command: str, kind: str, after: float) -> Outcome:
     """One command, killed ``after`` so many seconds; seconds until nothing of it was left, its job's end included."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        folder, work = Path(name), Path(name) / "work"
-        for each in ("work", "tmp"):
-            (folder / each).mkdir()
-        (work / "overwrites.py").write_bytes((SCRIPTS / "overwrites.py").read_bytes())
-        (work / "study.yaml").write_text(STUDY)
-        files = {work / each: f"the user's {each}".encode() for each in ("last.bin", "log.txt")}
-        for path, content in files.items():
-            path.write_bytes(content)
-        before = shared_memory()
-        variables = {"TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state")}
-        words = ("setsid", sys.executable, "-m", "stash", *COMMANDS[command])
-        run = Started(words, folder / "none", folder / "log", work, variables, own=False)
-        try:
-            time.sleep(after)
-            began = time.monotonic()
-            KILLS[kind](run)
-            if command == "watch":  # its job goes on, and is the user's to end
-                _kill(each for each in run.processes() if each.pid != run.popen.pid)
-            ended = gone(run)
-            type_next_command(folder)
-            changed = [path.name for path, content in files.items() if _content(path) != content]
-            faults = [f"{name} was changed" for name in changed if command != "watch"]
-            faults += [f"left {name} in shared memory" for name in left_in_memory(before) if name.startswith("stash")]
-            faults += [f"left running: {' '.join(each.cmdline())[:80]}" for each in run.processes() if not ended]
-            print(f"{command}, {kind} after {after:.1f} s: {'; '.join(faults) or 'nothing left'}", file=sys.stderr)
-            return Outcome(command, None if faults else time.monotonic() - began)
-        finally:
-            run.kill()
-            run.popen.communicate()
+    before = shared_memory()
+    with started(command) as (run, files):
+        time.sleep(after)
+        began = time.monotonic()
+        KILLS[kind](run)
+        if command == "watch":  # its job goes on, and is the user's to end
+            _kill(each for each in run.processes() if each.pid != run.popen.pid)
+        ended = gone(run)
+        type_next_command(run.log.parent)
+        faults = [f"{name} was changed" for name in changed(files) if command != "watch"]
+        faults += [f"left {name} in shared memory" for name in left_in_memory(before) if name.startswith("stash")]
+        faults += [f"left running: {' '.join(each.cmdline())[:80]}" for each in run.processes() if not ended]
+        print(f"{command}, {kind} after {after:.1f} s: {'; '.join(faults) or 'nothing left'}", file=sys.stderr)
+        return Outcome(command, None if faults else time.monotonic() - began)
+
+
+def changed(files: dict[Path, bytes]) -> list[str]:
+    """The names of those that are not as they were."""
+    return [path.name for path, content in files.items() if _content(path) != content]
 
 
 def _content(path: Path) -> bytes:
@@ -205,20 +196,14 @@ def _content(path: Path) -> bytes:
 
 
 def asked(number: signal.Signals, after: float) -> Outcome:
-    with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        run = profile(Path(name), "overwrites.py")
-        try:
-            time.sleep(after)
-            run.popen.send_signal(number)
-            began = time.monotonic()
+    with started("profile") as (run, _):
+        time.sleep(after)
+        run.popen.send_signal(number)
+        began = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             run.popen.communicate(timeout=_MAX_SECONDS)
-            followed = run.popen.returncode in (130, -number) and gone(run)
-            return Outcome(number.name, time.monotonic() - began if followed else None)
-        except subprocess.TimeoutExpired:
-            return Outcome(number.name, None)
-        finally:
-            run.kill()
-            run.popen.communicate()
+        followed = run.popen.returncode in (130, -number) and gone(run)
+        return Outcome(number.name, time.monotonic() - began if followed else None)
 
 
 def table(outcomes: list[Outcome], what: str, well: str) -> str:

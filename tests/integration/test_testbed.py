@@ -31,7 +31,7 @@ def _disk_obstacle() -> str:
         wiring.device_of(Path(tempfile.gettempdir()))
     except UserError as error:
         return str(error)
-    return "" if wiring.find().io is not None else "no cgroup controller for block I/O"
+    return "" if wiring.find() is not None else "no cgroup controller for block I/O"
 
 
 needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
@@ -58,7 +58,7 @@ dist.destroy_process_group()
 HOLD = """
 import sys, time
 from stash.lab.testbed.bed import Testbed
-bed = Testbed(2, network="1gbit", cpus=1.0, verify=False)
+bed = Testbed(2, network="1gbit", verify=False)
 bed.start()
 print(bed.owner.token, bed.run(["sleep", "600"], 1).pid, flush=True)
 time.sleep(600)
@@ -125,17 +125,6 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
     ):
         bed.start()
     assert not names(bed.owner.token)
-
-
-def test_a_share_of_the_cores_holds() -> None:
-    busy = (
-        "import time as t; end = t.time() + 1.5\nwhile t.time() < end: pass\nprint(t.process_time(), t.time() - end)"
-    )
-    with Testbed(1, cpus=0.25, verify=False) as bed:
-        spin = bed.run([sys.executable, "-I", "-S", "-c", busy], 0)
-        assert spin.wait(PATIENCE) == 0, spin.output
-    used, late = map(float, spin.output.split())
-    assert 0 < used < 0.25 * (1.5 + late) * 1.25  # other work can only take from it
 
 
 @needs_disk

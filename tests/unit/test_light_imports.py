@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 LIGHT = {
     "stash.core.ladder": {"torch", "numpy", "scipy", "pydantic"},  # in other people's training processes
@@ -23,3 +26,29 @@ def test_modules_load_no_library_that_they_can_do_without() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (("show", "tests/golden/one-node.stash.json"), 128),
+        (("profile", "--dry-run", "examples/ddp.py"), 112),
+    ],
+)
+def test_commands_load_few_modules_of_stashs_own(words: tuple[str, ...], most: int) -> None:
+    program = (
+        "import sys\n"
+        "from stash.cli.main import main\n"
+        "from stash.measure import restore_command\n"
+        "restore_command.restore_what_is_left = bool  # what killed runs of others left loads more\n"
+        f"sys.argv = ['stash', *{words!r}]\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    assert not end.code, end.code\n"
+        "print(sum(name.partition('.')[0] == 'stash' for name in sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    assert int(done.stderr.split()[-1]) <= most, done.stderr

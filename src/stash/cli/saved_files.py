@@ -10,11 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stash.core.documents import FLEET_PLAN, PLAN, SPOT_LOG, begins_as, is_one, is_watch_record
 from stash.core.fix_records import Fix
-from stash.monitor.records import is_record
-from stash.monitor.records import load as load_watched
-from stash.plan.records import is_plan, load_plan
-from stash.spot.spot_files import is_fleet_plan, is_spot_log, load_spot_log, read_plan
 from stash.store.storing import FoundRun, found
 from stash.ui.page import Page
 
@@ -35,26 +32,30 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
     A ``FoundRun`` is of a profile or a probe.
     """
     path = Path(file)
-    if is_record(file):
+    if is_watch_record(file):
         from stash.monitor import page as of_watch
+        from stash.monitor.records import load as load_watched
 
         watched = load_watched(path)
         document = partial(of_watch.document, watched)
         return SavedFile("a record of a watched run", partial(of_watch.page, watched, path.name), document)
-    if is_plan(file) and is_fleet_plan(path):
+    if is_one(file, PLAN) and begins_as(file, FLEET_PLAN):
         from stash.spot.pages import fleet_plan as of_fleet
+        from stash.spot.spot_files import read_plan
 
         fleet = read_plan(path)
         return SavedFile("a plan", partial(of_fleet.page, fleet, path.name), partial(of_fleet.document, fleet))
-    if is_plan(file):
+    if is_one(file, PLAN):
         from stash.plan import page as of_plan
+        from stash.plan.records import load_plan
 
         plan = load_plan(file)
         return SavedFile("a plan", partial(of_plan.page, plan), partial(of_plan.document, plan))
-    if is_spot_log(file):
+    if is_one(file, SPOT_LOG):
         from stash.spot.pages import run_report as of_run
+        from stash.spot.spot_files import load_spot_log
 
-        log = load_spot_log(file)
+        log = load_spot_log(path)
         return SavedFile("a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log))
     run = found(file, store)
     if isinstance(run.artefact, Fix):

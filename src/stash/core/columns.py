@@ -15,8 +15,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from stash.core.block import Block
+from stash.core.records import base
 from stash.core.records.base import Count, first_mistake
-from stash.core.records.profile import Block
 
 Packed = list[Any] | dict[str, Any]
 _MAX_OMITTED = 10_000
@@ -66,7 +67,7 @@ def _packed(values: list[Any], of_lists: bool = False) -> Packed:
 
 def from_columns(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types, most = _types(extras=True), _MAX_OMITTED + _written(columns)
+    types, most = _types(), _MAX_OMITTED + _written(columns)
     read = {f.name: _read(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns}
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():
@@ -135,9 +136,9 @@ def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
 
 
 @lru_cache
-def _types(extras: bool = False) -> dict[str, Any]:
-    """The types of a block's fields."""
-    return get_type_hints(Block, include_extras=extras)
+def _types() -> dict[str, Any]:
+    """The types of a block's fields, with their bounds."""
+    return get_type_hints(Block, vars(base), include_extras=True)
 
 
 def _items(kind: Any) -> Any:

@@ -82,6 +82,19 @@ def begins_as(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
         return False
 
 
+WATCH_SUFFIX = ".watch.jsonl"
+
+
+def is_watch_record(word: str) -> bool:
+    """Whether a word names a record of a watched run, which is a log: by its ending, or by how it begins."""
+    if word.endswith(WATCH_SUFFIX):
+        return True
+    try:
+        return read_up_to(Path(word), 64).startswith(b'{"kind":"watch"')
+    except (OSError, ValueError):
+        return False
+
+
 @dataclass(frozen=True)
 class DocumentFile(Generic[R]):
     """Saves and loads the documents of one kind."""

@@ -61,7 +61,6 @@ class TestbedOptions(Options):
     loopback: float | None = option("RATE", "Limit the rate between a host's ranks.", parsers.rate)
     disk: float | None = option("RATE", 'Limit reads from disk, like "100MB/s".', parsers.rate)
     disk_path: Path = option("PATH", "Name a folder on that disk.", Path, default=".")
-    cpus: float | None = option("N", "Give each host N cores.", parsers.number)
     dry_run: bool = flag("Print the commands without running them.")
 
 
@@ -79,7 +78,7 @@ def run(options: TestbedOptions) -> None:
     """
     bed = Testbed(
         options.nodes, options.devices, disk_path=options.disk_path,
-        interconnect=options.loopback, network=options.network, disk=options.disk, cpus=options.cpus,
+        interconnect=options.loopback, network=options.network, disk=options.disk,
     )  # fmt: skip
 
     def command_of(number: int) -> list[str]:
@@ -275,7 +274,7 @@ def dataset() -> None:
 class DatasetOptions(Options):
     """One call of ``stash lab dataset make``."""
 
-    kind: str = argument("KIND", "images, text, audio or clicks.")
+    kind: str = argument("KIND", "images or text.")
     path: Path = argument("PATH", "A new or empty folder.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
     quiet: bool = quiet_flag()
@@ -287,8 +286,6 @@ def make(options: DatasetOptions) -> None:
 
       images: JPEG files of 110 kB on average in a folder per class, like ImageNet.
       text: token ids in memory-mapped files, 1024 to a sample.
-      audio: spoken-word-like WAV files of one second in a folder per word.
-      clicks: Criteo-like records of 13 counters and 26 categories.
 
     Examples:
       stash lab dataset make images /data/images --count 20000

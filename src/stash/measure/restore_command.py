@@ -64,7 +64,7 @@ def restore_what_is_left() -> None:
     """What every command does first; where nothing was ever left it costs a few looks for folders."""
     if not sys.platform.startswith("linux"):
         return
-    from stash.measure.protocol.put_back import somebody_kept
+    from stash.measure.protocol.folder import somebody_kept
     from stash.measure.protocol.watch_folder import abandoned_folders, remove_stale_orders
 
     for folder in abandoned_folders():

@@ -17,6 +17,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from stash.core.documents import WATCH_SUFFIX
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import parse_json, read_up_to, write_whole
 from stash.core.jsonl import TO_ADD, add_lines, whole_lines
@@ -24,7 +25,7 @@ from stash.core.records.base import CommandWords, Count, Number, PlainName, Reco
 from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.folder_lock import output_lock
 
-SUFFIX = ".watch.jsonl"
+SUFFIX = WATCH_SUFFIX
 SCHEMA = 1
 ROTATED_BYTES = 16 << 20
 """Of a file, from which on another is begun: at a megabyte an hour most of a day."""
@@ -255,16 +256,6 @@ def _load(path: Path) -> RunRecord:
     for line in lines:
         record.take(line)
     return record
-
-
-def is_record(word: str) -> bool:
-    """Whether a word names a record of a watched run: by its ending, or by how what is there begins."""
-    if word.endswith(SUFFIX):
-        return True
-    try:
-        return read_up_to(Path(word), 64).startswith(b'{"kind":"watch"')
-    except (OSError, ValueError):
-        return False
 
 
 class RecordWriter:

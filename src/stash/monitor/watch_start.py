@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from stash.core.documents import is_watch_record
 from stash.core.errors import ArtefactError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import has_colours, print_written, printable_line
@@ -18,7 +19,7 @@ from stash.measure.protocol.folder import start_of_machine
 from stash.monitor.baseline import read
 from stash.monitor.money import price_of
 from stash.monitor.page import summary
-from stash.monitor.records import SUFFIX, Alert, Header, RecordWriter, RunEvent, is_record, load
+from stash.monitor.records import SUFFIX, Alert, Header, RecordWriter, RunEvent, load
 from stash.monitor.trackers import tracker
 from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_options import WatchCommandOptions
@@ -66,7 +67,7 @@ def begin_watch(
     listeners.append(_OnStandardError())
     while True:
         target = output_file(options.output, stem, SUFFIX)
-        goes_on = options.output is not None and is_record(str(target)) and target.exists()
+        goes_on = options.output is not None and is_watch_record(str(target)) and target.exists()
         try:
             record = RecordWriter(target, header, goes_on=goes_on)
             watcher = NodeWatcher(folder, record, header, chosen, baseline, listeners)

@@ -36,7 +36,7 @@ KINDS = {name: st.from_type(kind) for name, kind in get_type_hints(Block).items(
 ANY = st.lists(st.builds(Block, **KINDS))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(ANY)
 def test_blocks_come_back_as_they_were_whatever_fields_they_have(blocks):
     assert from_columns(json.loads(json.dumps(to_columns(blocks)))) == tuple(blocks)

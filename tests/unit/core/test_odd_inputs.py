@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -110,15 +108,19 @@ def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
-    words = [sys.executable, "-m", "stash", "show", "/dev/stdin"]
-    with golden.open("rb") as file:
-        done = subprocess.run(words, stdin=file, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run(words, input=golden.read_text(), capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "it is a pipe, not a regular file" in done.stderr
+def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden, pipe = Path(__file__).parents[2] / "golden" / "one-node.stash.json", os.pipe()
+    files, own = (os.open(golden, os.O_RDONLY), pipe[0]), os.dup(0)
+    try:
+        codes = [os.dup2(each, 0) or run(monkeypatch, "show", "/dev/stdin") for each in files]
+    finally:
+        os.dup2(own, 0)
+        for each in (*files, pipe[1], own):
+            os.close(each)
+    assert codes == [0, 2]
+    assert "it is a pipe, not a regular file" in capsys.readouterr().err
 
 
 def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_95_percent_intervals_cover_skewed_noise_in_90_to_99_percent_of_trials(r
         elements=st.floats(1e-4, 10, allow_nan=False),
     )
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_stalls_sum_to_the_step(matrix):
     estimates = estimate(matrix)
     assert sum(e.value for e in estimates) == pytest.approx(matrix[:, -1].mean(), rel=1e-9)

@@ -17,11 +17,10 @@ from stash.core.end_tree import end_at_once, end_tree
 from stash.core.errors import UserError
 from stash.core.interrupts import postponed
 from stash.core.units import format_bytes, parse_rate
-from stash.lab.testbed import verify as disks
-from stash.lab.testbed import verify as links
 from stash.lab.testbed import wiring
-from stash.lab.testbed.execute import Executor, Portal, require_programs, run
-from stash.lab.testbed.topology import MARK, Step, Wish, abandoned, next_owner, out_of_sight, topology
+from stash.lab.testbed.execute import Executor, require_programs, run
+from stash.lab.testbed.topology import MARK, PREFIX, Step, Wish, abandoned, next_owner, out_of_sight, topology
+from stash.lab.testbed.verify import ShapedLink, verify_disks, verify_links
 
 
 class Started(subprocess.Popen[bytes]):
@@ -70,7 +69,7 @@ NAMESPACES = Path("/run/netns")
 
 
 def leftovers() -> tuple[str, ...]:
-    """What ``sweep`` would remove: namespaces by name, control groups by folder."""
+    """What ``sweep`` would remove."""
     return (*_namespaces(abandoned), *map(str, _groups()))
 
 
@@ -84,7 +83,7 @@ def sweep() -> tuple[str, ...]:
     end_at_once(_orphans)
     removed = []
     for name in _namespaces(abandoned):
-        end_at_once(partial(_members, run, name))
+        end_at_once(partial(_members, name))
         if run(("ip", "netns", "del", name)).returncode == 0:
             removed.append(name)
     for folder in _groups():
@@ -102,9 +101,10 @@ def _namespaces(wanted: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def _groups() -> Iterator[Path]:
-    found = wiring.find()
-    for root in sorted({c.root for c in (found.cpu, found.io) if c is not None}):
-        yield from sorted(path for path in Path(root).glob("stash-tb-*") if path.is_dir() and abandoned(path.name))
+    limits = wiring.find()
+    for path in sorted(Path(limits.root).glob(f"{PREFIX}*")) if limits is not None else ():
+        if path.is_dir() and abandoned(path.name):
+            yield path
 
 
 def _orphans() -> list[int]:
@@ -119,9 +119,9 @@ def _orphans() -> list[int]:
     return sorted(found - {os.getpid()})
 
 
-def _members(call: Callable[[tuple[str, ...]], subprocess.CompletedProcess[str]], namespace: str) -> list[int]:
-    """Processes in a network namespace; ``call``: what lists them, none where there is no such namespace."""
-    return [int(pid) for pid in call(("ip", "netns", "pids", namespace)).stdout.split()]
+def _members(namespace: str) -> list[int]:
+    """Processes in a network namespace; none where there is no such namespace."""
+    return [int(pid) for pid in run(("ip", "netns", "pids", namespace)).stdout.split()]
 
 
 def _pids(file: Path) -> list[int]:
@@ -142,18 +142,17 @@ def _remove(folder: Path) -> None:
 
 RANK_BYTES = 300e6
 """Memory of one rank that does nothing but train an emulated model: mostly PyTorch itself."""
-_ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+_ENTER = 'echo $$ > "$1/cgroup.procs" || exit 125; shift; exec "$@"'
 _GRACE = 2.0
 
 
 class Testbed:
     """A cluster of emulated hosts; use it in a ``with`` statement.
 
-    ``network`` is every host's uplink (each direction), ``interconnect`` its loopback (shared by all its
-    ranks), ``disk`` the reading rate of the device under ``disk_path``, ``cpus`` its share of the cores;
-    rates as "1gbit" or "100MB/s", None for no limit. ``overrides={1: {"network": "100mbit"}}`` makes a
-    host differ. ``devices`` is the number of ranks each host is meant for. Raises UserError for
-    a wish that makes no sense, and on entry if this machine cannot fulfil it.
+    ``network`` is every host's uplink (each direction), ``interconnect`` its loopback (shared by all its ranks),
+    ``disk`` the reading rate of the device under ``disk_path``; rates as "1gbit" or "100MB/s", None for no limit.
+    ``overrides={1: {"network": "100mbit"}}`` makes a host differ. ``devices`` is the number of ranks each host is
+    meant for. Raises UserError for a wish that makes no sense, and on entry if this machine cannot fulfil it.
     """
 
     __test__ = False  # a name that pytest would collect
@@ -166,22 +165,19 @@ class Testbed:
         interconnect: Wish = None,
         network: Wish = None,
         disk: Wish = None,
-        cpus: Wish = None,
         overrides: Mapping[int, Mapping[str, Wish]] | None = None,
         disk_path: str | Path = ".",
         verify: bool = True,
     ) -> None:
-        wishes = {"interconnect": interconnect, "network": network, "disk": disk, "cpus": cpus}
+        wishes = {"interconnect": interconnect, "network": network, "disk": disk}
         self.topology = topology(nodes, devices, overrides=overrides, **wishes)
         self.owner = next_owner()
-        self.links: tuple[links.ShapedLink, ...] = ()
+        self.links: tuple[ShapedLink, ...] = ()
         """Every shaped link, and every limited disk, as verified after set-up."""
         self._verify = verify
         self._disk_path = Path(disk_path)
-        limited = any(host.cpus or host.disk for host in self.topology.hosts)
-        self._cgroups = wiring.find() if limited else None
-        self._portal = Portal()
-        self._executor = Executor(self._portal)
+        self._limits = wiring.find() if any(host.disk for host in self.topology.hosts) else None
+        self._executor = Executor()
         self._started: list[Started] = []
 
     @property
@@ -193,7 +189,7 @@ class Testbed:
     def steps(self) -> tuple[Step, ...]:
         """What setting up runs, in order; raises UserError where the machine lacks a controller."""
         device = wiring.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
-        return wiring.set_up(self.topology, self.owner, self._cgroups, device)
+        return wiring.set_up(self.topology, self.owner, self._limits, device)
 
     def __enter__(self) -> Testbed:
         self.start()
@@ -209,15 +205,11 @@ class Testbed:
         require_programs()
         self._check_memory()
         try:
-            self._portal.open()
-            if not self._portal.prefix:
-                sweep()
-            elif self._cgroups is not None:
-                raise UserError("limits of disk and cpus need root; run the testbed with sudo, or leave them out")
+            sweep()
             self._executor.do(self.steps)
             if self._verify:
-                self.links = links.verify_links(self.topology, self.owner, self._executor)
-                self.links += disks.verify_disks(self.topology, self._disk_path, self.command)
+                self.links = verify_links(self.topology, self.owner)
+                self.links += verify_disks(self.topology, self._disk_path, self.command)
         except BaseException:
             self.close()
             raise
@@ -225,7 +217,6 @@ class Testbed:
     def close(self) -> None:
         """End everything that runs on the hosts and remove them; harmless when done already."""
         with postponed(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
-            last.callback(self._portal.close)
             last.callback(self._executor.undo)
             end_tree(lambda: [pid for node in range(self.nodes) for pid in self._running(node)], _GRACE)
             for process in self._started:
@@ -258,11 +249,11 @@ class Testbed:
         }
 
     def command(self, argv: Sequence[str], node: int = 0) -> tuple[str, ...]:
-        """What runs ``argv`` on a node: through its control groups into its namespace."""
-        host = self.owner.host(self._checked(node))
-        groups = self._cgroups.groups(host, self.topology.hosts[node]) if self._cgroups is not None else ()
-        enter = ("sh", "-c", _ENTER, "stash-tb", *groups, "--") if groups else ()
-        return (*self._portal.prefix, *enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
+        """What runs ``argv`` on a node: through its control group into its namespace."""
+        host, limits = self.owner.host(self._checked(node)), self._limits
+        is_limited = limits is not None and self.topology.hosts[node].disk is not None
+        enter = ("sh", "-c", _ENTER, "stash-tb", limits.group(host)) if limits is not None and is_limited else ()
+        return (*enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
 
     def run(
         self,
@@ -307,7 +298,7 @@ class Testbed:
         end_at_once(lambda: self._running(node))
 
     def _running(self, node: int) -> list[int]:
-        return _members(self._executor.command, self.owner.host(self._checked(node)))
+        return _members(self.owner.host(self._checked(node)))
 
     def _checked(self, node: int) -> int:
         if not 0 <= node < self.nodes:

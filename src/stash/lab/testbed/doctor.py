@@ -21,7 +21,6 @@ class Check(NamedTuple):
 
 _TRIED: tuple[tuple[str, bool, dict[str, Wish]], ...] = (
     ("hosts and links", True, {"network": "1gbit", "interconnect": "1gbit"}),
-    ("cpu limits (for --cpus)", False, {"cpus": 1.0}),
     ("disk limits (for --disk)", False, {"disk": "100MB/s"}),
 )
 

@@ -1,12 +1,10 @@
 """Runs steps, and undoes those that were run, whatever happens in between.
 
-Knows how to reach namespaces: directly as root, else through a *keeper*, a process in user, mount and
-network namespaces of its own in which we are root. What the steps are for is not known here.
+What the steps are for is not known here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -20,64 +18,19 @@ from stash.lab.testbed.topology import Argv, Step
 _PATIENCE = 30.0
 _PACKAGES = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 """What every testbed runs, and where it comes from on Debian; the rest is util-linux too."""
-_KEEPER = (
-    "unshare", "--user", "--map-root-user", "--mount", "--net", "sh", "-c",
-    "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && echo ready && cat > /dev/null",
-)  # fmt: skip
-"""Lives as long as its standard input is open, so it ends with us even if we are killed."""
-
-
-class Portal:
-    """The way to where this process may make namespaces: its ``prefix`` stands before every command."""
-
-    def __init__(self) -> None:
-        self.prefix: Argv = ()
-        self._keeper: subprocess.Popen[bytes] | None = None
-
-    def open(self) -> None:
-        """Nothing to do as root; else start the keeper. Raises UserError if the kernel forbids it."""
-        if os.geteuid() == 0:
-            return
-        keeper = subprocess.Popen(
-            _KEEPER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-        self._keeper = keeper
-        assert keeper.stdout is not None
-        assert keeper.stderr is not None
-        if keeper.stdout.readline() != b"ready\n":
-            words = keeper.stderr.read().decode(errors="replace").strip()
-            self.close()
-            raise UserError(
-                "a testbed needs root, or user namespaces, which this kernel does not give to users "
-                f"({words}); run it with sudo"
-            )
-        self.prefix = ("nsenter", "-t", str(keeper.pid), "--user", "--mount", "--net", "--preserve-credentials")
-
-    def close(self) -> None:
-        """End the keeper, and with it every namespace made through it."""
-        if self._keeper is not None:
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(timeout=5)
-            for stream in (self._keeper.stdout, self._keeper.stderr):
-                if stream is not None:
-                    stream.close()
-            self._keeper, self.prefix = None, ()
 
 
 class Executor:
     """Runs steps and remembers how to undo those that succeeded."""
 
-    def __init__(self, portal: Portal) -> None:
-        self.portal = portal
+    def __init__(self) -> None:
         self._undo: list[Argv] = []
 
     def do(self, steps: Iterable[Step]) -> None:
         """Run the steps in order; an interruption falls between two. Raises UserError at the first that fails."""
         for step in steps:
             with postponed():
-                done = self.command(step.argv)
+                done = run(step.argv)
                 if done.returncode == 0 and step.undo is not None:
                     self._undo.append(step.undo)
             if done.returncode != 0:
@@ -97,15 +50,11 @@ class Executor:
                 f"the testbed could not be removed completely ({'; '.join(left)}); try `stash lab testbed clean`"
             )
 
-    def command(self, argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
-        """Run one command to its end, for ``patience`` seconds at most, out of reach of the terminal's Ctrl-C."""
-        return run((*self.portal.prefix, *argv), patience)
-
     def _insist(self, argv: Argv) -> str:
         """What the command complained of, after trying for two seconds: killed processes take a moment to go."""
         deadline = time.monotonic() + 2.0
         while True:
-            done = self.command(argv)
+            done = run(argv)
             if done.returncode == 0 or "No such file" in done.stderr:
                 return ""
             if time.monotonic() > deadline:
@@ -114,8 +63,10 @@ class Executor:
 
 
 def require_programs() -> None:
-    """Raises UserError naming the first program of a testbed's that this machine lacks."""
-    for program in _PACKAGES if os.geteuid() == 0 else (*_PACKAGES, "unshare"):
+    """Raises UserError without root, or naming the first program of a testbed's that this machine lacks."""
+    if os.geteuid() != 0:
+        raise UserError("a testbed needs root; run it with sudo")
+    for program in _PACKAGES:
         if shutil.which(program, path=_path()) is None:
             raise _missing(program)
 
@@ -125,7 +76,7 @@ def _missing(program: str) -> UserError:
 
 
 def run(argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
-    """One command, its output captured; raises UserError if there is no such program."""
+    """One command out of reach of Ctrl-C, its output captured; raises UserError where there is no such program."""
     try:
         return subprocess.run(
             argv, capture_output=True, text=True, check=False, timeout=patience, stdin=subprocess.DEVNULL,

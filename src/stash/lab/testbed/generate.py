@@ -71,8 +71,8 @@ def emulate(
 def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
     """Cost of each layer with parameters, in the order of the forward pass; others count for the one before."""
     spec = workload(name)
-    sample = Synthetic(spec, 1, image_size)[0]
-    inputs = [tensor.to("meta") for tensor in default_collate([sample] * (batch or spec.batch))]
+    one = default_collate([Synthetic(spec, 1, image_size)[0]])
+    inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
     with torch.device("meta"):
         model = spec.build(image_size)
     counter = FlopCounterMode(display=False)

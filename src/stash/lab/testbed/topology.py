@@ -123,8 +123,6 @@ class HostSpec:
     """Its loopback: one medium that all its ranks share, both directions together (as a PCIe switch)."""
     disk: float | None = None
     """Reads from the block device."""
-    cpus: float | None = None
-    """Cores' worth of CPU time."""
 
 
 NAMES: tuple[str, ...] = tuple(field.name for field in fields(HostSpec))
@@ -168,13 +166,7 @@ def _host(base: HostSpec, wishes: Mapping[str, Wish]) -> HostSpec:
 def _number(name: str, value: Wish) -> float | None:
     if value is None:
         return None
-    if name == "cpus":
-        try:
-            number = float(value)
-        except ValueError:
-            raise UserError(f"cannot read cpus {value!r}; write a number of cores, like 1.5") from None
-    else:
-        number = parse_rate(value) if isinstance(value, str) else float(value)
+    number = parse_rate(value) if isinstance(value, str) else float(value)
     if not 0 < number < float("inf"):
         raise UserError(f"{name} {value}: it must be more than 0")
     return number

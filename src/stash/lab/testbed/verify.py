@@ -11,7 +11,7 @@ from pathlib import Path
 from stash.core.errors import StashError, UserError
 from stash.core.units import format_bits, format_rate
 from stash.lab.testbed import read_rate, transfer
-from stash.lab.testbed.execute import Executor, run
+from stash.lab.testbed.execute import run
 from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
@@ -85,7 +85,7 @@ def transfers(topology: Topology, owner: Owner) -> tuple[tuple[ShapedLink, Trans
     return tuple(found)
 
 
-def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[ShapedLink, ...]:
+def verify_links(topology: Topology, owner: Owner) -> tuple[ShapedLink, ...]:
     """Every link measured; raises UserError naming the highest rate seen where one does not carry its own.
 
     A link that falls short is measured again, up to five times, as other work on the machine slows
@@ -97,7 +97,7 @@ def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[
         again = [number for number, link in enumerate(best) if not link.right]
         if not again:
             break
-        rates = _measure(executor, [wanted[number] for number in again])
+        rates = _measure([wanted[number] for number in again])
         for number, rate in zip(again, rates, strict=True):
             if rate > best[number].measured:
                 best[number] = replace(best[number], measured=rate)
@@ -107,10 +107,10 @@ def verify_links(topology: Topology, owner: Owner, executor: Executor) -> tuple[
     return tuple(best)
 
 
-def _measure(executor: Executor, wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
+def _measure(wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
     words = json.dumps([asdict(stream) for _, stream in wanted])
     patience = sum(_SLACK + stream.seconds + stream.skip / link.asked for link, stream in wanted)
-    done = executor.command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
+    done = run((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
     if done.returncode != 0:
         raise StashError(
             f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"

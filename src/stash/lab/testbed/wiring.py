@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.lab.testbed.topology import PREFIX, HostSpec, Owner, Step, Topology, write
 
-# Limits of CPU time and of disk reads through control groups, version 1 and version 2.
+# Limits of disk reads through control groups, version 1 and version 2.
 
-PERIOD_MICROSECONDS = 20_000
-"""Short, so that a host is slowed evenly: in the kernel's usual 100 ms it runs at full speed, then stands still."""
 # Another testbed set up since then has its limits by the same controller.
 _TAKE_BACK = f'for other in "$3"/{PREFIX}*; do if [ -e "$other" ]; then exit 0; fi; done; printf %s "$1" > "$2"'
-
-
-@dataclass(frozen=True)
-class Controller:
-    """Where one controller lives; ``enabled`` is False if version 2 must first pass it on to its children."""
-
-    version: int
-    root: str
-    enabled: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,76 +29,48 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Cgroups:
-    """The controllers for CPU time and for block I/O; None where the machine has none."""
+class DiskLimits:
+    """The controller of block I/O; ``enabled`` is False if version 2 must first pass it on to its children."""
 
-    cpu: Controller | None = None
-    io: Controller | None = None
+    version: int
+    root: str
+    enabled: bool = True
 
-    def enabling(self, topology: Topology) -> Iterator[Step]:
-        """Version 2: let new groups have the controllers the topology needs; undone with the last testbed there."""
-        needs = {"cpu": any(h.cpus for h in topology.hosts), "io": any(h.disk for h in topology.hosts)}
-        for name, controller in (("cpu", self.cpu), ("io", self.io)):
-            if needs[name] and controller is not None and controller.version == 2 and not controller.enabled:
-                control = f"{controller.root}/cgroup.subtree_control"
-                undo = ("sh", "-c", _TAKE_BACK, "stash-tb", f"-{name}", control, controller.root)
-                yield Step(write(f"+{name}", control), undo)
+    def enabling(self) -> Iterator[Step]:
+        """Version 2: let new groups have the controller; undone with the last testbed there."""
+        if self.version == 2 and not self.enabled:
+            control = f"{self.root}/cgroup.subtree_control"
+            undo = ("sh", "-c", _TAKE_BACK, "stash-tb", "-io", control, self.root)
+            yield Step(write("+io", control), undo)
 
-    def limits(self, group: str, host: HostSpec, device: Device | None) -> Iterator[Step]:
-        """Make a host's groups and set their limits; raises UserError if the machine lacks a controller."""
-        made: set[str] = set()
-        for folder, file, text in self._settings(group, host, device):
-            if folder not in made:
-                yield Step(("mkdir", folder), ("rmdir", folder))
-                made.add(folder)
-            yield Step(write(text, f"{folder}/{file}"))
+    def group(self, host: str) -> str:
+        """Folder of the group that a host's processes belong in."""
+        return f"{self.root}/{host}"
 
-    def groups(self, group: str, host: HostSpec) -> tuple[str, ...]:
-        """Folders of the groups a host's processes belong in."""
-        device = Device(0, 0)
-        return tuple(dict.fromkeys(folder for folder, _, _ in self._settings(group, host, device)))
-
-    def _settings(self, group: str, host: HostSpec, device: Device | None) -> Iterator[tuple[str, str, str]]:
-        if host.cpus is not None:
-            if self.cpu is None:
-                raise UserError("cpus: this machine has no cgroup controller for CPU time; leave cpus out")
-            folder, quota = f"{self.cpu.root}/{group}", max(1000, round(host.cpus * PERIOD_MICROSECONDS))
-            if self.cpu.version == 2:
-                yield folder, "cpu.max", f"{quota} {PERIOD_MICROSECONDS}"
-            else:
-                yield folder, "cpu.cfs_period_us", str(PERIOD_MICROSECONDS)
-                yield folder, "cpu.cfs_quota_us", str(quota)
-        if host.disk is not None:
-            if self.io is None or device is None:
-                raise UserError("disk: this machine has no cgroup controller for block I/O; leave disk out")
-            folder = f"{self.io.root}/{group}"
-            if self.io.version == 2:
-                yield folder, "io.max", f"{device} rbps={round(host.disk)}"
-            else:
-                yield folder, "blkio.throttle.read_bps_device", f"{device} {round(host.disk)}"
+    def limiting(self, host: str, rate: float, device: Device) -> Iterator[Step]:
+        """Make a host's group and set its limit."""
+        folder = self.group(host)
+        yield Step(("mkdir", folder), ("rmdir", folder))
+        if self.version == 2:
+            yield Step(write(f"{device} rbps={round(rate)}", f"{folder}/io.max"))
+        else:
+            yield Step(write(f"{device} {round(rate)}", f"{folder}/blkio.throttle.read_bps_device"))
 
 
-def find(mounts: str | None = None, read: Callable[[str], str] = lambda path: Path(path).read_text()) -> Cgroups:
-    """The controllers of this machine, from ``/proc/mounts``; version 1 where both exist, as it is then in use."""
-    if mounts is None:
-        mounts = read("/proc/mounts")
-    found: dict[str, Controller] = {}
-    for line in mounts.splitlines():
+def find(
+    mounts: str | None = None, read: Callable[[str], str] = lambda path: Path(path).read_text()
+) -> DiskLimits | None:
+    """The controller of this machine, from ``/proc/mounts``; version 1 where both exist, as it is then in use."""
+    found = None
+    for line in (read("/proc/mounts") if mounts is None else mounts).splitlines():
         _, folder, kind, options, *_ = line.split()
-        if kind == "cgroup":
-            for option, name in (("cpu", "cpu"), ("blkio", "io")):
-                if option in options.split(","):
-                    found[name] = Controller(1, folder)
-        elif kind == "cgroup2":
-            try:
-                available = read(f"{folder}/cgroup.controllers").split()
-                passed_on = read(f"{folder}/cgroup.subtree_control").split()
-            except OSError:
-                continue
-            for name in ("cpu", "io"):
-                if name in available:
-                    found.setdefault(name, Controller(2, folder, name in passed_on))
-    return Cgroups(found.get("cpu"), found.get("io"))
+        if kind == "cgroup" and "blkio" in options.split(","):
+            return DiskLimits(1, folder)
+        if kind == "cgroup2":
+            with suppress(OSError):
+                if "io" in read(f"{folder}/cgroup.controllers").split():
+                    found = DiskLimits(2, folder, "io" in read(f"{folder}/cgroup.subtree_control").split())
+    return found
 
 
 def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
@@ -157,11 +119,11 @@ def burst_bytes(rate: float, loopback: bool = False) -> int:
 
 
 def set_up(
-    topology: Topology, owner: Owner, cgroups: Cgroups | None = None, device: Device | None = None
+    topology: Topology, owner: Owner, limits: DiskLimits | None = None, device: Device | None = None
 ) -> tuple[Step, ...]:
-    """Everything to run, in order: the switch, then each host with its link, its shaping and its limits.
+    """Everything to run, in order: the switch, then each host with its link, its shaping and its limit.
 
-    ``cgroups`` and ``device`` are needed only if a host's CPUs or disk are limited.
+    Where a host's disk is limited, ``limits`` and ``device`` are needed; raises UserError without.
     """
     steps = [*_namespace(owner.switch)]
     steps += [
@@ -171,10 +133,13 @@ def set_up(
     ]
     for node, host in enumerate(topology.hosts):
         steps += [*_namespace(owner.host(node)), *_link(owner, node), *shaping(owner, node, host)]
-    if cgroups is not None:
-        steps += cgroups.enabling(topology)
-        for node, host in enumerate(topology.hosts):
-            steps += cgroups.limits(owner.host(node), host, device)
+    limited = [(owner.host(node), host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
+    if limited and (limits is None or device is None):
+        raise UserError("disk: this machine has no cgroup controller for block I/O; leave disk out")
+    if limited and limits is not None and device is not None:
+        steps += limits.enabling()
+        for name, rate in limited:
+            steps += limits.limiting(name, rate, device)
     return tuple(steps)
 
 

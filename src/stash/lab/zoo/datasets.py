@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from stash.core.errors import UserError, one_line
 from stash.core.files import flush, is_half, parse_json, read_up_to, write_whole
 from stash.core.records.base import Count
 from stash.lab.zoo import synthesis
-from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, RECORD_BYTES, TOKENS_PER_SAMPLE, WORDS
+from stash.lab.zoo.synthesis import IMAGE_CLASSES, MEAN_BYTES, TOKENS_PER_SAMPLE
 
 # ``stash-dataset.json``: what a generated data set is meant to be, and whether it is finished.
 
@@ -65,18 +65,6 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     write_whole(root / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
 
 
-def labelled_files(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[tuple[Path, int]]]:
-    """Class names and (file, label) pairs of a folder with one sub-folder per class, both sorted."""
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-    files = [
-        (root / name / file, label)
-        for label, name in enumerate(classes)
-        for file in sorted(os.listdir(root / name))
-        if file.lower().endswith(tuple(suffixes)) and not file.startswith(".")
-    ]
-    return classes, files
-
-
 # Data sets are made as large, and as slow to read, as real ones.
 
 ProgressCallback = Callable[[int, int], None]
@@ -112,14 +100,6 @@ KINDS: dict[str, DatasetKind] = {
         DatasetKind(
             "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
             lambda i: f"tokens-{i:05d}.uint16.bin",
-        ),
-        DatasetKind(
-            "audio", 30_500, 10_000, 1, 2, synthesis.speech,
-            lambda i: f"word_{i % WORDS:02d}/{i:08d}.wav",
-        ),
-        DatasetKind(
-            "clicks", RECORD_BYTES, 1_000_000, 50_000, 3, synthesis.clicks,
-            lambda i: f"clicks-{i:05d}.bin",
         ),
     )
 }  # fmt: skip

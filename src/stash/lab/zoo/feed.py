@@ -1,14 +1,12 @@
 """What a workload is fed, from a folder or from memory, and the loss of its task.
 
-Token files, WAV folders and click logs are read the way ordinary training code does, one sample at a time, a file
-opened for each; ``images`` reads pictures.
+Token files are read as ordinary training code does, one sample at a time, a file opened for each; ``images`` reads
+pictures. Sounds and clicks are only made in memory.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import wave
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -21,10 +19,10 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
-from stash.lab.zoo.datasets import labelled_files, read_manifest
-from stash.lab.zoo.models import TABLES
+from stash.lab.zoo.datasets import read_manifest
+from stash.lab.zoo.models import DENSE, TABLES
 from stash.lab.zoo.registry import LABELS, SEQUENCE_LENGTH, WorkloadSpec
-from stash.lab.zoo.synthesis import DENSE, FIELDS, RECORD_BYTES, VOCABULARY
+from stash.lab.zoo.synthesis import VOCABULARY
 
 Sample = tuple[Tensor, ...]
 
@@ -56,80 +54,12 @@ class Tokens(Dataset[Sample]):
         return ids, torch.tensor(start), torch.tensor(end)
 
 
-class Speech(Dataset[Sample]):
-    """A folder of WAV files per word: wave (1, 8000) float32 at 8 kHz in [-1, 1], label 0-d int64.
-
-    Mono 16-bit files at 8 or 16 kHz; shorter ones are padded with silence and longer ones cut to 1 s.
-    """
-
-    rate = 8000
-
-    def __init__(self, root: Path) -> None:
-        self.classes, self.files = labelled_files(root, (".wav",))
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Sample:
-        path, label = self.files[index]
-        rate, signal = _read_wav(path)
-        if rate == 2 * self.rate:
-            signal = functional.avg_pool1d(signal[None], 2)[0]
-        signal = functional.pad(signal[: self.rate], (0, max(0, self.rate - len(signal))))
-        return signal.unsqueeze(0), torch.tensor(label)
-
-
-class Clicks(Dataset[Sample]):
-    """Criteo-like ``*.bin`` records: counters (13,) float32, categories (26,) int64, clicked 0-d float32.
-
-    Counters become log(1 + n), as in DLRM's own reader. One ``pread`` per record.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.files = sorted(root.glob("*.bin"))
-        self.ends = list(accumulate(path.stat().st_size // RECORD_BYTES for path in self.files))
-
-    def __len__(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    def __getitem__(self, index: int) -> Sample:
-        file, offset = _locate(self.ends, index)
-        handle = os.open(self.files[file], os.O_RDONLY)
-        try:
-            data = os.pread(handle, RECORD_BYTES, offset * RECORD_BYTES)
-        finally:
-            os.close(handle)
-        if len(data) < RECORD_BYTES:
-            raise UserError(f"{self.files[file]} became shorter while it was read; make the data set again")
-        record = np.frombuffer(data, dtype="<i4", count=FIELDS)
-        dense = np.log1p(np.maximum(record[1 : 1 + DENSE], 0)).astype(np.float32)
-        categories = record[1 + DENSE :].astype(np.int64)
-        clicked = torch.tensor(float(record[0]))
-        return torch.from_numpy(dense), torch.from_numpy(categories), clicked
-
-
 def _locate(ends: list[int], index: int) -> tuple[int, int]:
     """File and position inside it of the sample ``index``; raises IndexError past the end."""
     if not 0 <= index < ends[-1]:
         raise IndexError(index)
     file = bisect_right(ends, index)
     return file, index - (ends[file - 1] if file else 0)
-
-
-def _read_wav(path: Path) -> tuple[int, Tensor]:
-    """Sampling rate in Hz and samples (frames,) float32; raises UserError naming the file."""
-    try:
-        with wave.open(str(path), "rb") as file:
-            shape = (file.getnchannels(), file.getsampwidth(), file.getframerate())
-            data = file.readframes(file.getnframes())
-    except (OSError, EOFError, wave.Error) as error:
-        raise UserError(f"the sound {path} cannot be decoded: {error or 'it ends too early'}") from error
-    if shape[:2] != (1, 2) or shape[2] not in (Speech.rate, 2 * Speech.rate):
-        raise UserError(
-            f"the sound {path} has {shape[0]} channel(s) of {8 * shape[1]} bits at {shape[2]} Hz; "
-            "convert it to mono, 16 bits, 8000 or 16000 Hz"
-        )
-    return shape[2], torch.from_numpy(np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768)
 
 
 # The right reader for a folder, or random samples from memory.
@@ -139,27 +69,26 @@ def open_feed(
     spec: WorkloadSpec, root: Path, image_size: int = 224, sequence_length: int | None = None
 ) -> Dataset[Sample]:
     """The samples below ``root`` as ``spec`` wants them; raises UserError if they are not what it reads."""
+    spec.require_files()
     make = f"`stash lab dataset make {spec.kind} {root}`"
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}; {make} makes one")
     try:
         _check_manifest(spec, root)
-        feed: Images | Tokens | Speech | Clicks
+        feed: Images | Tokens
         if spec.kind == "images":
             from stash.lab.zoo.images import Images
 
             feed = Images(root, image_size)
-        elif spec.kind == "text":
-            feed = Tokens(root, sequence_length or SEQUENCE_LENGTH)
         else:
-            feed = Speech(root) if spec.kind == "audio" else Clicks(root)
+            feed = Tokens(root, sequence_length or SEQUENCE_LENGTH)
     except OSError as error:
         raise UserError(f"the data set {root} cannot be read: {error.strerror or error}") from error
     if len(feed) == 0:
         raise UserError(f"{root} holds no {spec.kind} that {spec.name} can read; {make} fills an empty folder")
     classes = len(getattr(feed, "classes", ()))
-    if classes > LABELS.get(spec.kind, 0):
-        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {LABELS[spec.kind]} apart")
+    if classes > LABELS["images"]:
+        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {LABELS['images']} apart")
     return feed
 
 
@@ -179,6 +108,8 @@ def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
         )
 
 
+WAVE = 8000
+"""Values of a sound: a second at 8 kHz."""
 _DISTINCT = 16
 """Samples that are made."""
 
@@ -207,7 +138,7 @@ class Synthetic(Dataset[Sample]):
                 integers(LABELS["images"]),
             ),
             "text": answered,
-            "audio": lambda: (torch.rand(1, Speech.rate, generator=generator) - 0.5, integers(LABELS["audio"])),
+            "audio": lambda: (torch.rand(1, WAVE, generator=generator) - 0.5, integers(LABELS["audio"])),
             "clicks": lambda: (
                 torch.rand(DENSE, generator=generator),
                 torch.cat([integers(rows, 1) for rows in TABLES]),

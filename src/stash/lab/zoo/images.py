@@ -5,6 +5,7 @@ Knows decoding with Pillow and the usual ImageNet augmentation. Importing it imp
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -14,7 +15,6 @@ from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
-from stash.lab.zoo.datasets import labelled_files
 
 prepare_torchvision()
 
@@ -27,7 +27,13 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
     """Decoded, randomly cropped and flipped, normalised: (3, size, size) float32 and a 0-d int64 label."""
 
     def __init__(self, root: Path, size: int = 224) -> None:
-        self.classes, self.files = labelled_files(root, SUFFIXES)
+        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        self.files = [
+            (root / name / file, label)
+            for label, name in enumerate(self.classes)
+            for file in sorted(os.listdir(root / name))
+            if file.lower().endswith(SUFFIXES) and not file.startswith(".")
+        ]
         self.transform = transforms.Compose(
             [
                 transforms.RandomResizedCrop(size),

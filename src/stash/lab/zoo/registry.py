@@ -29,6 +29,10 @@ LABELS = {"images": 1000, "audio": 35}
 """By kind of data, as many as models of it distinguish: of ImageNet, of Speech Commands v2 (arXiv 1804.03209)."""
 
 
+ON_DISK = ("images", "text")
+"""Kinds of data of which `stash lab dataset make` makes files; others are made in memory."""
+
+
 @dataclass(frozen=True)
 class WorkloadSpec:
     """One model with its loss, optimizer and kind of data; weights are random."""
@@ -62,6 +66,11 @@ class WorkloadSpec:
     def gradient_bytes(self) -> int:
         """Bytes of one float32 gradient of the whole model: what every step must all-reduce."""
         return 4 * self.parameters
+
+    def require_files(self) -> None:
+        """Raise UserError where no data set on disk holds what it reads."""
+        if self.kind not in ON_DISK:
+            raise UserError(f"{self.name} trains on samples in memory only; leave --data out")
 
     def require_packages(self) -> None:
         """Raise UserError where a package is missing that its model or its data need; imports none."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
-import wave
 from io import BytesIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.imports import require_package
-from stash.lab.zoo.registry import LABELS
 
 # Random JPEG pictures that cost as much to store and decode as photographs of ImageNet.
 
@@ -63,22 +60,6 @@ VOCABULARY = 30_522
 """Of BERT, uncased pieces."""
 TOKENS_PER_SAMPLE = 1024
 
-SAMPLE_RATE = 16_000
-"""Hertz, 16 bits, mono, as in Speech Commands."""
-WORDS = LABELS["audio"]
-
-DENSE = 13
-"""Integer counters per record."""
-CARDINALITIES = (
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
-    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-)  # fmt: skip
-"""Distinct values of the 26 categories of the Kaggle Display Advertising data (facebookresearch/dlrm)."""
-FIELDS = 1 + DENSE + len(CARDINALITIES)
-"""int32 fields of a record: label, counters, categories."""
-RECORD_BYTES = 4 * FIELDS
-
-
 # One file of each kind: the same generator always gives the same bytes (with the same numpy and Pillow).
 
 
@@ -89,43 +70,6 @@ def image(random: np.random.Generator, samples: int) -> bytes:
 
 def tokens(random: np.random.Generator, samples: int) -> bytes:
     """``samples`` x 1024 little-endian uint16 token ids, frequencies falling as 1/rank (Zipf)."""
-    ranks = _zipf(random, np.full(samples * TOKENS_PER_SAMPLE, float(VOCABULARY)))
-    return ranks.astype("<u2").tobytes()
-
-
-def speech(random: np.random.Generator, samples: int) -> bytes:
-    """One spoken-word-like WAV file: a gliding tone with overtones and noise, 1 s (one in ten shorter)."""
-    seconds = 1.0 if random.random() < 0.9 else random.uniform(0.5, 1.0)
-    time = np.arange(int(SAMPLE_RATE * seconds), dtype=np.float32) / SAMPLE_RATE
-    pitch = random.uniform(80, 250)
-    phase = 2 * math.pi * pitch * (time + random.uniform(-0.2, 0.2) * time**2)
-    voice = sum(np.sin(k * phase) / k for k in range(1, 9))
-    word = np.exp(-(((time - seconds / 2) / random.uniform(0.1, 0.25)) ** 2))
-    signal = 0.25 * voice * word + 0.01 * random.standard_normal(len(time), dtype=np.float32)
-    out = io.BytesIO()
-    with wave.open(out, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(SAMPLE_RATE)
-        file.writeframes((np.clip(signal, -1, 1) * 32767).astype("<i2").tobytes())
-    return out.getvalue()
-
-
-def clicks(random: np.random.Generator, samples: int) -> bytes:
-    """``samples`` Criteo-like records of 40 little-endian int32: label, 13 counters, 26 category ids.
-
-    One record in four is a click, as in Criteo's data; counters are skewed, categories follow Zipf.
-    """
-    records = np.empty((samples, FIELDS), dtype="<i4")
-    records[:, 0] = random.random(samples) < 0.25
-    records[:, 1 : 1 + DENSE] = np.expm1(random.exponential(1.5, (samples, DENSE)).clip(max=15))
-    sizes = np.broadcast_to(np.asarray(CARDINALITIES, dtype=np.float64), (samples, len(CARDINALITIES)))
-    records[:, 1 + DENSE :] = _zipf(random, sizes)
-    return records.tobytes()
-
-
-def _zipf(random: np.random.Generator, sizes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Ids below ``sizes`` with log-uniform ranks, the continuous form of Zipf's law with exponent 1."""
-    ranks = np.exp(random.random(sizes.shape) * np.log(sizes)) - 1
-    ids: NDArray[np.int64] = np.minimum(ranks, sizes - 1).astype(np.int64)
-    return ids
+    size = float(VOCABULARY)  # ranks are log-uniform, the continuous form of the law with exponent 1
+    ranks = np.exp(random.random(samples * TOKENS_PER_SAMPLE) * math.log(size)) - 1
+    return bytes(np.minimum(ranks, size - 1).astype("<u2").tobytes())

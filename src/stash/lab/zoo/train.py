@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from stash.core.errors import UserError
 from stash.lab.training import endless, exit_code
 from stash.lab.zoo.feed import LOSSES, Sample, Synthetic, open_feed
-from stash.lab.zoo.registry import LONGEST_SEQUENCE, WorkloadSpec, workload
+from stash.lab.zoo.registry import LONGEST_SEQUENCE, ON_DISK, WorkloadSpec, workload
 
 LOG_EVERY = 50
 SYNTHETIC_STEPS, SYNTHETIC_SAMPLES = 1000, 2_000_000
@@ -143,6 +143,8 @@ def make_optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimize
 def _check(options: argparse.Namespace) -> None:
     spec = workload(options.workload)
     if options.data is None and not options.synthetic:
+        if spec.kind not in ON_DISK:
+            raise UserError(f"{spec.name} trains on samples in memory only; use --synthetic")
         raise UserError(
             f"{spec.name} needs data: `stash lab dataset make {spec.kind} PATH` makes some for --data PATH, "
             "or use --synthetic"

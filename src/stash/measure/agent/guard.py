@@ -32,35 +32,34 @@ class _Busy(threading.local):
 
     now = False
 
+    def act(self, act: Callable[..., None], *arguments: Any) -> None:
+        """Call ``act``, unless this is within such a call."""
+        if self.now:
+            return
+        self.now = True
+        try:
+            act(*arguments)
+        finally:
+            self.now = False
 
-class _Own:
-    """The keeper of this process, once it has one."""
 
-    keeper: FileBackup | None = None
-    busy = _Busy()
-    saving = 0
-    """Checkpoints that are being saved now."""
-
-
-def _unless_busy(act: Callable[..., None], *arguments: Any) -> None:
-    if _Own.busy.now:
-        return
-    _Own.busy.now = True
-    try:
-        act(*arguments)
-    finally:
-        _Own.busy.now = False
+_unless_busy = _Busy().act
+_keepers: list[FileBackup] = []
+"""Of this process: one, once there is any."""
+_saving: list[Any] = []
+"""What checkpoints are being saved to now."""
 
 
 def protect_files(orders: Orders) -> None:
     """From now on this process changes no file that is older than the run."""
-    keeper = _Own.keeper = FileBackup(
+    keeper = FileBackup(
         orders.files,
         orders.began,
-        passing=lambda: (orders.passing or _Own.saving > 0) and script.passes() > 0,
+        passing=lambda: (orders.passing or bool(_saving)) and script.passes() > 0,
         unnoted=lambda why: script.note(f"new files of the job are neither removed nor named: {why}"),
         trains=lambda: script.passes() > 0,
     )
+    _keepers[:] = [keeper]
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
         "os.mkdir": lambda path, mode, folder: _makes(keeper, _place(path, folder)),
@@ -82,21 +81,21 @@ def protect_files(orders: Orders) -> None:
 
 def about_to_write(path: str, truncates: bool) -> None:
     """Tell of a file that C code is about to open by itself."""
-    if _Own.keeper is not None:
-        _unless_busy(_opens, _Own.keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
+    for keeper in _keepers:
+        _unless_busy(_opens, keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
 @contextlib.contextmanager
 def saving(file: Any = None) -> Iterator[None]:
     """A checkpoint is saved meanwhile, perhaps to an open ``file``: if it is new, it goes again when the job ends."""
-    _Own.saving += 1
+    _saving.append(file)
     try:
         name = getattr(file, "name", None)
-        if _Own.keeper is not None and isinstance(name, str) and os.path.lexists(name):
-            _unless_busy(_Own.keeper.before_making, name)
+        for keeper in _keepers if isinstance(name, str) and os.path.lexists(name) else ():
+            _unless_busy(keeper.before_making, name)
         yield
     finally:
-        _Own.saving -= 1
+        _saving.pop()
 
 
 def _opens(keeper: FileBackup, path: Any, flags: int) -> None:

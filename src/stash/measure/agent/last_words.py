@@ -41,7 +41,7 @@ def report_crashes(orders: Orders) -> None:
         finally:
             previous(kind, error, trace)
 
-    sys.excepthook = hook
+    script.put(sys, excepthook=hook)
 
 
 def report_crashes_of_ranks(module: ModuleType) -> None:
@@ -63,7 +63,7 @@ def report_crashes_of_ranks(module: ModuleType) -> None:
                 _leave(orders, cause)
             raise
 
-    module.BaseProcess.run = reported
+    script.put(module.BaseProcess, run=reported)
 
 
 def _leave(orders: Orders, error: BaseException) -> None:

@@ -14,6 +14,8 @@ from operator import attrgetter, methodcaller
 from types import FrameType
 from typing import Any
 
+from stash.measure.agent.script import put, wrap
+
 NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": (
         *("Tensor._version", "Tensor._indices", "Tensor._values"),
@@ -72,9 +74,8 @@ def plainly() -> Any:
 
 def wrap_functional_gradients(transforms: Any, wrapped: Callable[[Any], Any]) -> None:
     """Put ``wrapped(original)`` in place of what every gradient of ``torch.func`` comes from, if it is there."""
-    original = getattr(transforms, "grad_and_value_impl", None)
-    if original is not None:
-        transforms.grad_and_value_impl = wrapped(original)
+    if hasattr(transforms, "grad_and_value_impl"):
+        wrap(transforms, "grad_and_value_impl", wrapped)
 
 
 def iterates(loader: Any) -> bool:
@@ -87,9 +88,8 @@ def wrap_iterators(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
 
     ``dataloader`` is the module ``torch.utils.data.dataloader``.
     """
-    base = dataloader._BaseDataLoaderIter
-    base.__init__ = wrapped(base.__init__)
-    base._reset = wrapped(base._reset)
+    for name in ("__init__", "_reset"):
+        wrap(dataloader._BaseDataLoaderIter, name, wrapped)
 
 
 def wrap_starting_over(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
@@ -109,14 +109,13 @@ def wrap_loaders(dataloader: Any, making: Callable[[Any], Any], looping: Callabl
 
 def wrap_handing_out(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
     """The same for where every loader's iterator hands out its next batch."""
-    base = dataloader._BaseDataLoaderIter
-    base.__next__ = wrapped(base.__next__)
+    wrap(dataloader._BaseDataLoaderIter, "__next__", wrapped)
 
 
 def _wrap_own(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
     for name, wrapped in wraps.items():
         if name in vars(cls):
-            setattr(cls, name, wrapped(vars(cls)[name]))
+            put(cls, **{name: wrapped(vars(cls)[name])})
 
 
 def _wrap_subclasses(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
@@ -126,7 +125,7 @@ def _wrap_subclasses(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> Non
         super(cls, derived).__init_subclass__(**arguments)
         _wrap_own(derived, wraps)
 
-    cls.__init_subclass__ = classmethod(of_subclass)
+    put(cls, __init_subclass__=classmethod(of_subclass))
 
 
 def length(loader: Any) -> int | None:

@@ -199,21 +199,21 @@ class _EventBus:
         self.listener = _NO_LISTENER
         self.passes = 0
 
+    def subscribe(self, listener: Listener = _NO_LISTENER) -> None:
+        """Tell ``listener`` from now on what this process's script does; without one, nobody any more."""
+        self.listener = listener
+
+    def begin_pass(self) -> Listener:
+        """Count a backward pass; the value is who listens."""
+        self.passes += 1
+        return self.listener
+
 
 bus = _EventBus()
 """Read by what comes to it in every step; all others ask ``listener()`` and ``passes()``."""
 
 
-def subscribe(listener: Listener) -> None:
-    """Tell ``listener`` from now on what this process's script does."""
-    bus.listener = listener
-
-
-def unsubscribe() -> None:
-    """Tell no listener any more."""
-    bus.listener = _NO_LISTENER
-
-
+subscribe = unsubscribe = bus.subscribe
 os.register_at_fork(after_in_child=unsubscribe)  # a fork inherits the variable and not the job
 
 
@@ -252,8 +252,7 @@ def exits(last: bool = True) -> None:
 
 def backward_begins() -> Listener:
     """Count a backward pass, and tell of it; the value is who listens."""
-    bus.passes += 1
-    own = bus.listener
+    own = bus.begin_pass()
     if not own.listens:
         return _NO_LISTENER
     try:
@@ -322,12 +321,18 @@ def report_hard_exits() -> None:
             exits()
         hard_exit(status)
 
-    os._exit = leave  # type: ignore[assignment]
+    put(os, _exit=leave)
+
+
+def put(owner: Any, **values: Any) -> None:
+    """Set attributes of a module, a class or an object that is not Stash's own: all that is wrapped is wrapped so."""
+    for name, value in values.items():
+        setattr(owner, name, value)
 
 
 def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Put ``around(original, *args, **kwargs)`` in the place of a function of a module or class."""
-    setattr(owner, name, around(getattr(owner, name), *args, **kwargs))
+    put(owner, **{name: around(getattr(owner, name), *args, **kwargs)})
 
 
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:
@@ -340,4 +345,4 @@ def after(owner: Any, name: str, act: Callable[..., object]) -> None:
         act(*args, **kwargs)
         return result
 
-    setattr(owner, name, followed)
+    put(owner, **{name: followed})

@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.records.host import Gpu, Route
-from stash.measure.linux.procfs import entries, numa_node, number, target, text
+from stash.measure.linux.procfs import numa_node, number, target, text
 
 # PCI: serves where the driver does not answer, and needs none
 
 _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """GT/s per lane to PCI Express generation."""
-_NVIDIA = "0x10de"
-_GPU_CLASSES = ("0x0300", "0x0302")
-"""VGA and 3D controllers."""
 _ADDRESS = re.compile(r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
@@ -32,15 +29,6 @@ def pci_address(written: str) -> str | None:
     """An address as sysfs writes it: NVML's ``00000000:3B:00.0`` is ``0000:3b:00.0``; ``None`` if it is none."""
     match = _ADDRESS.fullmatch(written.strip())
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
-
-
-def nvidia_gpus(root: Path) -> dict[str, str]:
-    """Address to ``vendor:device`` of each of NVIDIA's GPUs, in the order in which the driver numbers them."""
-    found = {}
-    for folder in entries(root / "sys/bus/pci/devices"):
-        if text(folder / "vendor") == _NVIDIA and (text(folder / "class") or "").startswith(_GPU_CLASSES):
-            found[folder.name] = f"10de:{(text(folder / 'device') or '0x????').removeprefix('0x')}"
-    return dict(sorted(found.items()))
 
 
 def _most(device: Path) -> str | None:
@@ -192,8 +180,6 @@ class _Card:
     fault: str | None = None
     name: str | None = None
     bus: str | None = None
-    pci_name: str | None = None
-    """From sysfs, for a GPU that does not give its name."""
     lanes: Lanes | None = None
 
     def ask(self, question: str, *arguments: Any) -> Any:
@@ -228,7 +214,7 @@ class _Card:
             stated[which] = _link_text(generation, self.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
         return Gpu(
             index=self.index,
-            name=self.name or (f"PCI {self.pci_name}" if self.pci_name else "unknown"),
+            name=self.name or "unknown",
             memory_bytes=None if memory is None else int(memory.total),
             driver=driver,
             pcie=stated["Curr"] or (_link_text(*_link(device, "current")) if device else None),
@@ -265,14 +251,6 @@ def gpus(library: Any, root: Path) -> Described:
         driver = string(library.nvmlSystemGetDriverVersion())
     except Exception:  # the driver is there but does not work
         driver = None
-    # GPUs that did not say where they are have the addresses in sysfs that no other has, if there are as many of the
-    # one as of the other: a container sees addresses of GPUs not its own.
-    silent = [card for card in cards if card.bus is None]
-    taken = {card.bus for card in cards}
-    free = {bus: name for bus, name in nvidia_gpus(root).items() if bus not in taken} if silent else {}
-    if len(free) == len(silent):
-        for card, bus in zip(silent, free, strict=True):
-            card.bus, card.pci_name = bus, free[bus]
     found = tuple(card.record(driver, root) for card in cards)
     routes, rows = [], []
     working = [card for card in cards if card.fault is None]

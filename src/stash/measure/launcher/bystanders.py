@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from stash.core.records.circumstances import OtherProgram
@@ -23,24 +24,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _MIN_CORES = 0.02
 _MAX_PROGRAMS = 3
 _INTERPRETER = re.compile(r"(python|pypy|node|perl|ruby|java|(?:ba|da|z|k)?sh)[\d.]*")
-_WRAPPERS = ("env", "nice", "nohup", "ionice", "setsid", "stdbuf", "taskset", "time", "timeout")
-"""Programs that start another one, which their words name."""
-_PRECEDING = re.compile(r"-.*|\w+=.*|[\d.]+[smhd]?|0x[\da-f]+")
-"""What stands between such a program and the one that it starts: options, variables, seconds, cores."""
-_TAKE_VALUE = {
-    "python": ("-W", "-X", "--check-hash-based-pycs"),
-    "node": ("-r", "--require", "--import", "--loader"),
-    "perl": ("-I",),
-    "ruby": ("-I", "-r"),
-    "java": ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules"),
-    "sh": ("-o", "+o", "-O", "--rcfile", "--init-file"),
-}
-"""Options of interpreters whose value is the next word."""
-_MODULE = {"python": re.compile(r"-[bBdEiIOPqsSuvx]*m"), "java": re.compile(r"-jar|-m|--module")}
-"""Options whose value is what runs."""
-_CODE = {"python": re.compile(r"-[bBdEiIOPqsSuvx]*c"), "sh": re.compile(r"-[a-z]*c[a-z]*")}
-"""Options with code, which is no name."""
-_ANY_CODE = re.compile(r"-[eEp]|--eval|--print")
+_TAKE_VALUE = ("-W", "-X", "-o", "+o", "-O", "-cp", "-classpath", "-r", "-I")
+"""Options of interpreters whose value is the next word, and is not what runs."""
+_CODE = re.compile(r"-[a-zA-Z]*c[a-z]*|--eval|--print")
+_OTHERS_CODE = re.compile(r"-[eEp]|--eval|--print")
+"""Options with code, which is no name: of Python and of shells, and of others."""
 
 
 def _is_ours(number: int, every: Mapping[int, Status]) -> bool:
@@ -57,31 +45,18 @@ def _is_ours(number: int, every: Mapping[int, Status]) -> bool:
 def program_name(words: Sequence[str]) -> str:
     """What a user calls the process with these words: its program, or the script that an interpreter runs."""
     program = os.path.basename(words[0]) if words else ""
-    if program in _WRAPPERS:
-        at = next((at for at, word in enumerate(words) if at and not _PRECEDING.fullmatch(word)), None)
-        return program if at is None else program_name(words[at:])
     interpreter = _INTERPRETER.fullmatch(program)
     if interpreter is None:
         return program
-    script = _script(interpreter[1], words[1:])
-    is_name = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no descriptor
-    return script if is_name else program
-
-
-def _script(language: str, words: Sequence[str]) -> str:
-    """The script, module or archive that the words behind an interpreter name; empty of code, and without any."""
-    language = "sh" if language.endswith("sh") else "python" if language == "pypy" else language
-    rest = iter(words)
-    for word in rest:
-        if not word.startswith(("-", "+")):
-            return os.path.basename(word)
-        if language in _MODULE and _MODULE[language].fullmatch(word):
-            return os.path.basename(next(rest, ""))
-        if _CODE.get(language, _ANY_CODE).fullmatch(word):
-            return ""
-        if word in _TAKE_VALUE[language]:
-            next(rest, "")
-    return ""
+    code = _CODE if interpreter[1].endswith("sh") or interpreter[1].startswith("py") else _OTHERS_CODE
+    for before, word in pairwise(words):
+        if code.fullmatch(word):
+            return program
+        if not word.startswith(("-", "+")) and before not in _TAKE_VALUE:
+            script = os.path.basename(word)  # or the module or archive that the option before it runs
+            is_name = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no descriptor
+            return script if is_name else program
+    return program
 
 
 class Bystanders:

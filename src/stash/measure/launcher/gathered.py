@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -28,7 +29,6 @@ from stash.core.records.profile import (
 from stash.core.records.rank_ledger import RankLedger
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
-    BlockDone,
     ExchangeTimed,
     HostsSeen,
     JobFacts,
@@ -51,6 +51,7 @@ from stash.measure.protocol.messages import (
     WorkersTimed,
 )
 
+R = TypeVar("R")
 DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
 
@@ -110,7 +111,7 @@ class Gathered:
             _check(message)
             self._take(message, offset)
         except ValidationError as error:
-            raise _impossible(error, message.kind) from None
+            raise _impossible(error, getattr(message, "kind", "block")) from None
 
     def _take(self, message: Message, offset: int) -> None:
         self.led = True
@@ -132,24 +133,19 @@ class Gathered:
                 self.round_seconds = message.round_seconds
             case RoundGivenUp():
                 self.given_up = message
-            case BlockDone():
-                rounded = {name: _kept(value) for name, value in vars(message).items()}
-                self.blocks.append(Block(**{**rounded, "rank": message.rank + offset}))
+            case Block():
+                self.blocks.append(_record(Block, message, offset))
             case LedgerKept():
                 rank = message.rank + offset
                 self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
             case LoaderTimed():
-                self.rates.append(Rate(**{**vars(message), "rank": message.rank + offset}))
+                self.rates.append(_record(Rate, message, offset))
             case WorkersTimed():
-                seconds = tuple(_rounded(each, DIGITS) for each in message.seconds)
-                self.workers.append(
-                    WorkerTimes(**{**vars(message), "rank": message.rank + offset, "seconds": seconds})
-                )
+                self.workers.append(_record(WorkerTimes, message, offset))
             case PassesTimed():
-                kept = _kept(message.seconds)
-                self.passes.append(StagePasses(**{**vars(message), "rank": message.rank + offset, "seconds": kept}))
+                self.passes.append(_record(StagePasses, message, offset))
             case MemorySeen():
-                seen = Memory(**{**vars(message), "rank": message.rank + offset})
+                seen = _record(Memory, message, offset)
                 self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
             case ExchangeTimed():
                 self.collectives.append(Collective(**vars(message)))
@@ -252,8 +248,14 @@ def _larger(before: Memory | None, seen: Memory) -> Memory:
     return Memory(**{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()})
 
 
+def _record(kind: type[R], message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen, offset: int) -> R:
+    """The artefact's record of what a rank measured, whose fields have the same names."""
+    values = {each.name: _kept(getattr(message, each.name)) for each in fields(message)}
+    return kind(**{**values, "rank": message.rank + offset})
+
+
 def _kept(value: Any) -> Any:
-    """A number of a block as the artefact keeps it: most of a large job's file are its digits."""
+    """A number as the artefact keeps it: most of a large job's file are its digits."""
     if isinstance(value, tuple):
         return tuple(_rounded(each, DIGITS_OF_A_STEP) for each in value)
     return _rounded(value, DIGITS)

@@ -67,7 +67,6 @@ _DISTRIBUTED = re.compile(
     r"|\btransformers\b|\bdeepspeed\b|\bhorovod\b|LOCAL_RANK|fully_shard"
 )
 _SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
-_MODULE_LIMIT = 200
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
@@ -198,6 +197,8 @@ def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ..
     """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
     spec = look_up(name)
     spec.require_packages()
+    if data:
+        spec.require_files()
     arguments = ["--workload", spec.name]
     arguments += ["--data", data] if data else ["--synthetic"]
     arguments += ["--batch", str(batch)] if batch else []
@@ -264,28 +265,15 @@ def python_of(job: Job) -> str | None:
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
+    """Whether a script, started with ranks, might train with them: judged by reading it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """
     if job.kind == "command" or job.name:
         return False
-    text = "\n".join(_sources(job))
-    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
-
-
-def _sources(job: Job) -> list[str]:
     path = Path(job.target) if job.kind == "script" else _module_path(job.target)
-    if path is None:
-        return []
-    texts = [_read(path)]
-    wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
-    for name in sorted(wanted)[:_MODULE_LIMIT]:
-        local = path.parent / name.replace(".", "/")
-        for candidate in (local.with_suffix(".py"), local / "__init__.py"):
-            if candidate.is_file():
-                texts.append(_read(candidate))
-    return texts
+    text = "" if path is None else _read(path)
+    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
 
 
 def _choices(source: str) -> Iterator[str]:
@@ -321,22 +309,24 @@ def _read(path: Path) -> str:
         return ""
 
 
-# The commit is read from git's own files, which needs no git; what was changed since takes git itself, which is asked
-# with care: it may take seconds, take no lock and start no program of the repository's. Whatever fails is not known.
+# What git says is asked with care: it may take seconds, take no lock and start no program of the repository's.
+# Whatever fails is not known.
 
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_MAX_REFS = 2**22
-"""Bytes of ``packed-refs``: one of 50,000 branches."""
+_GIT = (
+    "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch",
+    "--no-ahead-behind", "--untracked-files=no", "--ignore-submodules=all",
+)  # fmt: skip
+_COMMIT = re.compile(r"# branch\.oid ([0-9a-f]{40}|[0-9a-f]{64})")
 _GIT_SECONDS = 3.0
 
 
 class Commit(NamedTuple):
-    """What is known of the repository; both ``None`` where there is none."""
+    """What is known of the repository; both ``None`` where there is none, or git does not say."""
 
     name: str | None = None
     """The commit, in hexadecimal digits."""
     dirty: bool | None = None
-    """Whether files that git knows were changed since; ``None`` if that could not be found out."""
+    """Whether files that git knows were changed since."""
 
 
 def commit_of(job: Job) -> Commit:
@@ -344,63 +334,16 @@ def commit_of(job: Job) -> Commit:
     if job.kind == "module" and job.target.startswith("stash."):
         return Commit()  # a workload of the zoo, or a function: its module is Stash's own
     words = (job.target,) if job.kind == "script" else job.command if job.kind == "command" else ()
-    scripts = [Path(word) for word in words if word.endswith(_SCRIPTS)]
-    with suppress(OSError, ValueError):
-        there = next((path for path in scripts if path.is_file()), None)
-        folder = Path.cwd() if there is None else there.resolve().parent
-        name = _head(folder)
-        if name is not None:
-            return Commit(name, _dirty(folder))
-    return Commit()
-
-
-def _head(folder: Path) -> str | None:
-    """The commit that is checked out; ``None`` before the first, or where git keeps branches in another way."""
-    place = next((each / ".git" for each in (folder, *folder.parents) if (each / ".git").exists()), None)
-    if place is None:
-        return None
-    if place.is_file():  # of a worktree or a submodule
-        kind, _, path = _git_text(place).partition(":")
-        if kind != "gitdir":
-            return None
-        place = (place.parent / path.strip()).resolve()
-    branch = _git_text(place / "HEAD").strip()
-    if not branch.startswith("ref:"):
-        return branch if _COMMIT.fullmatch(branch) else None
-    branch = branch.removeprefix("ref:").strip()
-    if ".." in branch or branch.startswith("/"):
-        return None
-    common = (place / _git_text(place / "commondir").strip()).resolve()
-    for head in (place / branch, common / branch):
-        if head.is_file():
-            found = _git_text(head).strip()
-            return found if _COMMIT.fullmatch(found) else None
-    packed = re.search(rf"^([0-9a-f]+) {re.escape(branch)}$", _git_text(common / "packed-refs"), re.MULTILINE)
-    return packed[1] if packed and _COMMIT.fullmatch(packed[1]) else None
-
-
-def _git_text(path: Path) -> str:
-    """Empty if there is no such file."""
-    try:
-        return read_up_to(path, _MAX_REFS).decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-
-
-def _dirty(folder: Path) -> bool | None:
-    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        changed = subprocess.run(
-            [*command, "--untracked-files=no", "--ignore-submodules=all"],
-            cwd=folder,
-            env={**environment, "GIT_TERMINAL_PROMPT": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_GIT_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):  # no git, a repository of somebody else's, a very large one
-        return None
-    return bool(changed.stdout.strip())
+        there = next((path for path in map(Path, words) if path.suffix in _SCRIPTS and path.is_file()), None)
+        done = subprocess.run(
+            _GIT, cwd=Path.cwd() if there is None else there.resolve().parent,
+            env={**environment, "GIT_TERMINAL_PROMPT": "0"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, timeout=_GIT_SECONDS, check=True, text=True, errors="replace",
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError):  # no git, no repository or somebody else's, a large one
+        return Commit()
+    lines = done.stdout.splitlines()
+    commit = next(filter(None, map(_COMMIT.fullmatch, lines)), None)
+    return Commit() if commit is None else Commit(commit[1], any(not line.startswith("# ") for line in lines))

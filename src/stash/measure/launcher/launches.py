@@ -17,7 +17,6 @@ from stash.core.formatting import listed
 from stash.core.interrupts import follow_requests
 from stash.core.jsonl import Tail
 from stash.core.ladder import UNTOUCHED, without_exchange
-from stash.core.units import format_seconds
 from stash.measure.launcher.diagnose import (
     MARK_STEPS,
     Diagnosis,
@@ -48,8 +47,6 @@ _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run at the same time as the job."""
 _SAID_AFTER = 30.0
 """Seconds without a first step after which a note is printed."""
-_LONG_STEP, _BEFORE_ANY_ROUND = 10.0, 8
-"""Seconds of a step from which on it is told how long it takes until a first round has ended: so many steps."""
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -137,14 +134,14 @@ class _Pace:
     def __init__(self, begun: float) -> None:
         self.begun = begun
         self._last: float | None = None
-        self.longest: float | None = None
+        self._longest: float | None = None
 
     def longest_step(self, last: float) -> float:
         """The longest step, with the last one seen now; until two were seen, the time to the first."""
         if self._last is not None and last > self._last:
-            self.longest = max(last - self._last, self.longest or 0.0)
+            self._longest = max(last - self._last, self._longest or 0.0)
         self._last = last
-        return last - self.begun if self.longest is None else self.longest
+        return last - self.begun if self._longest is None else self._longest
 
 
 class Launches:
@@ -167,7 +164,7 @@ class Launches:
         self._measurement, self._start_process = measurement, start
         self._last: Process | None = None
         self._asked = ""
-        self._said_to_wait = self._said_long = False
+        self._said_to_wait = False
 
     def orders(self, folder: Path) -> Orders:
         """Write the orders of a launch that runs the whole ladder."""
@@ -245,7 +242,6 @@ class Launches:
                 self._mention_neighbours()
                 self._pass_on_question(running)
                 self._say_that_it_waits(running, begun)
-                self._say_that_steps_are_long(pace)
                 failure = self._lost(running) or self._hung(running, pace) or self._shut_out(running)
                 if failure is not None:
                     return failure
@@ -313,18 +309,6 @@ class Launches:
             f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
         )
         self.watcher(replace(m.moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}"))
-
-    def _say_that_steps_are_long(self, pace: _Pace) -> None:
-        """Say once how long warming up takes, before what a round takes is known."""
-        m, step = self._measurement, pace.longest
-        if self._said_long or step is None or step < _LONG_STEP or m.gathered.round_seconds is not None:
-            return
-        self._said_long = True
-        text = (
-            f"a step takes about {format_seconds(step)}: the first round ends after about {_BEFORE_ANY_ROUND} of "
-            f"them, in {format_seconds(_BEFORE_ANY_ROUND * step)}"
-        )
-        self.watcher(replace(m.moment(False), notice=text))
 
     def _follow(self, each: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""

@@ -172,6 +172,28 @@ def wait_for_lock(descriptor: int) -> None:
         return
 
 
+# Folders of ledgers of kept files, which outlive launcher and reboot (``put_back``).
+
+
+def places() -> list[str]:
+    """The best first: the user's state directory, and what survives a reboot where that cannot be used."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    own = [os.path.join(home, "stash", "kept")] if os.path.isabs(home) else []
+    return [*own, f"/var/tmp/stash-{os.geteuid()}/kept"]
+
+
+def somebody_kept() -> bool:
+    """Whether there is any folder of a run."""
+    for place in places():
+        try:
+            if os.listdir(place):
+                return True
+        except OSError:
+            continue
+    return False
+
+
 # The launcher of a run holds a lock on the file ``owner`` of the run's folder until it dies. The kernel lets go of it
 # however its holder ended, and every process that sees the file sees the lock, also from another PID namespace (a
 # container), where a process number says nothing. Another machine on a shared file system may not see it, so a lock

@@ -1,23 +1,24 @@
 """Messages of the agents to the launcher: each type's fields, and its line in the journal. Standard library only.
 
-Fields that end up in the artefact have the names they have there (``stash.core.records``, which this module does not
-import: it runs in the job's interpreter). ``tests/unit/measure/protocol/test_messages.py`` ties the two together.
+Blocks are the artefact's own; other messages' fields that end up there have the names they have there
+(``tests/unit/measure/protocol/test_messages.py`` ties the two together), since this runs in the job's interpreter.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from stash.core.block import Block
 from stash.core.errors import StashError
 from stash.measure.protocol.wire import crosses, made
 
 
 @dataclass(frozen=True)
-class Message:
-    """Base of all messages; ``kind`` is how a line of the journal names its type."""
+class AgentMessage:
+    """Base of all messages but blocks; ``kind`` is how a line of the journal names its type."""
 
     kind: ClassVar[str]
 
@@ -26,7 +27,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class PhaseBegun(Message, kind="phase"):
+class PhaseBegun(AgentMessage, kind="phase"):
     """The ranks' occupation from now on: ``warm-up``, ``first-steps``, ``blocks``, or a rung's block of a round."""
 
     name: str
@@ -36,7 +37,7 @@ class PhaseBegun(Message, kind="phase"):
 
 
 @dataclass(frozen=True)
-class JobFacts(Message, kind="workload"):
+class JobFacts(AgentMessage, kind="workload"):
     """Fields of ``Workload``; one that is ``None`` or empty was not learned."""
 
     parameters: int | None = None
@@ -79,7 +80,7 @@ class JobFacts(Message, kind="workload"):
 
 
 @dataclass(frozen=True)
-class LaunchSeen(Message, kind="launch"):
+class LaunchSeen(AgentMessage, kind="launch"):
     """Fields of ``Launch``: what a step of the job was in one launch of it."""
 
     launch: int
@@ -89,7 +90,7 @@ class LaunchSeen(Message, kind="launch"):
 
 
 @dataclass(frozen=True)
-class HostsSeen(Message, kind="hosts"):
+class HostsSeen(AgentMessage, kind="hosts"):
     """Each node's ``Host``, as its launcher described it."""
 
     hosts: list[dict[str, Any]]
@@ -97,7 +98,7 @@ class HostsSeen(Message, kind="hosts"):
 
 @crosses
 @dataclass(frozen=True)
-class RankSeen(Message, kind="rank"):
+class RankSeen(AgentMessage, kind="rank"):
     """Fields of ``Rank``."""
 
     rank: int
@@ -109,14 +110,14 @@ class RankSeen(Message, kind="rank"):
 
 
 @dataclass(frozen=True)
-class SoftwareSeen(Message, kind="software"):
+class SoftwareSeen(AgentMessage, kind="software"):
     """Versions by name."""
 
     versions: dict[str, str]
 
 
 @dataclass(frozen=True)
-class LadderChosen(Message, kind="ladder"):
+class LadderChosen(AgentMessage, kind="ladder"):
     """The rungs to run, and those skipped with their reasons."""
 
     rungs: tuple[str, ...]
@@ -124,14 +125,14 @@ class LadderChosen(Message, kind="ladder"):
 
 
 @dataclass(frozen=True)
-class RoundsPlanned(Message, kind="plan"):
+class RoundsPlanned(AgentMessage, kind="plan"):
     """How long a round of blocks is expected to take, before the first one."""
 
     round_seconds: float
 
 
 @dataclass(frozen=True)
-class RoundGivenUp(Message, kind="given-up"):
+class RoundGivenUp(AgentMessage, kind="given-up"):
     """The first round took far longer than the steps before it let expect."""
 
     seconds: float
@@ -139,7 +140,7 @@ class RoundGivenUp(Message, kind="given-up"):
 
 
 @dataclass(frozen=True)
-class LedgerKept(Message, kind="ledger"):
+class LedgerKept(AgentMessage, kind="ledger"):
     """Fields of ``Ledger``."""
 
     rank: int
@@ -154,60 +155,7 @@ class LedgerKept(Message, kind="ledger"):
 
 
 @dataclass(frozen=True)
-class BlockDone(Message, kind="block"):
-    """Fields of ``Block``."""
-
-    round: int
-    rung: str
-    rank: int
-    steps: int
-    seconds: float
-    step_seconds: tuple[float, ...] = ()
-    interrupted_seconds: float = 0.0
-    samples: int | None = None
-    step_samples: tuple[int, ...] = ()
-    wait_seconds: float | None = None
-    resident: float | None = None
-    files: int | None = None
-    file_bytes: int | None = None
-    storage_bytes: int | None = None
-    fetch_seconds: float | None = None
-    cpu: float | None = None
-    steal: float | None = None
-    gpu: float | None = None
-    network_bytes: int | None = None
-    disk_bytes: int | None = None
-    started: float = 0.0
-    launch: int = 0
-    read_bytes: int | None = None
-    held_bytes: int | None = None
-    cpu_seconds: float | None = None
-    fetch_cpu_seconds: float | None = None
-    step_waits: tuple[float, ...] = ()
-    step_delays: tuple[float, ...] = ()
-    step_wait_delays: tuple[float, ...] = ()
-    step_exchanges: tuple[float, ...] = ()
-    step_exchange_delays: tuple[float, ...] = ()
-    helper_delay_seconds: float | None = None
-    helper_cpu_seconds: float | None = None
-    helper_window_cpu_seconds: float | None = None
-    loop_delays: tuple[float, ...] = ()
-    thread_cpu_seconds: float | None = None
-    machine_cpu_seconds: float | None = None
-    worker_cpu_seconds: float | None = None
-    worker_delay_seconds: float | None = None
-    throttled_seconds: float | None = None
-    stage_seconds: dict[str, float] = field(default_factory=dict)
-    switches: int | None = None
-    group_waits: dict[str, float] = field(default_factory=dict)
-    group_under_way: dict[str, float] = field(default_factory=dict)
-    received_rows: dict[str, int] = field(default_factory=dict)
-    phase_seconds: dict[str, float] = field(default_factory=dict)
-    host_leads: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class PassesTimed(Message, kind="passes"):
+class PassesTimed(AgentMessage, kind="passes"):
     """Fields of ``StagePasses``: microbatches' passes through a rank's stages of a pipeline."""
 
     rank: int
@@ -219,7 +167,7 @@ class PassesTimed(Message, kind="passes"):
 
 
 @dataclass(frozen=True)
-class LoaderTimed(Message, kind="rate"):
+class LoaderTimed(AgentMessage, kind="rate"):
     """Fields of ``Rate``: the loader by itself."""
 
     feed: str
@@ -231,7 +179,7 @@ class LoaderTimed(Message, kind="rate"):
 
 
 @dataclass(frozen=True)
-class WorkersTimed(Message, kind="workers"):
+class WorkersTimed(AgentMessage, kind="workers"):
     """Fields of ``WorkerTimes``: batches and seconds of each process that makes batches."""
 
     feed: str
@@ -244,7 +192,7 @@ class WorkersTimed(Message, kind="workers"):
 
 
 @dataclass(frozen=True)
-class MemorySeen(Message, kind="memory"):
+class MemorySeen(AgentMessage, kind="memory"):
     """Fields of ``Memory``: the most that a rank held so far."""
 
     rank: int
@@ -255,7 +203,7 @@ class MemorySeen(Message, kind="memory"):
 
 
 @dataclass(frozen=True)
-class ExchangeTimed(Message, kind="collective"):
+class ExchangeTimed(AgentMessage, kind="collective"):
     """Fields of ``Collective``: the gradient exchange by itself."""
 
     scope: str
@@ -266,7 +214,7 @@ class ExchangeTimed(Message, kind="collective"):
 
 
 @dataclass(frozen=True)
-class RungSkipped(Message, kind="skipped"):
+class RungSkipped(AgentMessage, kind="skipped"):
     """Fields of ``Skipped``: a rung given up on the way."""
 
     rung: str
@@ -274,14 +222,14 @@ class RungSkipped(Message, kind="skipped"):
 
 
 @dataclass(frozen=True)
-class Noted(Message, kind="note"):
+class Noted(AgentMessage, kind="note"):
     """A sentence for the reader of the profile."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class RoundDone(Message, kind="round"):
+class RoundDone(AgentMessage, kind="round"):
     """Every rung of the ladder has its blocks of this round."""
 
     number: int
@@ -290,7 +238,7 @@ class RoundDone(Message, kind="round"):
 
 
 @dataclass(frozen=True)
-class LadderEnded(Message, kind="end"):
+class LadderEnded(AgentMessage, kind="end"):
     """The last one: ``stopped``, ``rounds done``, ``script ended``, ``no rungs``, ``no process group`` (of a
     job that was started as ranks), or ``unsafe`` and why."""
 
@@ -298,7 +246,10 @@ class LadderEnded(Message, kind="end"):
     why: str | None = None
 
 
-KINDS: Mapping[str, type[Message]] = {cls.kind: cls for cls in Message.__subclasses__()}
+BlockDone = Block
+"""As the artefact has it."""
+Message = AgentMessage | Block
+KINDS: Mapping[str, type[Message]] = {"block": Block, **{cls.kind: cls for cls in AgentMessage.__subclasses__()}}
 
 
 @crosses
@@ -325,7 +276,8 @@ def encode(message: Message | Payload) -> str:
     """One line, without its end."""
     if isinstance(message, Payload):
         return message.line
-    return json.dumps({"kind": message.kind, **vars(message)})
+    values = {each.name: getattr(message, each.name) for each in fields(message)}
+    return json.dumps({"kind": "block" if isinstance(message, Block) else message.kind, **values})
 
 
 def decode(line: str) -> Message:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stash.measure.protocol.file_backup import Kept, entries_of
-from stash.measure.protocol.folder import claim, is_run, lock, owned
+from stash.measure.protocol.folder import claim, is_run, lock, owned, places
 
 SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
@@ -268,25 +268,6 @@ def _removed_empty(path: str) -> bool:
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
-
-
-def places() -> list[str]:
-    """The best first: the user's state directory, and what survives a reboot where that cannot be used."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
-    own = [os.path.join(home, "stash", "kept")] if os.path.isabs(home) else []
-    return [*own, f"/var/tmp/stash-{os.geteuid()}/kept"]
-
-
-def somebody_kept() -> bool:
-    """Whether there is any folder of a run."""
-    for place in places():
-        try:
-            if os.listdir(place):
-                return True
-        except OSError:
-            continue
-    return False
 
 
 def claimed_for(run: Path) -> tuple[Path, int] | None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from stash.core.errors import UserError
-from stash.lab.testbed.execute import Executor, Portal, _explain
+from stash.lab.testbed.execute import Executor, _explain
 from stash.lab.testbed.topology import Step
 
 
 def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:
     outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
-    executor = Executor(Portal())
+    executor = Executor()
     steps = [Step(("mkdir", str(f)), ("rmdir", str(f))) for f in (outer, inner)]
     with pytest.raises(UserError, match="failed"):
         executor.do([*steps, Step(("false",), ("rmdir", str(tmp_path)))])
@@ -31,7 +31,7 @@ def test_a_clash_of_names_is_explained() -> None:
 
 
 def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
-    executor, ended, folder = Executor(Portal()), threading.Event(), str(tmp_path / "made")
+    executor, ended, folder = Executor(), threading.Event(), str(tmp_path / "made")
     executor.do([Step(("mkdir", folder), ("rmdir", folder)),
                  Step(("true",), ("sh", "-c", f"kill -INT {os.getpid()}"))])  # fmt: skip
     other = threading.Thread(target=ended.wait)

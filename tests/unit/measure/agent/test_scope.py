@@ -50,7 +50,7 @@ def c10d(monkeypatch):
         broadcast,
         broadcast_object_list,
     ):
-        setattr(module, function.__name__, _scoped(function.__name__, function))
+        setattr(module, function.__name__, _scoped(function, function.__name__))
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
     scope.name = "self"
     yield module
@@ -156,7 +156,7 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
         return None
 
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
-    call = _scoped("all_to_all_single", all_to_all_single)
+    call = _scoped(all_to_all_single, "all_to_all_single")
     ledger.begin()
     try:
         sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]

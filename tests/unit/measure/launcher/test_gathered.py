@@ -140,7 +140,7 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
 
 def test_what_workers_took_is_kept_block_by_block():
     gathered = gathered_from(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
-    kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.123457, 0.1))
+    kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.12346, 0.1))
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
 
 

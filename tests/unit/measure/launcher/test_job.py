@@ -17,9 +17,8 @@ def write(folder, name, text):
 
 def test_whether_a_script_may_train_with_ranks_is_read_in_it_and_the_modules_beside_it(tmp_path):
     alone = write(tmp_path, "alone.py", "import torch\nprint(1)\n")
-    ranks = write(tmp_path, "ranks.py", "from helper import setup\nsetup()\n")
+    ranks = write(tmp_path, "ranks.py", "import torch.distributed as dist\ndist.init_process_group()\n")
     spawns = write(tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n")
-    write(tmp_path, "helper.py", "import torch.distributed as dist\ndef setup(): dist.init_process_group()\n")
     assert not jobs.may_train_on_several(jobs.script(alone, ()))
     assert jobs.may_train_on_several(jobs.script(ranks, ()))
     assert not jobs.may_train_on_several(jobs.script(spawns, ()))

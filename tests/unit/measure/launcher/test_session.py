@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator
 
 import pytest
@@ -12,7 +11,7 @@ from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.measurement import Moment
-from stash.measure.protocol.messages import LadderChosen, LadderEnded, PhaseBegun, RankSeen, RoundGivenUp
+from stash.measure.protocol.messages import LadderChosen, LadderEnded, Message, PhaseBegun, RankSeen, RoundGivenUp
 from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -25,6 +24,21 @@ def test_five_even_rounds_are_enough_and_the_agents_are_told_to_stop():
     assert len({block.round for block in result.profile.blocks}) >= 5
     assert [process.stopped for process in started] == [True]
     assert not started[0].folder.path.exists()
+
+
+def ending(*acts: Message | int, ladder: tuple[str, ...] | None = (), error: str = ""):
+    """A job that has its ladder (if empty, that of its orders), tells or takes steps, and ends."""
+
+    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+        if ladder is not None:
+            process.ladder(*(ladder or orders.rungs))
+        for act in acts:
+            process.step(act) if isinstance(act, int) else process.tell(act)
+        process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"] if error else []
+        yield
+        return int(bool(error))
+
+    return agents
 
 
 def rounds_of(*seconds: float):
@@ -109,14 +123,8 @@ def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_endi
 
 def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        return crashing(orders, process) if orders.endless else loop_of(2, 60)(orders, process)
-
-    def crashing(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        process.step(61)
-        process.tracebacks.append("Traceback (most recent call last):\nZeroDivisionError: division by zero")
-        yield
-        return 1
+        kind = ending(61, error="ZeroDivisionError: division by zero") if orders.endless else loop_of(2, 60)
+        return kind(orders, process)
 
     result, started = run(agents)
     assert [process.orders.endless for process in started] == [False, True, False, False]
@@ -142,24 +150,12 @@ def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
     ],
 )
 def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
-    def short(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*rungs)
-        process.step(48)
-        process.tell(LadderEnded("script ended"))
-        yield
-        return 0
-
+    short = ending(48, LadderEnded("script ended"), ladder=rungs)
     result, _ = run(short, short, rungs=rungs)
     assert result.failure.sentence.endswith(f"or measure fewer rungs (--rungs {hint})")
 
 
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
-    def unsafe(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        process.tell(LadderEnded("unsafe", "it shards"))
-        yield
-        return 0
-
     def whole(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.step(9)
         process.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
@@ -169,7 +165,7 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
         yield
         return 0
 
-    result, started = run(unsafe, whole, rungs=("solo", "crowd", "node", "warm"))
+    result, started = run(ending(LadderEnded("unsafe", "it shards")), whole, rungs=("solo", "crowd", "node", "warm"))
     assert [process.orders.isolated for process in started] == [False, True, True, True]
     assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
     assert started[1].orders.rounds == 3
@@ -180,13 +176,7 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
 
 
 def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
-    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        process.tell(PhaseBegun("resident", 0))
-        yield
-        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: expected a CPU tensor\n"]
-        return 1
-
+    fails = ending(PhaseBegun("resident", 0), error="TypeError: expected a CPU tensor")
     result, started = run(fails, even(), rungs=("resident", "solo", "warm"))
     assert [process.orders.rungs for process in started] == [("resident", "solo", "warm"), ("solo", "warm")]
     (skipped,) = result.profile.skipped
@@ -195,14 +185,7 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
 
 
 def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole():
-    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        process.tell(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"))
-        process.step(20)
-        yield
-        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: no batch\n"]
-        return 1
-
+    fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"), 20, error="TypeError: no batch")
     result, started = run(fails, even(), rungs=("solo", "crowd", "node", "warm"))
     assert [process.orders.rungs for process in started] == [("solo", "crowd", "node", "warm"), ("node", "warm")]
     assert {item.rung for item in result.profile.skipped} == {"solo", "crowd"}
@@ -212,26 +195,14 @@ def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole
 
 
 def test_a_script_that_fails_in_steps_of_the_whole_job_has_failed():
-    def fails(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        process.tell(RankSeen(1, 0, 1, "cpu"), PhaseBegun("node", 0))
-        process.step(20)
-        yield
-        process.tracebacks = ["Traceback (most recent call last):\n  x\nTypeError: no batch\n"]
-        return 1
-
+    fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("node", 0), 20, error="TypeError: no batch")
     result, started = run(fails, rungs=("solo", "crowd", "node", "warm"))
     assert len(started) == 1
     assert "TypeError: no batch" in result.failure.sentence
 
 
-def fails_at_start(error: str):
-    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"]
-        yield
-        return 1
-
-    return agents
+def fails_at_start(error: str, *acts: int):
+    return ending(*acts, ladder=None, error=error)
 
 
 WANTS_RANK, NO_CUDA = "KeyError: 'LOCAL_RANK'", "AssertionError: Torch not compiled with CUDA enabled"
@@ -262,11 +233,7 @@ def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
 
 
 def test_an_error_after_steps_as_ranks_stands_alone():
-    def trains_first(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.step(7)
-        return (yield from fails_at_start(NO_CUDA)(orders, process))
-
-    result, _ = run(fails_at_start(WANTS_RANK), trains_first, cluster=TYPED)
+    result, _ = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA, 7), cluster=TYPED)
     assert result.failure.sentence == f"train.py failed after 7 training steps: {NO_CUDA}"
 
 
@@ -305,11 +272,7 @@ def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_h
 
 
 def test_after_a_step_nothing_else_is_tried():
-    def fails_later(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder(*orders.rungs)
-        return (yield from fails_at_start(WANTS_RANK)(orders, process))
-
-    result, started = run(fails_later)
+    result, started = run(ending(error=WANTS_RANK))
     assert len(started) == 1
     assert WANTS_RANK in result.failure.sentence
 
@@ -385,23 +348,6 @@ def test_patience_ends_with_a_job_that_takes_no_step():
     assert started[0].stopped
 
 
-def test_long_steps_are_told_before_a_round_is_known():
-    def slow(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        for count in itertools.count(1):
-            process.step(count)
-            until = process.clock.now + 25.0
-            while process.clock.now < until:
-                yield
-            if count == 3:
-                return 0
-        raise AssertionError
-
-    moments: list[Moment] = []
-    expedition(slow)[0].run(moments.append)
-    (notice,) = {moment.notice for moment in moments if moment.notice}
-    assert notice == "a step takes about 25.0 s: the first round ends after about 8 of them, in 3.3 min"
-
-
 @pytest.mark.parametrize("phase", ["solo", "catch-up", "crowd"])
 def test_a_hang_of_ranks_that_step_without_exchange_leads_to_launches_of_their_own(phase):
     result, started = run(silent(phase, 12), never_steps)
@@ -432,21 +378,16 @@ def long_steps(seconds: float, then: float):
 
 
 @pytest.mark.parametrize(
-    ("then", "words"), [(450.0, "the last step came"), (560.0, "no rank of train.py ended a step")]
+    ("then", "words"), [(90.0, "the last step came"), (112.0, "no rank of train.py ended a step")]
 )
 def test_silence_is_judged_by_the_longest_step_that_was_seen(then, words):
-    result, _ = run(long_steps(100.0, then))
+    result, _ = run(long_steps(20.0, then))
     assert words in result.failure.sentence
 
 
 def test_a_round_that_was_given_up_is_told_with_what_was_expected():
-    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.ladder("solo", "warm", "cold")
-        process.tell(RoundGivenUp(99.0, 9.0), LadderEnded("stopped"))
-        yield
-        return 0
-
-    result, _ = run(agents)
+    given_up = RoundGivenUp(99.0, 9.0), LadderEnded("stopped")
+    result, _ = run(ending(*given_up, ladder=("solo", "warm", "cold")))
     assert "became so slow that its first round was given up, after 99 s where 9 s" in result.failure.sentence
     assert result.profile is None
 
@@ -465,13 +406,8 @@ def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():
 
 
 def test_nothing_to_measure_is_the_users_mistake():
-    def none(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        process.step(5)
-        process.tell(RankSeen(0, 0, 0, "cpu"), LadderChosen((), {"warm": "no data loader was seen"}))
-        process.tell(LadderEnded("no rungs"))
-        yield
-        return 0
-
+    chosen = LadderChosen((), {"warm": "no data loader was seen"})
+    none = ending(5, RankSeen(0, 0, 0, "cpu"), chosen, LadderEnded("no rungs"), ladder=None)
     result, _ = run(none, rungs=("warm",))
     assert result.failure.users_mistake
     assert result.failure.sentence.endswith("(warm: no data loader was seen)")

@@ -43,12 +43,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job does not work in the temporary folder, as tests do."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+
+
 def refused(*arguments: object, **settings: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def keeper(run: RunFolder) -> FileBackup:
-    return FileBackup(run, began=time.time() - 60)
+def keeper(run: RunFolder, **answers: Callable[[], bool]) -> FileBackup:
+    return FileBackup(run, began=time.time() - 60, **answers)
 
 
 def rewrite(keeps: FileBackup, path: Path) -> None:
@@ -80,9 +86,18 @@ def replace(keeps: FileBackup, path: Path) -> None:
     fresh.replace(path)
 
 
+def make(keeps: FileBackup, folder: Path) -> None:
+    keeps.before_making(str(folder))
+    folder.mkdir()
+
+
+def move(keeps: FileBackup, path: Path, to: Path) -> None:
+    keeps.before_moving(str(path), str(to))
+    path.rename(to)
+
+
 def move_away(keeps: FileBackup, path: Path) -> None:
-    keeps.before_moving(str(path), str(path.with_name("moved")))
-    path.rename(path.with_name("moved"))
+    move(keeps, path, path.with_name("moved"))
 
 
 def move_away_and_rewrite(keeps: FileBackup, path: Path) -> None:
@@ -131,22 +146,18 @@ def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, 
     rewrite(keeps, path)
     dated(path, time.time() + ahead)
     replaced = tmp_path / "last"
-    keeps.before_moving(str(path), str(replaced))
-    path.rename(replaced)
+    move(keeps, path, replaced)
     remove(keeps, replaced)
-    keeps.before_making(str(folder))
-    folder.mkdir()
+    make(keeps, folder)
     dated(folder, time.time() + ahead)
-    keeps.before_moving(str(folder), str(tmp_path / "saved"))
-    folder.rename(tmp_path / "saved")
+    move(keeps, folder, tmp_path / "saved")
     assert not run.kept.exists()
 
 
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run: RunFolder, file: Path, removes: bool):
     keeps, own = keeper(run), file.with_name("own")
-    keeps.before_writing(str(own), truncates=True)
-    own.write_bytes(b"of the job")
+    rewrite(keeps, own)
     if removes:
         remove(keeps, own)
     keeps.before_moving(str(file), str(own))
@@ -251,8 +262,7 @@ def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, fi
     backup, older = file.with_name("last.bak"), file.with_name("last.bak.1")
     keeps = keeper(run)
     for source, target in ((file, backup), (backup, older)):
-        keeps.before_moving(str(source), str(target))
-        source.rename(target)
+        move(keeps, source, target)
         rewrite(keeps, file)
     rewrite(keeps, older)
     assert put_back(run.kept).restored == (str(file),)
@@ -270,23 +280,21 @@ def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run: RunFo
     assert not list(tmp_path.rglob(".*"))
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("content", [None, b"of the job"])
 @pytest.mark.parametrize("passing", [True, False])
 def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
-    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passing: bool, content: bytes | None
+    run: RunFolder, file: Path, tmp_path: Path, passing: bool, content: bytes | None
 ):
     # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: passing)
+    keeps = keeper(run, passing=lambda: passing)
     out, old = file.parent, tmp_path / "work_old"
     empty = out / "done"
     empty.touch()
     for path in (empty, out):
         dated(path, 1)
-    keeps.before_moving(str(out), str(old))
-    out.rename(old)
-    keeps.before_making(str(out))
-    out.mkdir()
+    move(keeps, out, old)
+    make(keeps, out)
     if content is not None:
         for path in (file, empty):
             keeps.before_writing(str(path), truncates=True)
@@ -308,8 +316,7 @@ def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tm
     prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
     for folder in (prepared, part):
         keeps.appears(str(folder))
-        keeps.before_making(str(folder))
-        folder.mkdir()
+        make(keeps, folder)
     marks = [part / "0.bin", part / "done", tmp_path / "start.pt"]
     for path in marks:
         keeps.appears(str(path))
@@ -344,8 +351,7 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     before = file.parent.stat()
     rewrite(keeps, file)
     dated(file.parent, before.st_mtime - 3600)
-    keeps.before_moving(str(file.parent), str(old))
-    file.parent.rename(old)
+    move(keeps, file.parent, old)
     file.parent.mkdir()
     (file.parent / "log").touch()
     with monkeypatch.context() as now:
@@ -495,25 +501,19 @@ def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -
     assert not run.kept.exists()
 
 
-def test_what_a_trial_makes_goes_again_and_the_rest_stays(
-    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: Path, tmp_path: Path) -> None:
     # GIVEN a trial, whose script saves beside a checkpoint of the user's, by way of a file with another name
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    keeps = keeper(run, passing=lambda: True)
     rewrite(keeps, file)
     out, mine = tmp_path / "out", tmp_path / "out" / "mine.txt"
-    keeps.before_making(str(out))
-    out.mkdir()
+    make(keeps, out)
     draft, saved = out / "draft", out / "epoch-1.pt"
-    keeps.before_writing(str(draft), truncates=True)
-    draft.write_bytes(b"of the job")
-    keeps.before_moving(str(draft), str(saved))
-    draft.rename(saved)
+    rewrite(keeps, draft)
+    move(keeps, draft, saved)
     # AND samples that are kept for the next trial
     samples = run.run / "samples"
-    keeps.before_making(str(samples))
-    samples.mkdir()
+    make(keeps, samples)
     # WHEN the trial ends
     found = put_back(run.kept)
     # THEN the user's file is as it was, what the job made is gone, with its folder, and the samples are there
@@ -522,29 +522,26 @@ def test_what_a_trial_makes_goes_again_and_the_rest_stays(
     assert not out.exists()
     assert samples.is_dir()
     # AND a folder in which somebody else has put something stays
-    keeps.before_making(str(out))
-    out.mkdir()
+    make(keeps, out)
     mine.write_text("mine")
     put_back(run.kept)
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_what_is_in_it(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, tmp_path: Path
 ) -> None:
     # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
-    keepers = [FileBackup(run, began=time.time() - 60, passing=lambda: True) for _ in range(2)]
+    keepers = [keeper(run, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
     keepers[0].before_making(str(draft / "part"))  # as Path.mkdir(parents=True) does, before what is above it
     for keeps in keepers:  # at the same time
         keeps.before_making(str(draft))
     (draft / "part").mkdir(parents=True)
     for rank, keeps in enumerate(keepers):
-        keeps.before_writing(str(draft / f"{rank}.pt"), truncates=True)
-        (draft / f"{rank}.pt").write_bytes(b"of the job")
-    keepers[0].before_moving(str(draft), str(saved))
-    draft.rename(saved)
+        rewrite(keeps, draft / f"{rank}.pt")
+    move(keepers[0], draft, saved)
     # WHEN the job has ended, THEN nothing of it is left, under either name
     assert put_back(run.kept) == RestoreReport()
     assert not saved.exists()
@@ -557,53 +554,46 @@ def checkpoint(keeps: FileBackup, folder: Path, saving: list[int]) -> None:
     folder.mkdir(parents=True)
     saving.append(1)
     for file in (folder / "weights.pt", folder / "meta.json"):
-        keeps.before_writing(str(file), truncates=True)
-        file.write_bytes(b"of the job")
+        rewrite(keeps, file)
         saving.clear()
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
-    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, tmp_path: Path
 ) -> None:
     # GIVEN folders of which one was made before training, and one is renamed once it is whole
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     saving, trains = list[int](), list[int]()
-    keeps = FileBackup(
-        run, began=time.time() - 60, passing=lambda: bool(saving), trains=lambda: bool(trains)
-    )  # fmt: skip
+    keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: bool(trains))
     early, folder, renamed = (tmp_path / "work" / name for name in ("early", "1", "tmp-2"))
     checkpoint(keeps, early, saving)
     trains.append(1)
     for path in (folder, renamed):
         checkpoint(keeps, path, saving)
-    keeps.before_moving(str(renamed), str(tmp_path / "work" / "2"))
-    renamed.rename(tmp_path / "work" / "2")
+    move(keeps, renamed, tmp_path / "work" / "2")
     # AND one that the job trained beside, and saved nothing into
     pictures = tmp_path / "work" / "pictures"
-    keeps.before_making(str(pictures))
-    pictures.mkdir()
-    keeps.before_writing(str(pictures / "1.png"), truncates=True)
-    (pictures / "1.png").write_bytes(b"of the job")
+    make(keeps, pictures)
+    rewrite(keeps, pictures / "1.png")
     # WHEN the job has ended THEN half a checkpoint is nowhere, and all else is there
     assert put_back(run.kept) == RestoreReport()
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["early", "last.pt", "pictures"]
     assert (pictures / "1.png").exists()
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("since", ["moved there by the job", "put there since"])
 def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
     run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     saving: list[int] = []
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: bool(saving), trains=lambda: True)
+    keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: True)
     folder = tmp_path / "1"
     checkpoint(keeps, folder, saving)
     if since == "moved there by the job":
         hour_ago = time.time() - 3600
         os.utime(file.parent, (hour_ago, hour_ago))
-        keeps.before_moving(str(file.parent), str(folder / "before"))
-        file.parent.rename(folder / "before")
+        move(keeps, file.parent, folder / "before")
         mine, last = folder / "before" / file.name, time.time() + 60
         monkeypatch.setattr("stash.measure.protocol.put_back._undo", _refuse_moves)
     else:
@@ -621,17 +611,14 @@ def _refuse_moves(kept: Kept) -> None:
     _really_undo(kept)
 
 
-def test_a_folder_made_before_training_goes_if_it_is_left_empty(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("elsewhere")
+def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, tmp_path: Path) -> None:
     """So does a file that was there at the first step, of this launch, and is written again."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
     trains: list[int] = []
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: bool(trains))
+    keeps = keeper(run, passing=lambda: bool(trains))
     data, runs = tmp_path / "data", tmp_path / "runs"
     for folder in (data, runs):
-        keeps.before_making(str(folder))
-        folder.mkdir()
+        make(keeps, folder)
     for file in (data / "samples.npy", runs / "last.pt"):
         keeps.before_writing(str(file), truncates=True)
         file.write_bytes(b"untrained")
@@ -660,10 +647,9 @@ def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
     for name in (work, home):
         (tmp_path / name).mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / home)
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    keeps = keeper(run, passing=lambda: True)
     made = tmp_path / work / "last.pt"
-    keeps.before_writing(str(made), truncates=True)
-    made.write_bytes(b"of the job")
+    rewrite(keeps, made)
     put_back(run.kept)
     assert made.exists() is not goes
 
@@ -674,11 +660,9 @@ def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
 ) -> None:
     # GIVEN a file that the job made and removed, and an old one of the user's, moved there since
     monkeypatch.setattr("tempfile.tempdir", str(file.parent / "elsewhere"))
-    keeps, name = FileBackup(run, began=time.time() - 60, passing=lambda: True), file.parent / "next.pt"
-    keeps.before_writing(str(name), truncates=True)
-    name.write_bytes(b"of the job")
-    keeps.before_removing(str(name))
-    name.unlink()
+    keeps, name = keeper(run, passing=lambda: True), file.parent / "next.pt"
+    rewrite(keeps, name)
+    remove(keeps, name)
     file.rename(name)
     # WHEN the job writes there again
     keeps.before_writing(str(name), truncates=truncates)
@@ -691,7 +675,7 @@ def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """As where the first to ask for the temporary folder is torch, and the file that tempfile tries is an event."""
-    keeps = FileBackup(run, began=time.time() - 60, passing=lambda: True)
+    keeps = keeper(run, passing=lambda: True)
     monkeypatch.setattr("tempfile.tempdir", None)
     noting = threading.Thread(target=keeps.before_writing, args=(str(tmp_path / "new"), True), daemon=True)
     with tempfile._once_lock:

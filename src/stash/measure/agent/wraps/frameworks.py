@@ -34,14 +34,13 @@ def wrap_transformers(module: ModuleType) -> None:
     @functools.wraps(train)
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
         if script.active():
-            self.args.max_steps = PLENTY
-            self.args.eval_on_start = False
+            script.put(self.args, max_steps=PLENTY, eval_on_start=False)
             if not _keeps_logging():
                 _remove_services(self.callback_handler)
             self.add_callback(_only_training(module.TrainerCallback))
         return train(self, *args, **kwargs)
 
-    module.Trainer.train = endless
+    script.put(module.Trainer, train=endless)
 
 
 def _remove_services(handler: Any) -> None:
@@ -55,7 +54,7 @@ def _only_training(base: Any) -> Any:
 
     class OnlyTraining(base):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            control.should_evaluate = control.should_save = control.should_training_stop = False
+            script.put(control, should_evaluate=False, should_save=False, should_training_stop=False)
             return control
 
         on_epoch_end = on_step_end
@@ -70,8 +69,8 @@ def wrap_lightning(module: ModuleType) -> None:
     @functools.wraps(fit)
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
         if script.active():
-            self.fit_loop.max_epochs = PLENTY
-            self.fit_loop.epoch_loop.max_steps = -1
+            script.put(self.fit_loop, max_epochs=PLENTY)
+            script.put(self.fit_loop.epoch_loop, max_steps=-1)
             self.num_sanity_val_steps = 0  # read just before the first step, it would pass for training
             self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
             if self.loggers and not _keeps_logging():
@@ -80,7 +79,7 @@ def wrap_lightning(module: ModuleType) -> None:
             self.callbacks = [c for c in self.callbacks if not _saves_or_stops(c)]
         return fit(self, *args, **kwargs)
 
-    module.Trainer.fit = endless
+    script.put(module.Trainer, fit=endless)
 
 
 def _saves_or_stops(callback: Any) -> bool:

@@ -41,7 +41,7 @@ def wrap_cv2(module: ModuleType) -> None:
         reads.about_to_read(filename)
         return read(filename, *args, **kwargs)
 
-    module.imwrite, module.imread = writing, reading  # type: ignore[attr-defined]
+    script.put(module, imwrite=writing, imread=reading)
 
 
 def wrap_torchvision_io(module: ModuleType) -> None:
@@ -104,7 +104,7 @@ def guard_distributed_checkpoint(module: ModuleType) -> None:
     """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
     for name in ("save", "save_state_dict", "async_save"):
         if hasattr(module, name):
-            setattr(module, name, _refusing(getattr(module, name), asynchronous=name == "async_save"))
+            script.wrap(module, name, _refusing, asynchronous=name == "async_save")
 
 
 def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:

@@ -45,10 +45,8 @@ def wrap_ddp(module: ModuleType) -> None:
         _builtin[ddp] = str(comm_hook_type)
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
-    cls.require_backward_grad_sync = property(
-        lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self),
-        _choose_exchange,
-    )
+    may_sync = property(lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self), _choose_exchange)
+    script.put(cls, require_backward_grad_sync=may_sync)
     script.after(cls, "register_comm_hook", registered)
     script.after(cls, private.BUILTIN_HOOKS, chosen)
 
@@ -112,9 +110,12 @@ def set_scope(name: ScopeName) -> None:
     for ddp in modules():
         sync, buffers, whole = _ordinary[ddp]
         group = group_in_scope(ddp)
-        ddp.require_backward_grad_sync = sync  # ``no_sync()`` under scope self has restored a False
-        ddp.broadcast_buffers = buffers and group is not None
-        ddp.process_group = whole if group is None else group
+        script.put(
+            ddp,
+            require_backward_grad_sync=sync,  # ``no_sync()`` under scope self has restored a False
+            broadcast_buffers=buffers and group is not None,
+            process_group=whole if group is None else group,
+        )
         private.set_reducers_group(ddp, ddp.process_group)
 
 

@@ -24,6 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stash.measure.agent.script import put
+
 MEMORY = "/dev/shm"
 """A folder that is kept in memory."""
 _READ = 3
@@ -204,7 +206,7 @@ def _without_transform(dataset: Any) -> Any:
     import copy
 
     plain = copy.copy(dataset)
-    plain.transform = plain.transforms = None
+    put(plain, transform=None, transforms=None)
     return plain
 
 

@@ -174,11 +174,10 @@ scope = Scope()
 def wrap_collectives(c10d: ModuleType) -> None:
     """Wrap the collectives of ``torch.distributed.distributed_c10d`` before anyone copies their names."""
     for name in LOCAL:
-        original = getattr(c10d, name, None)
-        if original is not None:
-            setattr(c10d, name, _scoped(name, original))
+        if hasattr(c10d, name):
+            script.wrap(c10d, name, _scoped, name)
     wrap_work(c10d)
-    c10d.destroy_process_group = _ending(c10d.destroy_process_group)  # type: ignore[attr-defined]
+    script.wrap(c10d, "destroy_process_group", _ending)
     script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
@@ -202,7 +201,7 @@ def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
     return ending
 
 
-def _scoped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _scoped(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature, kind = inspect.signature(original), kind_of(name)
     places = {each: place for place, each in enumerate(signature.parameters)}
 

@@ -51,8 +51,8 @@ def watch_fully_shard(module: ModuleType) -> None:
         sharded["fully_shard"] = _place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
         return original(*args, **kwargs)
 
-    noticing.noticed_by_stash = True  # type: ignore[attr-defined]
-    module.fully_shard = noticing  # type: ignore[attr-defined]
+    script.put(noticing, noticed_by_stash=True)
+    script.put(module, fully_shard=noticing)
 
 
 def watch_deepspeed(module: ModuleType) -> None:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
-from stash.measure.agent import private
+from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
@@ -120,7 +120,7 @@ def _set_flags(torch: Any) -> None:
         site_of("threads")
         set_threads(int(wanted or number))
 
-    torch.set_num_threads = counted
+    script.put(torch, set_num_threads=counted)
     set_flags(part("flags"))
 
 
@@ -169,7 +169,7 @@ def wrap_loaders(module: ModuleType) -> None:
         self.__dict__["_stash_asked"] = time.perf_counter()
         return iterate(self)
 
-    cls.__init__, cls.__iter__ = made, asked_for
+    script.put(cls, __init__=made, __iter__=asked_for)
     private.wrap_iterators(module, _knowing_loader)
     private.wrap_handing_out(module, _recorded)
 
@@ -247,7 +247,7 @@ def wrap_fetchers(module: ModuleType) -> None:
     if settings() is None:
         return
     for cls in private.fetchers(module):
-        cls.fetch = _seeded(cls.fetch)
+        script.wrap(cls, "fetch", _seeded)
 
 
 def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
@@ -303,7 +303,7 @@ def wrap_ddp(module: ModuleType) -> None:
             self.require_backward_grad_sync = _Evidence.forwards % passes == 0
         return forward(self, *args, **kwargs)
 
-    cls.__init__, cls.forward = made, passed
+    script.put(cls, __init__=made, forward=passed)
 
 
 def _prepare_model(model: Any) -> None:
@@ -329,7 +329,7 @@ def _prepare_model(model: Any) -> None:
                 found = plain(*args, **kwargs)
             return found.float() if isinstance(found, torch.Tensor) and found.dtype is kind else found
 
-        model.forward = in_autocast
+        script.put(model, forward=in_autocast)
 
 
 def wrap_modules(module: ModuleType) -> None:
@@ -349,7 +349,7 @@ def wrap_modules(module: ModuleType) -> None:
                 _Outermost.inside = False
         return call(self, *args, **kwargs)
 
-    module.Module.__call__ = called
+    script.put(module.Module, __call__=called)
 
 
 class _Outermost:
@@ -382,7 +382,7 @@ def _wrap_optimizers(module: ModuleType) -> None:
                 SITES[key]["values"] = {"set_to_none": set_to_none}
         clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
-    cls.__init__, cls.zero_grad = made, cleared
+    script.put(cls, __init__=made, zero_grad=cleared)
     if collector := part("collector"):
         module.register_optimizer_step_post_hook(SeldomCollected(**collector))
     module.register_optimizer_step_pre_hook(_update_begins)
@@ -414,7 +414,7 @@ def wrap_backward(module: ModuleType) -> None:
                     _Evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
-    module.backward = recorded  # type: ignore[attr-defined]
+    script.put(module, backward=recorded)
 
 
 def _update_seconds() -> float | None:

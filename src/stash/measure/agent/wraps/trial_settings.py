@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar
 
+from stash.measure.agent import script
 from stash.measure.protocol.orders import current
 
 TrialSettings = Mapping[str, Any]
@@ -163,7 +164,7 @@ def wrap_waits(torch: Any) -> None:
     """Wrap what waits for a GPU; ``torch`` is imported as far as its optimizers."""
     if not torch.backends.cuda.is_built():
         return
-    torch.cuda.synchronize = _left_out("synchronize", torch.cuda.synchronize)
+    script.wrap(torch.cuda, "synchronize", _left_out, "synchronize")
     _wrap_item(torch)
     _wrap_copies(torch)
 
@@ -172,10 +173,10 @@ def wrap_barriers(module: ModuleType) -> None:
     """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
     if settings() is None:
         return
-    module.barrier = _left_out("barrier", module.barrier)  # type: ignore[attr-defined]
+    script.wrap(module, "barrier", _left_out, "barrier")
 
 
-def _left_out(name: str, wait: Any) -> Any:
+def _left_out(wait: Any, name: str) -> Any:
     skips = ever("skip")
 
     @functools.wraps(wait)
@@ -207,7 +208,7 @@ def _wrap_item(torch: Any) -> None:
         key = site_of("item")
         return before.of(self, item) if late and key == (settings() or {}).get("late") else item(self)
 
-    cls.item = asked
+    script.put(cls, item=asked)
 
 
 class Late:
@@ -231,10 +232,10 @@ class Late:
 def _wrap_copies(torch: Any) -> None:
     """Copies of tensors to a GPU: where the script makes them, and without waiting if asked and they are pinned."""
     for name in ("to", "cuda"):
-        setattr(torch.Tensor, name, _copied(torch, getattr(torch.Tensor, name)))
+        script.wrap(torch.Tensor, name, _copied, torch)
 
 
-def _copied(torch: Any, move: Any) -> Any:
+def _copied(move: Any, torch: Any) -> Any:
     asked, modules = ever("non_blocking"), os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
 
     @functools.wraps(move)
