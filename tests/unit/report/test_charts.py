@@ -234,7 +234,7 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
 
 def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     assert {chart.name for chart in charts} == {
-        "ladder", "rounds", "ranks", "exchange", "rates", "all-reduce", "runs",
+        "ladder", "rounds", "ranks", "all-reduce", "runs",
     }  # fmt: skip
 
 
