@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, StepSeconds, change, searched, standing
+from searches import LAUNCH, Job, StepSeconds, change, played, searched, standing, workers
 
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.trials import TrialRun
@@ -45,13 +44,9 @@ def test_beside_a_step_that_varies_what_saves_most_is_not_given_up_for_what_turn
         calm = (0.1 - 0.01 * ("workers=0" in names)) * (1.3 if len(job.launched) % 2 else 0.8)
         return 0.045 if "bucket" in names else calm
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        job.now += 20
-        return [{0: 0.1, 1: 0.06 + 0.001 * number, 2: 0.099} for number in range(3)], TrialRun(None)
-
     job = Job(step)
-    loader = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (0, 2)]
-    search = searched(job, *loader, change("bucket"), change("idle"), within=210.0, turns=turns)
+    turns = played(job, *((0.1, 0.06 + 0.001 * number, 0.099) for number in range(3)))
+    search = searched(job, *workers(0, 2), change("bucket"), change("idle"), within=210.0, turns=turns)
     assert "bucket" in search.final.kept
 
 
