@@ -75,7 +75,6 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "exchanging threads' delay": {f"{_CORES}._of_helpers": lambda *_: (0.0, 0.0)},
     "loaders in the share": _unread("worker_cpu_seconds"),
     "samples' bound": {f"{_CORES}._supply": lambda _, wall, *__: (wall, np.zeros_like(wall))},
-    "threads of loops": {f"{_CORES}._in_loops": lambda delays: np.zeros_like(delays.seconds)},
     "throttled share": _unread("throttled_seconds"),
     "doubt": {"analysis.shared_cores.DOUBT": 0.0},
     "method's own error": {"analysis.uncertainty.method_error": lambda *_: None},
@@ -87,12 +86,10 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "a rung's own noise in its level": {
         "core.levels._own": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
     },
-    "slow share": {"core.rounds.slow_share": lambda _: 0.0},
     "slowest of ranks": {"analysis.step_times.slowest": _slowest_mean},
     "luck of slow ranks": {"analysis.step_times.stands_out": lambda _: True},
     "slow leader": {"analysis.step_times._without_slow_leader": lambda _, raw: raw},
     "by waits": {"analysis.step_times.loads_itself": lambda _: False},
-    "disputes": {"analysis.attribution.disputes": lambda *_: ()},
     "as typed": {"analysis.attribution.as_typed": lambda *_: None},
 }
 """By what is off: what stands in its place, by its place in ``stash``."""

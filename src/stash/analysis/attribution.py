@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job, lost_share
 from stash.analysis.breakdown import (
     Breakdown,
-    Dispute,
     Paper,
     Rates,
     Stall,
@@ -26,7 +25,7 @@ from stash.analysis.bubble import Seen
 from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
 from stash.analysis.host_lead import host_lead
 from stash.analysis.run_account import RunAccount, account_for_run
-from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
+from stash.analysis.second_opinions import Disagreement, communication, disagreements, rates, surfacing, waits
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import stability
 from stash.analysis.step_figures import figures
@@ -61,7 +60,7 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     stalls, seconds, step = _divided(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = rates(profile, kept, samples), waits(profile, kept)
-    disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))
+    apart = [*disagreements(kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))]
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = as_typed(measured, calm, levels, kept.rounds)
     run = account_for_run(
@@ -95,14 +94,13 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         communication=communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
-        disputes=disputed,
         surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
         host_lead=host_lead(profile, kept.rungs[0]),
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,
         run=run,
-        notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
+        notes=(*_remarks(profile, stalls, speeds, apart, paper), *profile.notes),
     )
 
 
@@ -187,14 +185,14 @@ NOT_TRAINING = 0.01
 
 
 def _remarks(
-    profile: Profile, stalls: tuple[Stall, ...], speeds: Rates, disputed: tuple[Dispute, ...], paper: Paper
+    profile: Profile, stalls: tuple[Stall, ...], speeds: Rates, apart: Sequence[Disagreement], paper: Paper
 ) -> list[str]:
     """Sentences on figures of the breakdown that seem to contradict each other: which they are, and why both hold."""
     found = [_negative(stalls)]
     found += [
         f"Two estimators of {' and '.join(each.stalls)} disagree: {format_seconds(each.difference)} by difference, "
-        f"{format_seconds(each.waited)} waited for the loader; {each.why}."
-        for each in disputed
+        f"{format_seconds(each.waited)} waited for the loader."
+        for each in apart
     ]
     prep = next((stall for stall in stalls if stall.name == "prep"), None)
     if prep is not None and prep.significant and speeds.device and speeds.prep and speeds.prep >= speeds.device:
