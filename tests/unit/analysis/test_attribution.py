@@ -17,11 +17,6 @@ from stash.core.errors import ArtefactError, StashError
 from stash.core.ladder import STALLS
 
 
-def test_a_round_that_was_interrupted_is_ignored():
-    profile = without_blocks(build(CALM), lambda b: b.round == 2 and b.rung in ("warm", "cold"))
-    assert attribute(profile).rounds == 2
-
-
 def test_a_skipped_rung_is_no_part_of_the_ladder_even_if_it_has_blocks():
     breakdown = attribute(build(CALM, skipped={"cold": "files stayed in the page cache"}))
     assert breakdown.rungs == ("solo", "crowd", "node", "warm")
@@ -51,12 +46,6 @@ def test_each_stall_is_the_difference_of_neighbouring_rungs():
         "transfer": "the job runs on CPUs: there is no host-to-device copy",
         "network": "one node",
     }
-
-
-def test_a_negative_difference_is_shown_as_it_is():
-    breakdown = attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]}))
-    assert breakdown.stall("contention").seconds == pytest.approx(-0.01 / 3)
-    assert breakdown.stall("contention").within_noise
 
 
 def test_one_round_leaves_intervals_unknown():

@@ -90,12 +90,6 @@ def test_a_course_has_every_block_and_says_which_rounds_count():
     assert found.times[13].step_seconds == pytest.approx(0.4)
 
 
-def test_the_fastest_and_the_slowest_rank_of_a_block_are_known():
-    found = course(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}, factors={0: 0.5}))
-    crowd = next(time for time in found.times if time.rung == "crowd")
-    assert (crowd.fastest_seconds, crowd.slowest_seconds, crowd.ranks) == (pytest.approx(0.1), pytest.approx(0.2), 2)
-
-
 def test_rounds_that_share_a_launch_have_the_times_of_their_slowest_rank():
     found = course(own_launches(3))
     assert len({time.round for time in found.times}) == 9
@@ -116,13 +110,6 @@ def test_ranks_side_by_side_are_means_of_their_own_rounds():
     assert found[0, "crowd"].value == pytest.approx(0.1)
     slow, expected = found[1, "crowd"], mean_interval([0.19, 0.21, 0.19, 0.21])
     assert (slow.value, slow.low) == (pytest.approx(expected.value), pytest.approx(expected.low))
-
-
-def test_a_mean_has_students_interval_and_one_value_has_none():
-    found = mean_interval([1.0, 2.0, 3.0])
-    assert found.value == pytest.approx(2.0)
-    assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5)  # t of 2 degrees of freedom, standard deviation 1
-    assert mean_interval([5.0]).low is None
 
 
 def test_a_node_counts_its_bytes_once_however_many_ranks_report_them():

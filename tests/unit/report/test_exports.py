@@ -123,14 +123,6 @@ def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
         assert [label for label in labels if label != label.lower()] == []
 
 
-def test_openmetrics_of_one_round_has_no_intervals() -> None:
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    text = openmetrics([exported(build({name: values[:1] for name, values in CALM.items()}))])
-    names = {family.name for family in parser.text_string_to_metric_families(text)}
-    assert "stash_step_seconds" in names
-    assert "stash_step_low_seconds" not in names
-
-
 def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "export", *files, files[0], "--to", "openmetrics") == 0
     printed = capsys.readouterr().out
@@ -242,7 +234,3 @@ def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path
         b"The largest stall is",
     ):
         assert word in one
-
-
-def test_an_export_is_json_free_of_what_is_no_number(profiles: list[Profile]) -> None:
-    assert json.dumps(exported(profiles[1]).figures, allow_nan=False)
