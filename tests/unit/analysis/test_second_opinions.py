@@ -14,7 +14,6 @@ from profile_builder import build
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import SECONDS, SHARE, launch_error
 from stash.core.artefact import from_bytes
 from stash.core.records.profile import Collective, Loader, Profile, Rate
@@ -27,13 +26,6 @@ def _loader_rates(feed: str, ranks: int, samples_per_second: float) -> tuple[Rat
     return tuple(
         Rate(feed=feed, rank=r, round=3, samples=100, seconds=100 / samples_per_second) for r in range(ranks)
     )
-
-
-def test_rates_are_those_of_the_whole_job():
-    breakdown = attribute(build(CALM, rates=_loader_rates("warm", 2, 50) + _loader_rates("cold", 2, 45)))
-    assert breakdown.rates.device == pytest.approx(16 / 0.140)
-    assert breakdown.rates.prep == pytest.approx(100)
-    assert breakdown.rates.fetch == pytest.approx(90)
 
 
 def test_a_rate_that_not_every_rank_measured_is_unknown():
@@ -185,22 +177,3 @@ def test_fetch_is_what_steps_waited_longer_with_files_on_disk():
     profile = with_waits(with_waits(profile, "warm", (0.08,) * 3), "cold", (0.11,) * 3)
     breakdown = attribute(profile)
     assert [round(stall.seconds, 6) for stall in breakdown.stalls] == [0.19, 0.08, 0.03]
-
-
-@pytest.mark.parametrize(
-    "profile",
-    [
-        alone((0.08,) * 3, workers=1),  # which load while a step trains
-        alone((0.08,) * 3, device="cuda"),  # which goes on meanwhile
-        build({"solo": [0.18] * 3, "warm": [0.2] * 3}, ranks=1),  # waits are unknown
-        with_waits(build({"crowd": [0.1] * 3, "warm": [0.2] * 3}), "warm", (0.08,) * 3),  # other ranks wait, too
-    ],
-)
-def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
-    assert not attribute(profile).by_waits
-
-
-def test_without_a_complete_round_there_is_nothing_to_estimate_by():
-    profile = alone((0.08,) * 3)
-    none = profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")})
-    assert step_matrix(none).rounds == ()

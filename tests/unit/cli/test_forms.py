@@ -81,8 +81,7 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
 
 ANSWERS = (
     ("show", PROFILE), ("show", "--explain", PROFILE), ("list", str(GOLDEN)),
-    ("compare", FAST, SLOW), ("whatif", PROFILE, "--batch", "16"), ("catalog", "--cloud", "aws"),
-    ("lab", "zoo"), ("show", str(GOLDEN / "schema-1.fix.json")), ("show", str(GOLDEN / "schema-1.watch.jsonl")),
+    ("compare", FAST, SLOW), ("catalog", "--cloud", "aws"), ("show", str(GOLDEN / "schema-1.fix.json")),
 )  # fmt: skip
 
 

@@ -231,13 +231,6 @@ def test_savings_are_seldom_false():
     assert wrong <= 1
 
 
-def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
-    # GIVEN time for one round of screening and the final comparison, and no more
-    job = Job(lambda names: 0.1 - 0.05 * ("good" in names))
-    search = searched(job, change("idle"), change("good", forecast=0.08), within=11 * LAUNCH)
-    assert standing(search)["good"] == "kept"
-
-
 def test_a_job_with_nothing_to_fix_is_known_after_two_launches_whatever_there_is_to_try():
     """All that seldom costs anything goes into one launch."""
     names = [f"knob{number}" for number in range(8)]

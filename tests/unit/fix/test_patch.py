@@ -280,15 +280,6 @@ def apply_from_the_root() -> None:
     subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
 
 
-def test_a_script_in_another_folder_is_patched_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
-    (script.parent / "elsewhere").mkdir()
-    monkeypatch.chdir(script.parent / "elsewhere")
-    patch = patched(workers(script))
-    Path("it.patch").write_text(patch.diff())
-    apply_from_the_root()
-    assert "num_workers=4" in script.read_text()
-
-
 @pytest.mark.parametrize(
     "text", [SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"), "\ufeff" + SCRIPT, SCRIPT.rstrip("\n")]
 )
@@ -440,7 +431,6 @@ def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
     assert written == ["patch", "patch", "patch"]
     text = patch.after()[str(script)]
     assert 'multiprocessing_context="fork"' in text.replace("'", '"')
-    for context in ("spawn", "fork"):
-        script.write_text(text.replace("'fork'", f"'{context}'"))
-        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines() == ["1 False True", "1 False True"]
+    script.write_text(text.replace("'fork'", "'spawn'"))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1 False True", "1 False True"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
+from reported import ROUNDS, hostile, page_of, probed_whole, whole
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
@@ -33,7 +33,6 @@ from stash.ui.charts.chart import (
     plain_axis,
 )
 from stash.ui.charts.svg import svg
-from stash.ui.charts.tiles import shortened_name
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -253,11 +252,3 @@ def test_drawings_are_well_formed_keep_to_their_width_and_hold_no_script(charts,
         for element in root.iter():
             x = element.get("x") or element.get("cx")
             assert x is None or -1 <= float(x) <= width + 1, (chart.name, element.attrib)
-
-
-def test_names_are_cut_in_the_middle() -> None:
-    assert shortened_name("train.py") == "train.py"
-    long = shortened_name("a" * 100 + "z")
-    assert len(long) == 40
-    assert (long[0], long[-1]) == ("a", "z")
-    assert "\x1b" not in shortened_name(HOSTILE, 100)

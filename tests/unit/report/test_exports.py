@@ -80,14 +80,6 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
     assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {"float32", "unknown"}
 
 
-def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -> None:
-    text = openmetrics([*map(exported, profiles)])
-    types = {line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert types == {"gauge"}
-    families = pytest.importorskip("prometheus_client.parser").text_string_to_metric_families(text)
-    assert sum(len(family.samples) for family in families) == len(re.findall(r"^stash", text, re.MULTILINE))
-
-
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     exported_families = parser.text_string_to_metric_families(openmetrics([*map(exported, profiles)]))
