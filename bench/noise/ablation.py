@@ -86,6 +86,7 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "a rung's own noise in its level": {
         "core.levels._own": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
     },
+    "slow share": {"core.rounds.slow_share": lambda _: 0.0},
     "slowest of ranks": {"analysis.step_times.slowest": _slowest_mean},
     "luck of slow ranks": {"analysis.step_times.stands_out": lambda _: True},
     "slow leader": {"analysis.step_times._without_slow_leader": lambda _, raw: raw},

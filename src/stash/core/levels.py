@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from stash.core.intervals import TAIL, Interval
+from stash.core.intervals import TAIL, Interval, student
 
 Matrix = NDArray[np.float64]
 
@@ -98,6 +98,24 @@ def level(matrix: Matrix, column: int) -> Interval:
     alone = _noise(rounds, share / (share + (1 - share) * _own(relative)[column]))
     low, high = _ends(alone, _weights(together, relative), values - mean)
     return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
+
+
+def slow_share(matrix: Matrix) -> float:
+    """Half-width, as a share of any time, of what slow noise leaves open: a machine slow all along makes all longer.
+
+    That is what the interval of the rounds' mean over rungs holds beyond Student's, in quadrature. A difference of
+    rungs cancels what is added to both but not what both are multiplied by. What multiplies all shows in the rung
+    that varies least, so the others are taken to vary no more. 0 for a single round.
+    """
+    rounds = matrix.shape[0]
+    relative = matrix / matrix.mean(axis=0)
+    scale = relative.std(axis=0)
+    if rounds == 1 or not scale.all():
+        return 0.0
+    together = _together(rounds)
+    rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
+    low, high = _ends(together, _weights(together, relative), rows)
+    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student(rounds, float(rows.std(ddof=1))) ** 2))
 
 
 def _ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from stash.core.intervals import Interval, mean_interval, student
-from stash.core.levels import Matrix, level
+from stash.core.levels import Matrix, level, slow_share
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
@@ -22,9 +22,18 @@ MAD_TO_SIGMA = 1.4826
 def estimate(matrix: Matrix) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
-    Entry 0 is no difference, so its interval is a level's (``levels``).
+    Entry 0 is no difference, so its interval is a level's (``levels``); those of the others are wider than their
+    differences' by what they would be longer or shorter on a machine slow all along.
     """
-    return [level(_checked(matrix), 0), *increments(matrix)]
+    matrix = _checked(matrix)
+    share, found = slow_share(matrix), [level(matrix, 0)]
+    for one in increments(matrix):
+        if one.low is None or one.high is None or not share:
+            found.append(one)
+        else:  # that share of the value, in quadrature
+            low, high = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
+            found.append(one.model_copy(update={"low": one.value - low, "high": one.value + high}))
+    return found
 
 
 def increments(matrix: Matrix) -> list[Interval]:
