@@ -75,7 +75,6 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "exchanging threads' delay": {f"{_CORES}._of_helpers": lambda *_: (0.0, 0.0)},
     "loaders in the share": _unread("worker_cpu_seconds"),
     "samples' bound": {f"{_CORES}._supply": lambda _, wall, *__: (wall, np.zeros_like(wall))},
-    "threads of loops": {f"{_CORES}._in_loops": lambda delays: np.zeros_like(delays.seconds)},
     "throttled share": _unread("throttled_seconds"),
     "doubt": {"analysis.shared_cores.DOUBT": 0.0},
     "method's own error": {"analysis.uncertainty.method_error": lambda *_: None},

@@ -77,6 +77,27 @@ def standing(search: Search) -> dict[str, str]:
     return {each.change.name: each.standing for each in search.candidates}
 
 
+def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
+    """A loader's numbers of workers."""
+    return [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, **fields) for n in numbers]
+
+
+def flags(*names: str, **fields: Any) -> list[ScriptChange]:
+    return [change(name, settings={"flags": {name: True}}, **fields) for name in names]
+
+
+def played(job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None) -> Turns:
+    """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
+
+    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+        job.now += takes
+        if asked is not None:
+            asked.append(rungs)
+        return [dict(enumerate(row)) for row in rows], TrialRun(None)
+
+    return turns
+
+
 def one_launch(job: Job, noise: float = 0.005) -> Turns:
     """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
 

@@ -116,7 +116,7 @@ class RankDelays:
         in_local, in_window = self._shares()
         steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
         worker_lost = in_local * self._of_blocks("worker_delay_seconds")
-        local = in_local[:, None] * (self.delays - self.within + self.on_cpu * self._in_loops())
+        local = in_local[:, None] * (self.delays - self.within)
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
@@ -134,19 +134,6 @@ class RankDelays:
         for_others = (costs.sum(axis=1) - own - late).tolist()
         rows = zip(costs, waits, worker_lost.tolist(), doubts.tolist(), for_others, strict=True)
         return [StrangersCost(*each) for each in rows]
-
-    def _in_loops(self) -> StepArray:
-        """What each step waited for threads of parallel loops that were delayed while the training thread was not.
-
-        A loop ends with its last thread. Of threads that are delayed at random one at least is for the time of
-        ``wall · (1 - Π(1 - delay / wall))``.
-        """
-        wall, local = self.seconds.sum(axis=1), (self.delays - self.within).sum(axis=1)
-        undelayed = np.ones(len(wall))
-        for rank, block in enumerate(self.blocks):
-            for delay in block.loop_delays:
-                undelayed[rank] *= 1 - min(1.0, delay / wall[rank])
-        return np.asarray(((wall - local) * (1 - undelayed) / wall)[:, None] * self.seconds)
 
     def _shares(self) -> tuple[RankArray, RankArray]:
         """Strangers' share of the delays while a rank computes and loads, and while it exchanges.

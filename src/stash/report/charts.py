@@ -1,4 +1,4 @@
-"""The charts of a report: the step, how it was measured, its exchange, its data, its machines' links.
+"""The charts of a report: the step, how it was measured, its machines' links.
 
 A step's are drawn from a ``Breakdown``; what blocks saw besides stands in two tables.
 """
@@ -14,21 +14,18 @@ from stash.analysis.step_figures import figures, slower
 from stash.analysis.step_times import Course, RankTime, RoundTime
 from stash.analysis.usage import DataBlock, Resource, Use
 from stash.core.formatting import parts, plus_minus
-from stash.core.intervals import Interval
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
-from stash.core.units import BYTES, Scale, counted, format_bits, format_bytes, format_seconds, pace, scale_for
+from stash.core.units import BYTES, Scale, counted, format_bits, format_bytes, format_seconds, scale_for
 from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     CURVES,
-    BarAmount,
     BarPiece,
     LaneRow,
     PlotCurve,
     PlotPoint,
     Ruler,
     Value,
-    amount_chart,
     lane_chart,
     lanes_ruler,
     plane_chart,
@@ -241,85 +238,7 @@ def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Se
     return Grid(f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank")
 
 
-# The gradient exchange: what it takes against what steps wait for it.
-
-
-def exchange(breakdown: Breakdown) -> Chart | Blank:
-    """The exchange by itself, what is exposed of it, and what hides behind the backward pass."""
-    found, title = breakdown.communication, "The exchange, by itself and exposed"
-    if found.exposed_seconds is None:
-        return Blank("exchange", title, "not both a rung with and one without an exchange were run")
-    scale = time_scale(max(found.exposed_seconds, found.total_seconds or 0.0))
-    hidden, why_none = found.hidden_seconds, "the exchange by itself is unknown"
-    if hidden is not None and hidden < 0:
-        why_none = f"none: steps wait {format_seconds(-hidden)} longer than it takes by itself"
-        hidden = None
-    exposed = Interval(value=found.exposed_seconds, low=found.exposed_low, high=found.exposed_high)
-    spread = f"{scale.number(exposed.value)} {plus_minus(exposed, scale)}".strip()
-    amounts = [
-        BarAmount("by itself", found.total_seconds, "transfer", why="the collectives were not run by themselves"),
-        BarAmount("without its bytes", found.latency_seconds, "plain", why="latency was not measured"),
-        BarAmount("exposed", exposed.value, "interconnect", spread, low=exposed.low, high=exposed.high),
-        BarAmount("hidden", hidden, "compute", why=why_none),
-    ]
-    return amount_chart(
-        "exchange", title, amounts, f"{scale.unit} a step", scale.number, scale, caption=_exchange_in_words(breakdown)
-    )
-
-
-def _exchange_in_words(breakdown: Breakdown) -> str:
-    found = breakdown.communication
-    share = ""
-    if found.exposed_seconds is not None and found.exposed_seconds > 0:
-        share = f", {found.exposed_seconds / breakdown.step_seconds:.0%} of it"
-    text = f"Exposed is what a step waits for the exchange{share}; the rest hides behind the backward pass."
-    if found.bytes:
-        text = f"{format_bytes(found.bytes)} a step and rank. {text}"
-    if found.slowed:
-        return f"{text} Steps wait longer than it takes by itself: exchanging and computing slow each other down."
-    return text
-
-
-# The data pipeline: how fast devices and loaders are, and where data blocks read from.
-
-
-def rates(breakdown: Breakdown) -> Chart | Blank:
-    """DS-Analyzer's three rates: of the devices (G), and of the loaders alone (P and F)."""
-    title, known = "How fast the parts are", breakdown.rates
-    if known.device is None and known.prep is None and known.fetch is None:
-        return Blank("rates", title, "neither devices nor loaders were measured by themselves")
-    amounts = [
-        BarAmount("devices (G)", known.device, "compute", why="no replayed rung of all ranks, or no samples"),
-        BarAmount("loaders, files in memory (P)", known.prep, "prep", why="the loaders were not measured alone"),
-        BarAmount(
-            "loaders, files on disk (F)",
-            known.fetch,
-            "fetch",
-            why="the loaders were not measured alone on cold files",
-        ),
-        BarAmount("the job, as it runs", breakdown.samples_per_second, "plain", why="samples were not counted"),
-    ]
-    how = "Each part by itself, measured once in this profile; a job is no faster than its slowest part."
-    return amount_chart(
-        "rates",
-        title,
-        amounts,
-        "samples/s of the whole job",
-        pace,
-        Scale("samples/s", 1.0, 0),
-        how,
-        _limit(breakdown),
-    )
-
-
-def _limit(breakdown: Breakdown) -> str:
-    known = {"devices": breakdown.rates.device, "loaders that prepare": breakdown.rates.prep,
-             "loaders that read and prepare": breakdown.rates.fetch}  # fmt: skip
-    measured = {name: rate for name, rate in known.items() if rate is not None}
-    if len(measured) < 2:
-        return ""
-    slowest = min(measured, key=lambda name: measured[name])
-    return f"Slowest are the {slowest}, with {pace(measured[slowest])} samples/s."
+# The data pipeline: where data blocks read from.
 
 
 def residency(blocks: Sequence[DataBlock]) -> Grid | Blank:

@@ -153,8 +153,7 @@ def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
 
     A run that is there already is replaced. Raises ImportError without tensorboard.
     """
-    tensors: Any = import_module("tensorboard.compat.proto.tensor_pb2")
-    shapes: Any = import_module("tensorboard.compat.proto.tensor_shape_pb2")
+    texts: Any = import_module("tensorboard.plugins.text.summary_v2")
     for run in runs:
         place = folder / run.id[:10]
         for old in place.glob("events.out.tfevents.*"):
@@ -162,13 +161,7 @@ def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
         made = TensorBoardRun(place, _seconds(run.created))
         made.log([(0, _named(run.figures))])
         text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
-        content = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": shapes.TensorShapeProto()}
-        summary = made.summaries.SummaryMetadata
-        shown_as = summary(plugin_data=summary.PluginData(plugin_name="text"))
-        value = made.summaries.Summary.Value(
-            tag="stash/verdict", metadata=shown_as, tensor=tensors.TensorProto(**content)
-        )
-        made.add(0, value)
+        made.add(0, texts.text_pb("stash/verdict", text).value)
         made.end()
 
 

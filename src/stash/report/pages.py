@@ -132,7 +132,6 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
             "exchange",
             "The gradient exchange",
             label="Exchange",
-            charts=(charts.exchange(breakdown),),
             facts=tuple(_exchange_facts(profile)),
         ),
     ]
@@ -151,7 +150,7 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
             "data",
             "The data pipeline",
             label="Data",
-            charts=(charts.rates(breakdown), *((read,) if isinstance(read, Blank) else ())),
+            charts=(read,) if isinstance(read, Blank) else (),
             grids=(*_loaders(profile.workload.loaders), *(() if isinstance(read, Blank) else (read,))),
             facts=tuple(_data_facts(profile, breakdown)),
         ),
@@ -214,16 +213,12 @@ def _written(value: bool | int | None) -> str:
 
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
-    """Stalls, charts that cannot be drawn, and what is missing in those that can; each with its reason."""
+    """Stalls, and charts that cannot be drawn, each with its reason."""
     for why, names in profile_page.unknown_stalls(breakdown.skipped).items():
         yield f"{', '.join(names)} stall{'s' * (len(names) > 1)}", why
-    for chart in (chart for chapter in chapters if chapter.name != "step" for chart in chapter.charts):
+    for chart in (chart for chapter in chapters for chart in chapter.charts):
         if isinstance(chart, Blank):
             yield chart.title.lower(), chart.why
-        else:
-            for lane in chart.lanes:
-                if lane.quiet:
-                    yield f"{chart.title.lower()}: {lane.name}", lane.text.removeprefix(f"{UNKNOWN}: ")
 
 
 def page_of_probe(probe: Probe, reading: Reading, source: str) -> Page:

@@ -6,7 +6,7 @@ A run is opened, given figures, and ended. Names have a slash where a tool group
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -35,20 +35,20 @@ class TensorBoardRun:
 
     def __init__(self, folder: Path, moment: float | None = None) -> None:
         self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
-        self.summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
+        self._summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
         writers: Any = import_module("tensorboard.summary.writer.event_file_writer")
         self._writer, self._moment = writers.EventFileWriter(str(folder)), moment
         self.end = self._writer.close
 
     def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         for step, figures in rows:
-            self.add(step, *(self.summaries.Summary.Value(tag=k, simple_value=v) for k, v in figures.items()))
+            self.add(step, [self._summaries.Summary.Value(tag=k, simple_value=v) for k, v in figures.items()])
         self._writer.flush()
 
-    def add(self, step: int, *values: Any) -> None:
+    def add(self, step: int, values: Sequence[Any]) -> None:
         """Add values of tensorboard's own."""
         moment = time.time() if self._moment is None else self._moment
-        summary = self.summaries.Summary(value=values)
+        summary = self._summaries.Summary(value=values)
         self._writer.add_event(self._events.Event(wall_time=moment, step=step, summary=summary))
 
 

@@ -78,9 +78,9 @@ def public_flag() -> Any:
     return flag("Let others read the output, as your umask allows.")
 
 
-def quiet_flag(panel: str | None = None) -> Any:
+def quiet_flag() -> Any:
     """``--quiet``; the command gives it to ``ui.terminal.progress_console``."""
-    return flag("Print the result without progress and notes.", "-q", "--quiet", panel=panel)
+    return flag("Print the result without progress and notes.", "-q", "--quiet")
 
 
 def json_flag(help: str = "Print JSON; docs/format.md documents its keys.", panel: str | None = None) -> Any:

@@ -66,13 +66,6 @@ def test_twice_the_batch_hides_as_much_of_the_exchange_where_readiness_is_unknow
     assert saved(mostly_hidden)["larger-batch"] == pytest.approx(20 - 10, abs=0.3)
 
 
-def test_steps_that_wait_longer_than_the_exchange_takes_by_itself_go_on_doing_so():
-    # exchanging and computing slow each other down: steps wait 100 ms for an exchange of 40; of the 60 between, any
-    # part may shrink with the exchange (u between 0 and 1): 60 · E[2^-u] = 43.3 stay, and 20 of the exchange
-    profile = build(flat(solo=0.1, crowd=0.1, node=0.2), device="cuda", collectives=exchanges(0.04), workload=WORK)
-    assert saved(profile)["half-precision"] == pytest.approx(100 - 20 - 43.3, abs=0.6)
-
-
 def test_fewer_bytes_or_faster_links_do_not_shorten_the_latency():
     times = flat(solo=0.1, crowd=0.1, cluster=0.15)
     found = exchanges(0.05, 0.04, "world")
@@ -98,12 +91,6 @@ def test_what_the_job_does_already_is_not_advised():
     own_hook = {"precision": "float32", "exchange_hook": "fp16_compress_hook"}
     assert "half-precision" in saved(build(times, device="cuda", workload={**own_hook, "exchange_hook": ""}))
     assert "half-precision" not in saved(build(times, device="cuda", workload=own_hook))
-
-
-def test_an_exchange_of_the_jobs_own_is_not_bounded_by_what_a_plain_one_takes():
-    own_hook = {"exchange_hook": "compressed", **WORK}
-    profile = build(flat(solo=0.1, crowd=0.1, node=0.132), collectives=exchanges(0.003), workload=own_hook)
-    assert saved(profile)["accumulate"] == 24
 
 
 def test_a_job_that_exchanges_after_every_batch_of_a_step_is_told_to_do_it_once():

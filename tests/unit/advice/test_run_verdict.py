@@ -191,12 +191,6 @@ def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_comput
     assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")  # of the second
 
 
-def test_without_ledgers_nothing_between_steps_is_said():
-    found = advice()
-    assert found.kind == "compute"
-    assert "epoch" not in found.text
-
-
 # First steps that differ
 
 
@@ -235,15 +229,6 @@ def test_what_takes_more_than_the_whole_step_as_typed_leads_whatever_was_measure
     assert advice_for(with_first_steps(job(ledger(epoch_steps=20, now_and_then=STARTS)), 0.060)).kind == "cannot tell"
 
 
-def test_first_steps_that_wait_for_the_loader_as_measured_ones_do_leave_prep_and_warn():
-    profile = job(times=flat(6, solo=0.005, warm=0.030), block_extra={"warm": {"wait_seconds": 10 * 0.025}})
-    breakdown = attribute(with_first_steps(profile, 0.022, wait_seconds=10 * 0.017))
-    assert breakdown.as_typed.contradicts
-    found = advice_for(with_first_steps(profile, 0.022, wait_seconds=10 * 0.017))
-    assert found.stall == "prep"
-    assert any("as it was typed took 22.1 ms" in warning for warning in breakdown.stability.warnings)
-
-
 @pytest.mark.parametrize(("waited", "stall"), [(0.040, "prep"), (0.030, None)], ids=["half-of-it", "less"])
 def test_first_steps_that_wait_for_data_half_of_the_time_leave_prep_however_the_rest_differs(waited, stall):
     profile = job(times=flat(6, solo=0.020, warm=0.100))
@@ -277,13 +262,6 @@ def test_a_stall_that_leads_by_more_than_first_steps_differ_leads_and_says_by_ho
 
 
 # Remedies
-
-
-def test_keeping_workers_saves_what_the_first_batch_does_not_need():
-    found = remedies("epoch start", ledger(epoch_steps=20, now_and_then=STARTS))
-    assert found["persistent"].saves == pytest.approx(1.07 / 20)
-    assert found["persistent"].knob == "persistent"
-    assert "fork instead of spawn" in found["pickle"].text
 
 
 def test_workers_that_are_forked_are_not_told_to_fork():
@@ -357,11 +335,6 @@ def test_code_between_batch_and_model_belongs_into_the_loader():
     assert text.startswith("The script's own code between batch and model takes 19.0 ms of every")
     without = remedies("loop", measured, work={"loaders": ()})
     assert "a DataLoader with workers, or several threads" in without["prefetch"].text
-
-
-def test_a_loop_without_places_still_has_a_remedy():
-    found = remedies("loop", ledger(a_step={"loop": 0.010}))
-    assert found["seldom"].saves == pytest.approx(0.009)
 
 
 def test_a_collector_that_is_frozen_saves_all_and_one_every_100_steps_the_most():

@@ -112,11 +112,6 @@ def budget(profile: Profile) -> float | None:
     return budget_to_decide(breakdown, profile, may_claim(breakdown))
 
 
-def test_after_one_round_it_is_what_five_take():
-    assert budget(build({name: values[:1] for name, values in CALM.items()})) == 210.0
-    assert budget(build({name: values[:2] for name, values in CALM.items()})) == 110.0
-
-
 def test_the_budget_that_is_asked_for_decides_where_the_machine_stays_as_it_is():
     asked = [(seed, around(8, 0.05, seed, solo=0.1, crowd=0.1, warm=0.11)) for seed in range(40)]
     kinds = []

@@ -94,9 +94,3 @@ def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever
 def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
     found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
     assert found.share == 0.0
-
-
-def test_without_first_steps_nothing_is_held_against_anything() -> None:
-    made = profile(0.1)
-    blocks = tuple(block for block in made.blocks if block.rung != UNTOUCHED.name)
-    assert attribute(made.model_copy(update={"blocks": blocks})).as_typed is None

@@ -28,11 +28,6 @@ def test_a_batch_that_lies_ready_is_not_waited_for_where_order_does_not_matter()
     assert _waited(times, 2, 1, train_seconds=1.0, in_order=False) < 5.0 / 6
 
 
-def test_without_rare_batches_their_order_saves_nothing():
-    waits = [BatchTimes(EVEN).waited(2, 2, 0.0001, in_order) for in_order in (True, False)]
-    assert waits[0] == pytest.approx(waits[1])
-
-
 def test_times_of_all_ranks_and_rounds_are_added_and_too_few_tell_nothing():
     def profile(*took: tuple[int, ...], workers: int = 2):
         rows = [

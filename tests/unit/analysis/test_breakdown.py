@@ -9,12 +9,11 @@ from breakdowns import CALM, seconds, unknown
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown, SlowRank, Stall
-from stash.analysis.step_figures import figures, slower
+from stash.analysis.breakdown import Breakdown, Stall
+from stash.analysis.step_figures import figures
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.records.profile import Loader
-from stash.core.units import pace
 
 GOOD = attribute(build(CALM), "run.stash.json")
 
@@ -69,13 +68,6 @@ def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():
     assert WRITTEN.part(0.042245, " a step") == f"42.3 ms a step ({WRITTEN.share('interconnect')})"
 
 
-def test_paces_and_slow_ranks_are_written_for_everybody():
-    assert (pace(70.31), pace(1783.4)) == ("70.3", "1,783")
-    assert slower(SlowRank(rank=0, seconds=0.189, others_seconds=0.169)) == (
-        "20.0 ms slower than the others (189 ms against 169 ms)"
-    )
-
-
 def test_one_device_per_node_has_a_network_stall_and_no_interconnect():
     times = {"solo": [0.1] * 3, "crowd": [0.11] * 3, "cluster": [0.2] * 3}
     breakdown = attribute(build(times, ranks=2, nodes=2))
@@ -91,15 +83,6 @@ def test_a_node_rung_left_out_hides_its_stall_in_the_network_and_says_so():
     assert seconds(breakdown)["network"] == pytest.approx(0.09)
     assert unknown(breakdown)["interconnect"] == "not asked for (--rungs); contained in network"
     assert breakdown.paper.network_pct is None
-
-
-def test_the_first_rung_is_compute_whatever_it_is():
-    breakdown = attribute(build({"cluster": [0.2] * 3, "warm": [0.3] * 3}, ranks=4, nodes=2, device="cuda"))
-    assert seconds(breakdown) == {"compute": 0.2, "prep": 0.1}
-    reasons = unknown(breakdown)
-    for name in ("transfer", "contention", "interconnect", "network"):
-        assert reasons[name].endswith("contained in compute")
-    assert reasons["fetch"] == "not asked for (--rungs)"
 
 
 def test_a_loader_that_copies_to_the_device_has_the_transfer_in_prep():

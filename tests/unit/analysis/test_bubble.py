@@ -105,7 +105,3 @@ def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
 def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing() -> None:
     first = StagePasses(rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0))
     assert bubble(Holder((first,), stages=2), "node", 1.0) is None  # type: ignore[arg-type]
-
-
-def test_without_passes_nothing_is_known() -> None:
-    assert bubble(Holder(()), "node", 1.0) is None  # type: ignore[arg-type]

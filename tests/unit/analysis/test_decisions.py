@@ -38,33 +38,12 @@ def test_a_limit_is_decided_by_the_whole_interval(option: str, text: str, verdic
     assert decision.limit == f"{option} {text}"
 
 
-def test_without_an_interval_the_answer_is_unknown() -> None:
-    single = attribute(build({name: values[:1] for name, values in CALM.items()}))
-    assert held(parse("--max", "step=10h"), [single]).verdict == CANNOT_TELL
-
-
 def test_a_baseline_is_kept_broken_or_neither() -> None:
     slower = attribute(build({name: [1.2 * value for value in values] for name, values in CALM.items()}))
     assert not_slower(parse_slower("5%"), [RUN], [RUN]).verdict == PASSES
     assert not_slower(parse_slower("5%"), [RUN], [slower]).verdict == FAILS
     assert not_slower(parse_slower("20%"), [RUN], [slower]).verdict == CANNOT_TELL
     assert not_slower(parse_slower("50%"), [RUN], [slower]).verdict == PASSES
-
-
-def test_a_stall_is_held_to_the_baselines() -> None:
-    longer = attribute(build({**CALM, "cold": [value + 0.02 for value in CALM["cold"]]}))
-    assert not_slower(parse_slower("fetch=20%"), [RUN], [longer]).verdict == FAILS
-    decision = not_slower(parse_slower("prep=20%"), [RUN], [longer])
-    assert decision.verdict == PASSES
-    assert decision.sentence.startswith("the prep stall changed by ")
-
-
-def test_a_baseline_without_the_asked_stall_is_refused() -> None:
-    without = attribute(build({name: CALM[name] for name in ("solo", "crowd", "node")}), "monday.stash.json")
-    with pytest.raises(
-        UserError, match=r"--slower prep=5%: monday.stash.json has no prep; it has compute, contention"
-    ):
-        not_slower(parse_slower("prep=5%"), [without], [RUN])
 
 
 @pytest.mark.parametrize(
@@ -83,16 +62,3 @@ def test_a_baseline_without_the_asked_stall_is_refused() -> None:
 def test_what_cannot_be_read_is_refused_with_what_to_type(text: str, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         parse("--max", text)
-
-
-def test_slower_is_a_share() -> None:
-    assert parse_slower("5%").fraction == 0.05
-    assert (parse_slower("prep=20%").name, parse_slower("prep = 20%").fraction) == ("prep", 0.2)
-    with pytest.raises(UserError, match="write per cent of the step, like 5%"):
-        parse_slower("5")
-
-
-def test_a_stall_that_was_not_measured_has_no_limit() -> None:
-    words = "has no network; it has compute, contention, interconnect, prep, fetch and step"
-    with pytest.raises(UserError, match=words):
-        held(parse("--max", "network=3%"), [RUN])

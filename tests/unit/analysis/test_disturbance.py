@@ -125,12 +125,6 @@ def test_a_loader_that_stalls_every_fourth_step_is_a_stall() -> None:
     assert prep.seconds == pytest.approx(0.02)
 
 
-def test_where_a_parallel_loop_ends_its_last_thread_counts() -> None:
-    """The training thread was never delayed, and a thread of its loops half of the time: half of a step was lost."""
-    busy = block(step=0.1, machine_cpu_seconds=STEPS * 0.3, loop_delays=(STEPS * 0.05,))
-    assert seconds(profile(busy)) == pytest.approx(0.05)
-
-
 def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
     """Nor do its threads."""
     busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,)}

@@ -10,7 +10,7 @@ from profile_builder import build
 from stash.analysis.attribution import attribute
 from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.catalog.facts import GpuFacts
-from stash.core.records.host import Gpu, Host
+from stash.core.records.host import Gpu
 from stash.core.records.profile import Operator, Profile
 
 A100 = GpuFacts(
@@ -64,9 +64,3 @@ def test_what_no_table_knows_is_unknown() -> None:
     assert found(trained(dtype="float32", float32_products=None)).counted_share is None
     silent = found(trained(operators=(), flops_per_step=None))
     assert (silent.counted, silent.counted_share, silent.tokens_per_step) == (None, None, None)
-
-
-def test_a_cpu_has_no_peak() -> None:
-    profile = build({"solo": [0.08] * 4, "node": [0.1] * 4}, batch=4)
-    assert found(profile).gpu is None
-    assert isinstance(profile.hosts[0], Host)

@@ -6,7 +6,7 @@ import pytest
 from probe_builder import gpus, host, p3_8xlarge, probe
 from readings import CATALOG, found
 
-from stash.analysis.findings.probe_reading import Reading, read
+from stash.analysis.findings.probe_reading import read
 from stash.core.errors import UserError
 from stash.core.records.host import Limits
 
@@ -35,8 +35,3 @@ def test_every_finding_has_its_measurement_and_dated_facts_their_source():
         assert finding.fact is None or finding.fact.source
         if finding.fact is not None and finding.fact.as_of is not None:
             assert f"catalog of {finding.fact.as_of}: {finding.fact.source}" in finding.text
-
-
-def test_a_reading_is_plain_data_and_survives_json():
-    reading = read(probe(p3_8xlarge()), CATALOG)
-    assert Reading.model_validate_json(reading.model_dump_json()) == reading

@@ -20,16 +20,6 @@ def test_time_beside_training_is_shown_and_little_of_it_is_not():
     assert notes_of(build(CALM, block_extra=little)) == ""
 
 
-def test_a_share_beyond_the_whole_is_explained_by_what_is_below_zero():
-    note = notes_of(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]}))
-    assert note == (
-        "A step was measured as shorter with contention (-3.3 ms) than without, so other shares exceed 100%: "
-        "that is noise around a stall close to zero, shown as it was measured."
-    )
-    assert "beyond the noise: the rung below ran under worse" in notes_of(build(flat(solo=0.11, crowd=0.1)))
-    assert "one round cannot tell" in notes_of(build(flat(1, solo=0.11, crowd=0.1)))
-
-
 def test_nodes_that_exchange_slower_by_themselves_are_no_worse_conditions():
     assert "over slower routes" in notes_of(build(flat(crowd=0.1, node=0.13, cluster=0.12)))
     assert "worse conditions" in notes_of(build(flat(crowd=0.12, cluster=0.11)))

@@ -42,13 +42,6 @@ def test_one_profile_of_several_is_enough_to_fail() -> None:
     assert (decision.verdict, decision.sentence) == (FAILS, "batch is 8 or 16; asked for is 8")
 
 
-def test_what_is_no_fact_is_refused_with_those_that_are() -> None:
-    with pytest.raises(
-        UserError, match=r"--require colour=red: no profile says that; what it says is workload, batch"
-    ):
-        required(parse_requirement("colour=red"), {"a": RUN})
-
-
 @pytest.mark.parametrize("text", ["ranks", "=8", "ranks=", ""])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="write NAME=VALUE"):

@@ -5,26 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from breakdowns import CALM, seconds, without_blocks
+from breakdowns import CALM, seconds
 from profile_builder import STEPS, build, own_launches
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, usage
-from stash.core.intervals import mean_interval
 from stash.core.records.profile import Block, Loader, Profile
-
-
-def test_the_step_of_the_job_is_the_slowest_ranks():
-    ladder = step_matrix(build({"solo": [0.1], "crowd": [0.2]}, ranks=4, factors={0: 0.5, 1: 0.9}))
-    assert ladder.rungs == ("solo", "crowd")
-    assert ladder.rounds == (0,)
-    assert ladder.matrix.tolist() == [[pytest.approx(0.1), pytest.approx(0.2)]]
-
-
-def test_a_round_without_all_ranks_is_not_complete():
-    profile = without_blocks(build(CALM), lambda b: b.round == 1 and b.rung == "node" and b.rank == 1)
-    assert step_matrix(profile).rounds == (0, 2)
 
 
 def test_two_blocks_of_a_rank_in_one_round_count_as_one():
@@ -32,19 +19,6 @@ def test_two_blocks_of_a_rank_in_one_round_count_as_one():
     slower = replace(profile.blocks[0], seconds=6.0, steps=30)
     profile = profile.model_copy(update={"blocks": (*profile.blocks, slower)})
     assert step_matrix(profile).matrix[0, 0] == pytest.approx((1.0 + 6.0) / 40)
-
-
-def test_ranks_that_are_equally_fast_on_average_make_no_contention_out_of_noise():
-    # Rank 0 is fast in even rounds, rank 1 in odd ones; both take 100 ms on average, like the leader alone.
-    profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.12] * 4})
-    noisy = {(number, rank): 1.1 if (number + rank) % 2 else 0.9 for number in range(4) for rank in range(2)}
-    blocks = [
-        replace(block, seconds=block.seconds * noisy[block.round, block.rank]) if block.rung == "crowd" else block
-        for block in profile.blocks
-    ]
-    found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks)})))
-    assert found["contention"] == pytest.approx(0, abs=1e-12)
-    assert found["interconnect"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("spread", [0.4, 0.02, None])
@@ -62,14 +36,6 @@ def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread: fl
     waits = 0.04 if spread == 0.4 else 0
     assert found["contention"] == pytest.approx(waits)
     assert found["interconnect"] == pytest.approx(0.05 - waits)
-
-
-def test_step_times_know_their_columns_and_their_top():
-    times = step_matrix(build(CALM))
-    assert times.step_seconds == pytest.approx(0.176)
-    assert times.of("node").tolist() == [pytest.approx(0.140)] * 3
-    assert times.top_replay == "node"
-    assert step_matrix(build({"warm": [0.2], "cold": [0.3]})).top_replay is None
 
 
 def test_rounds_of_one_set_of_launches_are_one_row():
@@ -90,39 +56,11 @@ def test_a_course_has_every_block_and_says_which_rounds_count():
     assert found.times[13].step_seconds == pytest.approx(0.4)
 
 
-def test_the_fastest_and_the_slowest_rank_of_a_block_are_known():
-    found = course(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}, factors={0: 0.5}))
-    crowd = next(time for time in found.times if time.rung == "crowd")
-    assert (crowd.fastest_seconds, crowd.slowest_seconds, crowd.ranks) == (pytest.approx(0.1), pytest.approx(0.2), 2)
-
-
 def test_rounds_that_share_a_launch_have_the_times_of_their_slowest_rank():
     found = course(own_launches(3))
     assert len({time.round for time in found.times}) == 9
     assert [t.step_seconds for t in found.times if t.rung == "crowd"] == [
         pytest.approx(0.21 + 0.01 * (n // 3) + 0.0001 * (n % 3 - 1)) for n in range(9)]  # fmt: skip
-
-
-def test_a_profile_without_a_round_has_no_course_but_its_blocks():
-    profile = build({"solo": [0.1], "crowd": [0.2]})
-    found = course(profile.model_copy(update={"blocks": profile.blocks[:1]}))
-    assert (len(found.times), found.incomplete, found.drift) == (1, (0,), None)
-
-
-def test_ranks_side_by_side_are_means_of_their_own_rounds():
-    profile = build({"solo": [0.1] * 4, "crowd": [0.19, 0.21, 0.19, 0.21]}, factors={0: 0.5})
-    found = {(t.rank, t.rung): t.time for t in ranks_side_by_side(profile, step_matrix(profile))}
-    assert found.keys() == {(0, "solo"), (0, "crowd"), (1, "crowd")}
-    assert found[0, "crowd"].value == pytest.approx(0.1)
-    slow, expected = found[1, "crowd"], mean_interval([0.19, 0.21, 0.19, 0.21])
-    assert (slow.value, slow.low) == (pytest.approx(expected.value), pytest.approx(expected.low))
-
-
-def test_a_mean_has_students_interval_and_one_value_has_none():
-    found = mean_interval([1.0, 2.0, 3.0])
-    assert found.value == pytest.approx(2.0)
-    assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5)  # t of 2 degrees of freedom, standard deviation 1
-    assert mean_interval([5.0]).low is None
 
 
 def test_a_node_counts_its_bytes_once_however_many_ranks_report_them():
@@ -199,11 +137,6 @@ def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_
         replace(block, samples=sum(steps), steps=len(steps), step_samples=steps) for block in profile.blocks
     )
     assert attribute(profile.model_copy(update={"blocks": blocks})).samples_per_step == 32
-
-
-def test_a_rank_that_did_not_count_leaves_the_job_unknown():
-    samples = attribute(counted(build(CALM), lambda block: 8 if block.rank == 0 else None)).samples
-    assert set(samples.per_rung) == {"solo"}
 
 
 def test_steps_that_grow_are_warned_about_and_blamed_on_no_other_program():

@@ -6,10 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from breakdowns import CALM
-from profile_builder import build
 
-from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Parts
 from stash.analysis.uncertainty import LAUNCH_SPREAD, SECONDS, SHARE, launch_error, whole_stall
 from stash.core.intervals import NORMAL, Interval
@@ -50,8 +47,3 @@ def test_of_what_is_added_there_is_never_less_than_nothing(name):
     assert whole_stall(name, Interval(value=0.05, low=-0.1, high=0.2), 0.1).low == 0.0
     below = whole_stall(name, Interval(value=-0.01, low=-0.1, high=0.2), 0.1)
     assert below.low < -0.1  # what was measured below it is shown as it was measured
-
-
-def test_the_step_holds_another_launch_too():
-    step = attribute(build(CALM)).step
-    assert step.half_width == pytest.approx(launch_error(step.value))

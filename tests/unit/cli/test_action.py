@@ -173,6 +173,7 @@ class Comments(BaseHTTPRequestHandler):
         return "a socket"
 
 
+@pytest.mark.slow
 def test_the_real_gh_writes_one_comment_and_writes_it_again(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     gh = shutil.which("gh")
     if gh is None:
@@ -233,8 +234,7 @@ def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
     (runner.folder / "pattern.stash.json").write_text("{}")
     hostile = "$(touch hacked) `touch hacked` ; touch hacked | touch hacked > hacked & touch hacked"
     assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
-    assert runner.run(profile=FAST, limits=f"--max network=90% {hostile}") in (0, 2)
-    assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}") == 2
+    assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}", limits=f"--max network=90% {hostile}") == 2
     assert not (runner.folder / "hacked").exists()
     assert runner.run(profile="*.stash.json") == 2
     assert "there is no file *.stash.json" in runner.printed

@@ -100,6 +100,7 @@ def test_zsh_and_fish_have_scripts_that_are_answered(
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+@pytest.mark.slow
 def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "fish"))
     asks = 'source ./script; for each in (complete --do-complete "stash {words}"); string split -f1 \\t -- $each; end'
@@ -108,6 +109,7 @@ def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+@pytest.mark.slow
 def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     """Its completion works in a line that is typed only: zsh's own pseudo-terminal types it, as its own tests do."""
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "zsh"))

@@ -81,8 +81,7 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
 
 ANSWERS = (
     ("show", PROFILE), ("show", "--explain", PROFILE), ("list", str(GOLDEN)),
-    ("compare", FAST, SLOW), ("whatif", PROFILE, "--batch", "16"), ("catalog", "--cloud", "aws"),
-    ("lab", "zoo"), ("show", str(GOLDEN / "schema-1.fix.json")), ("show", str(GOLDEN / "schema-1.watch.jsonl")),
+    ("compare", FAST, SLOW), ("catalog", "--cloud", "aws"), ("show", str(GOLDEN / "schema-1.fix.json")),
 )  # fmt: skip
 
 
@@ -118,19 +117,6 @@ def test_quiet_is_one_option_of_every_command_with_progress() -> None:
         "lab dataset make", "spot learn",
     }  # fmt: skip
     assert len({each.help for command in having.values() for each in command.params if each.name == "quiet"}) == 1
-
-
-@pytest.mark.parametrize("quiet", [False, True])
-def test_a_quiet_data_set_is_made_without_a_bar(
-    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    words = ("lab", "dataset", "make", "text", str(tmp_path / "text"), "--count", "4")
-    assert commands.run(monkeypatch, *words, *(["-q"] if quiet else [])) == 0
-    printed = capsys.readouterr()
-    assert ("making text" in printed.err) is not quiet
-    assert "4 samples of text" in printed.out
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -182,19 +168,6 @@ def test_a_group_without_a_command_shows_its_help(
     assert commands.run(monkeypatch, *words) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.strip()) == ("", help_text.strip())
-
-
-def test_no_change_is_no_question(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run(monkeypatch, "whatif", "train.stash.json") == 2
-    assert "say what, like --nodes 8" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["-V", "--version"])
-def test_the_version_has_a_short_name(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(monkeypatch, name) == 0
-    assert capsys.readouterr().out.startswith("stash ")
 
 
 def test_colours_follow_the_environment() -> None:

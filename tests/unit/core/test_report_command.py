@@ -22,7 +22,7 @@ from stash.core.artefact import save
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
-CHARTS = {"ladder", "rounds", "ranks", "exchange", "rates"}
+CHARTS = {"ladder", "rounds", "ranks"}
 
 
 @pytest.fixture(autouse=True)

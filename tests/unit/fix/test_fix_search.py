@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, change, searched, standing
+from searches import LAUNCH, Job, change, played, searched, standing, workers
 
 from stash.fix.change_search import find_changes
 from stash.fix.fix_search import Candidate, Search
@@ -71,14 +70,10 @@ def test_of_two_that_save_the_same_one_is_kept(both: float):
 
 
 def test_without_workers_nothing_is_tried_that_only_workers_do():
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        job.now += 20
-        return [{0: 0.1, 1: 0.08 + 0.001 * number, 2: 0.05} for number in range(3)], TrialRun(None)
-
     job = Job(lambda names: 0.05 if "workers=0" in names else 0.1)
     prefetch = change("prefetch=4", settings={"loader": {"prefetch_factor": 4, "site": "x"}})
-    none = change("workers=0", settings={"loader": {"num_workers": 0, "site": "x"}})
-    search = searched(job, prefetch, none, turns=turns)
+    turns = played(job, *((0.1, 0.08 + 0.001 * number, 0.05) for number in range(3)))
+    search = searched(job, prefetch, *workers(0), turns=turns)
     assert search.final.kept == ("workers=0",)
     assert (search.candidates[0].standing, search.candidates[0].why) == ("no difference", "no worker is left")
     assert not any("prefetch=4" in names for names in job.launched)
@@ -88,8 +83,7 @@ def test_workers_stay_where_what_only_they_do_saves_more_than_none():
     by_name = {"in_order": 0.05, "workers=0": 0.03}
     job = Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0))
     ordered = change("in_order", settings={"loader": {"in_order": False, "site": "x"}})
-    none = change("workers=0", settings={"loader": {"num_workers": 0, "site": "x"}})
-    search = searched(job, ordered, none)
+    search = searched(job, ordered, *workers(0))
     assert search.final.kept == ("in_order",)
     assert search.candidates[1].why == "in_order saves more, with workers"
 
@@ -235,13 +229,6 @@ def test_savings_are_seldom_false():
         job.random = np.random.default_rng(seed)
         wrong += bool(searched(job, *(change(name) for name in "abcd")).final.kept)
     assert wrong <= 1
-
-
-def test_in_a_hurry_what_looked_good_once_is_proven_all_the_same():
-    # GIVEN time for one round of screening and the final comparison, and no more
-    job = Job(lambda names: 0.1 - 0.05 * ("good" in names))
-    search = searched(job, change("idle"), change("good", forecast=0.08), within=11 * LAUNCH)
-    assert standing(search)["good"] == "kept"
 
 
 def test_a_job_with_nothing_to_fix_is_known_after_two_launches_whatever_there_is_to_try():

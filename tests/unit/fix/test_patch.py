@@ -45,6 +45,18 @@ def workers(path: Path, **writes: object) -> ScriptChange:
     return ScriptChange("workers=4", "workers", "more", site=at(path), writes=writes or {"num_workers": 4})
 
 
+def patched(*changes: ScriptChange) -> Patch:
+    patch = Patch()
+    assert {patch.add(each, None).way for each in changes} == {"patch"}
+    return patch
+
+
+def git_applies(patch: Patch, script: Path) -> None:
+    (script.parent / "it.patch").write_bytes(patch.diff().encode())
+    subprocess.run(["git", "init", "-q", "."], check=True)
+    subprocess.run(["git", "apply", "it.patch"], check=True)
+
+
 def test_a_patch_is_minimal_and_git_applies_it(script: Path):
     patch = Patch()
     assert patch.add(workers(script), None).way == "patch"
@@ -56,26 +68,13 @@ def test_a_patch_is_minimal_and_git_applies_it(script: Path):
         "+torch.backends.cudnn.benchmark = True", "+", "-    num_workers=0,", "+    num_workers=4,",
         "+    pin_memory=True,",
     ]  # fmt: skip
-    (script.parent / "it.patch").write_text(diff)
-    subprocess.run(["git", "init", "-q", "."], check=True)
-    subprocess.run(["git", "apply", "it.patch"], check=True)
+    git_applies(patch, script)
     assert script.read_text() == patch.after()[str(script)]
-
-
-def test_a_script_without_a_last_line_end_can_be_patched(script: Path):
-    script.write_text("x = DataLoader(data, num_workers=0)")
-    patch = Patch()
-    patch.add(workers(script), None)
-    (script.parent / "it.patch").write_text(patch.diff())
-    subprocess.run(["git", "init", "-q", "."], check=True)
-    subprocess.run(["git", "apply", "it.patch"], check=True)
-    assert script.read_text() == "x = DataLoader(data, num_workers=4)"
 
 
 def test_applying_keeps_a_copy_of_what_git_does_not_have(script: Path):
     script.chmod(0o640)
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     assert apply(patch, patch.sources()) == ["Changed train.py; as it was: train.py.orig"]
     assert "num_workers=4" in script.read_text()
     assert script.stat().st_mode & 0o777 == 0o640
@@ -93,15 +92,13 @@ def commit(script: Path) -> None:
 
 def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
     commit(script)
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     assert apply(patch, patch.sources()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
     assert not (script.parent / "train.py.orig").exists()
 
 
 def test_a_script_that_has_changed_since_is_left_alone(script: Path):
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     sources = patch.sources()
     script.write_text(SCRIPT + "# mine\n")
     with pytest.raises(UserError, match=r"train\.py has changed since it was measured; nothing was applied"):
@@ -110,8 +107,7 @@ def test_a_script_that_has_changed_since_is_left_alone(script: Path):
 
 
 def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatch: pytest.MonkeyPatch):
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != script)
     with pytest.raises(UserError, match=r"no permission to write train\.py; nothing was applied"):
         apply(patch, patch.sources())
@@ -143,8 +139,7 @@ def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
     commit(script)
     mine = SCRIPT.replace("num_workers=0", "num_workers=1")
     script.write_text(mine)
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     # WHEN the patch is applied
     notes = apply(patch, patch.sources())
     # THEN git's way back would lose that change, so a copy keeps it
@@ -153,19 +148,10 @@ def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
     assert "num_workers=4" in script.read_text()
 
 
-def test_what_no_patch_can_write_is_told_with_where_it_stands(script: Path):
-    patch = Patch()
-    in_library = ScriptChange(
-        "x", "x", "x", site=at(script, file="/usr/lib/python3/site-packages/lib.py"), writes={"num_workers": 4}
-    )
-    assert "lib.py:4 set num_workers=4: no patch does, as it is in a library" in patch.add(in_library, None).how
-    script.write_text(SCRIPT.replace("num_workers=0", "**options, **more"))
-    found = patch.add(workers(script), None)
-    assert (found.way, found.file) == ("explained", str(script))
-    assert found.how == (
-        "at train.py:4 set num_workers=4: no patch does, as its arguments come from several mappings (**)"
-    )
-    assert patch.diff() == ""
+def test_a_call_in_a_library_is_told_with_where_it_stands(script: Path):
+    site = at(script, file="/usr/lib/python3/site-packages/lib.py")
+    in_library = ScriptChange("x", "x", "x", site=site, writes={"num_workers": 4})
+    assert "lib.py:4 set num_workers=4: no patch does, as it is in a library" in Patch().add(in_library, None).how
 
 
 def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Path):
@@ -176,28 +162,27 @@ def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Pat
     assert "+    num_workers=4," in patch.diff()
 
 
-def test_arguments_of_a_mapping_are_put_over_in_the_call(script: Path):
-    # GIVEN a loader whose mapping has workers on a GPU only, as in many scripts
-    script.write_text("x = DataLoader(data, **options)\n")
+@pytest.mark.parametrize(
+    ("text", "writes", "way", "how"),
+    [
+        ('p.add_argument("--jobs")\nx = DataLoader(data, num_workers=args.jobs)\n', 4, "command", "--jobs 4"),
+        ("x = DataLoader(data, num_workers=cfg.data.jobs)\n", 4, "command", "jobs: 4 in the script's configuration"),
+        (
+            'p.add_argument("--ahead", type=int)\nx = DataLoader(data, num_workers=2, prefetch_factor=args.ahead)\n',
+            0,
+            "explained", "at train.py:2 set num_workers=0: no patch does, as None cannot be typed for --ahead",
+        ),
+        (
+            "x = DataLoader(data, **options, **more)\n", 4, "explained",
+            "at train.py:1 set num_workers=4: no patch does, as its arguments come from several mappings (**)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_patch_can_write_is_told(script: Path, text: str, writes: int, way: str, how: str):
+    script.write_text(text)
     patch = Patch()
-    # WHEN two changes set its arguments, and a third does without workers
-    assert patch.add(workers(script), None).way == "patch"
-    assert patch.add(workers(script, pin_memory=True), None).way == "patch"
-    # THEN they hold whatever the mapping has
-    assert patch.after()[str(script)] == "x = DataLoader(data, **dict(options, num_workers=4, pin_memory=True))\n"
-    alone = Patch()
-    assert alone.add(workers(script, num_workers=0), None).way == "patch"
-    assert "**dict(options, num_workers=0, prefetch_factor=None))" in alone.after()[str(script)]
-
-
-def test_options_and_keys_of_a_configuration_are_told(script: Path):
-    script.write_text('p.add_argument("--jobs")\nx = DataLoader(data, num_workers=args.jobs)\n')
-    patch = Patch()
-    found = patch.add(workers(script), None)
-    assert (found.way, found.how) == ("command", "--jobs 4")
-    script.write_text("x = DataLoader(data, num_workers=cfg.data.jobs)\n")
-    found = Patch().add(workers(script), None)
-    assert (found.way, found.how) == ("command", "jobs: 4 in the script's configuration")
+    found = patch.add(workers(script, num_workers=writes), None)
+    assert (found.way, found.how, patch.diff()) == (way, how, "")
 
 
 def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
@@ -207,8 +192,7 @@ def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
         Site("copy", f"{line}", str(script), line, line, 4, 16, {"non_blocking": False}) for line in (1, 2)
     )
     change = ScriptChange("non_blocking", "n", "n", site=first, also=(second,), writes={"non_blocking": True})
-    patch = Patch()
-    assert patch.add(change, None).way == "patch"
+    patch = patched(change)
     assert patch.after()[str(script)] == text.replace("(device)", "(device, non_blocking=True)")
     gone = replace(change, also=(replace(second, line=1, column=90),))
     patch = Patch()
@@ -222,8 +206,7 @@ def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copi
     loader = Site("loader", "l", str(script), 1, 1, 4, 20, {"pin_memory": False})
     copy = Site("copy", "c", str(script), 2, 2, 4, 12, {"non_blocking": False})
     change = ScriptChange("pin", "pin", "p", site=loader, writes={"pin_memory": True}, copies=(copy,))
-    patch = Patch()
-    assert patch.add(change, None).way == "patch"
+    patch = patched(change)
     assert patch.after()[str(script)] == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
 
 
@@ -235,13 +218,27 @@ def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copi
             "DataLoader(data, num_workers=2, prefetch_factor=4)", {"num_workers": 0},
             "DataLoader(data, num_workers=0, prefetch_factor=None)",
         ),
+        # arguments of a mapping are put over in the call
+        (
+            "DataLoader(data, **options)", {"num_workers": 4, "pin_memory": True},
+            "DataLoader(data, **dict(options, num_workers=4, pin_memory=True))",
+        ),
+        (
+            "DataLoader(data, **options)", {"num_workers": 0},
+            "DataLoader(data, **dict(options, num_workers=0, prefetch_factor=None))",
+        ),
+        # what starts workers goes with them
+        (
+            'DataLoader(data, num_workers=2, multiprocessing_context="spawn")', {"num_workers": 0},
+            "DataLoader(data, num_workers=0, multiprocessing_context=None)",
+        ),
     ],
 )  # fmt: skip
 def test_what_pytorch_refuses_beside_a_new_value_goes(script: Path, call: str, writes: dict[str, object], after: str):
     script.write_text(f"x = {call}\n")
-    patch = Patch()
-    assert patch.add(workers(script, **writes), None).way == "patch"
-    assert patch.after()[str(script)] == f"x = {after}\n"
+    values = {"multiprocessing_context": "spawn"} if "spawn" in call else {}
+    change = replace(workers(script, **writes), site=at(script, values=values))
+    assert patched(change).after()[str(script)] == f"x = {after}\n"
 
 
 def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
@@ -283,26 +280,13 @@ def apply_from_the_root() -> None:
     subprocess.run("patch -s -d / -p1 < it.patch", shell=True, check=True)
 
 
-def test_a_script_in_another_folder_is_patched_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
-    (script.parent / "elsewhere").mkdir()
-    monkeypatch.chdir(script.parent / "elsewhere")
-    patch = Patch()
-    patch.add(workers(script), None)
-    Path("it.patch").write_text(patch.diff())
-    apply_from_the_root()
-    assert "num_workers=4" in script.read_text()
-
-
-@pytest.mark.parametrize("text", [SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"), "\ufeff" + SCRIPT])
+@pytest.mark.parametrize(
+    "text", [SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"), "\ufeff" + SCRIPT, SCRIPT.rstrip("\n")]
+)
 def test_a_patch_of_any_text_is_one_that_git_applies(script: Path, text: str):
     script.write_bytes(text.encode())
-    patch = Patch()
-    found = site(text.removeprefix("\ufeff"))
-    change = ScriptChange("w", "w", "w", site=Site(**{**vars(found), "file": str(script)}), writes={"num_workers": 4})
-    assert patch.add(change, None).way == "patch"
-    (script.parent / "it.patch").write_bytes(patch.diff().encode())
-    subprocess.run(["git", "init", "-q", "."], check=True)
-    subprocess.run(["git", "apply", "it.patch"], check=True)
+    found = Site(**{**vars(site(text.removeprefix("\ufeff"))), "file": str(script)})
+    git_applies(patched(ScriptChange("w", "w", "w", site=found, writes={"num_workers": 4})), script)
     assert script.read_bytes().decode() == text.replace("num_workers=0", "num_workers=4")
 
 
@@ -328,8 +312,7 @@ def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(scr
         for mode in (0o775, 0o600):
             script.write_text(SCRIPT)
             script.chmod(mode)
-            patch = Patch()
-            patch.add(workers(script), None)
+            patch = patched(workers(script))
             (note,) = apply(patch, patch.sources())
             copy = script.with_name(note.rpartition(" ")[2])
             assert script.stat().st_mode & 0o777 == mode
@@ -338,32 +321,17 @@ def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(scr
         os.umask(before)
 
 
-def test_an_option_that_would_have_to_say_none_is_no_command(script: Path):
-    text = (
-        'p.add_argument("--jobs", type=int)\np.add_argument("--ahead", type=int)\n'
-        "x = DataLoader(data, num_workers=args.jobs, prefetch_factor=args.ahead)\n"
-    )
-    script.write_text(text)
-    found = Patch().add(workers(script, num_workers=0), None)
-    assert (found.way, found.how) == (
-        "explained", "at train.py:3 set num_workers=0: no patch does, as None cannot be typed for --ahead",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree", "GIT_DIR"])
 def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
     script: Path, flag: str, monkeypatch: pytest.MonkeyPatch
 ):
-    git = ["git", "-C", str(script.parent), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
-        subprocess.run([*git, *words], check=True)
+    commit(script)
     if flag == "GIT_DIR":
         monkeypatch.setenv("GIT_DIR", str(script.parent / ".git"))
     else:
-        subprocess.run([*git, "update-index", flag, script.name], check=True)
+        subprocess.run(["git", "update-index", flag, script.name], check=True)
         script.write_text(script.read_text() + "# a day's work\n")
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     was = script.read_text()
     apply(patch, patch.sources())
     assert script.with_name(f"{script.name}.orig").read_text() == was
@@ -372,8 +340,7 @@ def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
 def test_the_owner_stays(script: Path):
     os.chown(script, 1000, 1000)
-    patch = Patch()
-    patch.add(workers(script), None)
+    patch = patched(workers(script))
     apply(patch, patch.sources())
     copy = script.with_name(f"{script.name}.orig")
     assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
@@ -415,14 +382,6 @@ def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
         "explained",
         "one: no patch does, as its argument worker_init_fn does not stand there",
     )
-
-
-def test_a_loader_that_loses_its_workers_loses_what_starts_them(script: Path):
-    script.write_text('x = DataLoader(data, num_workers=2, multiprocessing_context="spawn")\n')
-    patch = Patch()
-    spawned = at(script, values={"multiprocessing_context": "spawn"})
-    assert patch.add(replace(workers(script, num_workers=0), site=spawned), None).way == "patch"
-    assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=0, multiprocessing_context=None)\n"
 
 
 def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script: Path):
@@ -472,7 +431,6 @@ def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
     assert written == ["patch", "patch", "patch"]
     text = patch.after()[str(script)]
     assert 'multiprocessing_context="fork"' in text.replace("'", '"')
-    for context in ("spawn", "fork"):
-        script.write_text(text.replace("'fork'", f"'{context}'"))
-        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines() == ["1 False True", "1 False True"]
+    script.write_text(text.replace("'fork'", "'spawn'"))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1 False True", "1 False True"]

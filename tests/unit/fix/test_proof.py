@@ -16,13 +16,6 @@ def rank(losses: list[float], batches: list[int | None] | None = None) -> dict[s
     return {"losses": [each.hex() for each in losses], "batches": prints}
 
 
-def test_the_same_losses_bit_for_bit_are_proof():
-    found = proof([rank(LOSSES)] * 2, [rank(LOSSES[:-1])] * 2, "none", None)
-    assert found.holds
-    assert found.losses == 10  # of both ranks, as far as both recorded
-    assert found.text == "10 losses the same, bit for bit"
-
-
 def test_one_bit_is_another_training_where_none_is_claimed_and_rounding_where_that_is():
     other = [*LOSSES[:-1], 0.5 + 2**-20]
     assert not proof([rank(LOSSES)], [rank(other)], "none", 0.0).holds

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from searches import LAUNCH, Job, change, one_launch, searched, standing
+from searches import LAUNCH, Job, change, flags, one_launch, played, searched, standing, workers
 
-from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -21,17 +20,8 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
         return trains if "workers=4" in names else max(0.2, trains)
 
     job = Job(step)
-
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        job.now += 20
-        row = {0: 0.2, 1: 0.15, 2: 0.05}
-        noise = [{0: 1.0, 1: 1.01, 2: 0.99}, {0: 1.0, 1: 1.0, 2: 1.01}, {0: 1.01, 1: 1.0, 2: 1.0}]
-        return [{index: row[index] * each[index] for index in row} for each in noise], TrialRun(None)
-
-    loaders = [
-        change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, forecast=0.19) for n in (2, 4)
-    ]
-    search = searched(job, *loaders, change("bucket"), within=900.0, turns=turns)
+    turns = played(job, (0.2, 0.1515, 0.0495), (0.2, 0.15, 0.0505), (0.202, 0.15, 0.05))
+    search = searched(job, *workers(2, 4, forecast=0.19), change("bucket"), within=900.0, turns=turns)
     assert set(search.final.kept) == {"workers=4", "bucket"}
     assert standing(search)["workers=2"] == "no difference"
     assert frozenset({"workers=2"}) not in job.launched
@@ -40,19 +30,14 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
 def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_slower_too():
     # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
     job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
-    asked = []
-
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        asked.append(rungs)
-        job.now += 20
-        rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
-        return [dict(enumerate(row)) for row in rows], TrialRun(None)
-
+    asked: list[Any] = []
+    rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
     found = searched(
         job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
         change("fused", settings={"optimizer": {"fused": True}}, joins=True),
         change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
-        change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"), turns=turns,
+        change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"),
+        turns=played(job, *rows, asked=asked),
     )  # fmt: skip
     # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
     assert asked[0][1] == {"threads": 4}
@@ -64,12 +49,8 @@ def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_sl
 def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
     # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
     job = Job(lambda on: 0.1)
-
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
-        return [dict(enumerate(row)) for row in rows], TrialRun(None)
-
-    found = searched(job, *(change(name, settings={"flags": {name: True}}) for name in ("a", "b")), turns=turns)
+    rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
+    found = searched(job, *flags("a", "b"), turns=played(job, *rows))
     assert set(standing(found).values()) == {"no difference"}
     assert len(job.launched) == 1
 
@@ -84,9 +65,7 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
             return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
         return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
 
-    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
-    flags = [change(name, settings={"flags": {name: True}}) for name in ("a", "b")]
-    searched(job, *loaders, *flags, turns=turns)
+    searched(job, *workers(1, 2), *flags("a", "b"), turns=turns)
     assert [len(each) for each in asked] == [5, 3]
     assert all(second in rung for rung in asked[1][1:])
 
@@ -100,8 +79,7 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
         noisy = [{1: 0.11}, {1: 0.1}, {1: 0.07}] if len(asked) == 1 else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
         return [{**dict.fromkeys(range(len(rungs)), 0.1), **row} for row in noisy], TrialRun(None)
 
-    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (1, 2)]
-    search = searched(job, *loaders, turns=turns)
+    search = searched(job, *workers(1, 2), turns=turns)
     assert asked == [3, 2]
     assert standing(search) == {"workers=1": "kept", "workers=2": "no difference"}
     assert [each.round for each in search.launches if each.stage == "turns" and each.changes == ("workers=1",)] == [
@@ -118,14 +96,8 @@ def test_of_a_stall_that_is_small_few_values_take_turns():
         row = dict.fromkeys(range(len(rungs)), 0.1)
         return [row, {**row, 0: 0.1001}, row], TrialRun(None)
 
-    def loaders(forecast: float) -> list[ScriptChange]:
-        numbers = [{"num_workers": n, "site": "x"} for n in (1, 2, 4, 8, 16, 32)]
-        return [
-            change(f"workers={each['num_workers']}", settings={"loader": each}, forecast=forecast) for each in numbers
-        ]
-
-    search = searched(job, *loaders(0.003), turns=turns)
-    searched(job, *loaders(0.03), turns=turns)
+    search = searched(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.003), turns=turns)
+    searched(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.03), turns=turns)
     assert asked == [5, 7]
     assert standing(search)["workers=32"] == "left out"
     assert search.candidates[-1].why.startswith("saves 3.00 ms of the step at most, by forecast")
@@ -134,14 +106,9 @@ def test_of_a_stall_that_is_small_few_values_take_turns():
 def test_what_turns_showed_is_proven_first_where_time_is_short():
     # GIVEN time for one launch that takes turns and a final comparison of two arms, and much to try
     job = Job(lambda on: 0.1 - 0.05 * ("workers=2" in on))
-
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
-        job.now += 20
-        return [{0: 0.1, 1: 0.051, 2: 0.1}, {0: 0.1, 1: 0.05, 2: 0.101}, {0: 0.1, 1: 0.05, 2: 0.1}], TrialRun(None)
-
-    loaders = [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}) for n in (2, 4)]
+    turns = played(job, (0.1, 0.051, 0.1), (0.1, 0.05, 0.101), (0.1, 0.05, 0.1))
     others = [change(name, joins=True) for name in ("bucket", "fused")]
-    search = searched(job, *others, *loaders, within=20 + 6.5 * LAUNCH, turns=turns)
+    search = searched(job, *others, *workers(2, 4), within=20 + 6.5 * LAUNCH, turns=turns)
     assert standing(search) == {
         "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
     }  # fmt: skip
@@ -152,8 +119,7 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
 def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: float, stands: str):
     # GIVEN time for a launch of what took turns, and for one more of turns, but not for three rounds of launches
     job = Job(lambda on: 0.1 - saves * ("a" in on))
-    changes = [change(name, settings={"flags": {name: True}}) for name in "ab"]
-    search = searched(job, *changes, within=5 * LAUNCH, turns=one_launch(job))
+    search = searched(job, *flags("a", "b"), within=5 * LAUNCH, turns=one_launch(job))
     # THEN what saves much is kept, as it was launched once for what it trains
     assert standing(search)["a"] == stands
     assert search.final.in_turns

@@ -146,11 +146,6 @@ def test_pictures_are_kept_and_replaced_ones_are_not_taken_for_them(tmp_path: Pa
         assert data.made == [0, 1, 2, 3]
 
 
-def test_validation_reads_no_sample_of_training(tmp_path: Path):
-    folds = [Subset(Pictures(0), range(2)), Subset(Pictures(0), range(2, 4))]
-    assert [shades(CachedSamples(fold, tmp_path)) for fold in folds] == [[0, 1], [2, 3]]
-
-
 def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path: Path):
     for ink in (1.0, 0.25):  # black borders, and more numbers than are printed
         sample = torch.zeros(1, 40, 40)
@@ -176,7 +171,9 @@ def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_pa
         inner.transform = None
 
 
-@pytest.mark.parametrize(("start", "workers", "epochs"), [("fork", 2, 2), ("spawn", 1, 1)])
+@pytest.mark.parametrize(
+    ("start", "workers", "epochs"), [("fork", 2, 2), pytest.param("spawn", 1, 1, marks=pytest.mark.slow)]
+)
 def test_what_one_process_made_is_there_for_those_of_later_epochs(
     tmp_path: Path, start: str, workers: int, epochs: int
 ):

@@ -73,10 +73,6 @@ def test_a_second_straggler_behind_the_first_is_told() -> None:
     assert [(each.rank, each.seconds) for each in stragglers(found)] == [(2, 1.0), (3, 0.5)]
 
 
-def test_what_all_ranks_do_slower_stays_in_compute() -> None:
-    assert accounted({"forward": 2.0}, {"forward": 2.0}).seconds["contention"] == 0
-
-
 def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
     assert accounted({"forward": 1.0, "collective": 0.5}, {"forward": 1.0, "collective": 0.5}).ambiguous
     assert not accounted({"forward": 1.0, "collective": 0.0}, {"forward": 1.0, "collective": 0.5}).ambiguous

@@ -57,12 +57,6 @@ def test_each_look_is_of_the_time_since_the_one_before() -> None:
     assert second.gpus == (GpuState(index=0, clock=0.6, held_by={"heat": 1.0}),)
 
 
-def test_a_quota_that_is_used_up_in_every_period_is_used_up_all_of_the_time_and_no_more() -> None:
-    quota = iter([(0, 0), (100, 100)])
-    looks = MachineLooks(quota=lambda: next(quota), hot=dict)
-    assert looks.look(0, 10.0, QUIET, None, lambda number: True).throttled == 1.0
-
-
 def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
     looks = MachineLooks(quota=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
     state = looks.look(0, 10.0, Activity(None, None, None, None), None, lambda number: True)

@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from commands import run
 
 from stash.core.errors import ArtefactError, UserError
 from stash.monitor import records
@@ -219,19 +218,6 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     assert "101.5 ms" in whole
     assert "unknown: no copy to a device was seen" in whole
     assert "$2.03 at $36.00 an hour (a list)" in whole
-
-
-def test_of_no_window_there_is_no_sum() -> None:
-    assert overall([]) is None
-
-
-@pytest.mark.parametrize("option", ["--redact", "--explain", "--as-seen"])
-def test_options_that_are_about_profiles_are_refused_and_not_passed_over(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    RecordWriter(path, header()).write(window(1, 100))
-    assert run(monkeypatch, "show", str(path), option) == 2
-    assert f"{option} is about profiles, and {path} is a record of a watched run" in capsys.readouterr().err
 
 
 def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> None:

@@ -71,14 +71,6 @@ def test_a_folder_that_is_gone_takes_no_request(tmp_path: Path) -> None:
         leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
 
 
-def test_a_job_that_never_steps_is_told_of_once(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    for path in tmp_path.glob("ring.*"):
-        path.unlink()
-    run.stand(1000)
-    assert [event.what for event in run.record().events] == ["no step"]
-
-
 def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.train(12)

@@ -21,7 +21,7 @@ from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
 from stash.monitor.records import Header, MachinePrice, Window
 from stash.monitor.trackers import Tracker, tracker
-from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, Metrics, MetricsServer
+from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, MetricsServer
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import words_of
 from stash.monitor.window_sums import overall
@@ -72,19 +72,6 @@ def test_a_run_that_has_ended_does_not_stand(tmp_path: Path) -> None:
         ring.live[1] = 1.0
     run.stand(60)
     assert run.record().alerts == []
-
-
-@pytest.mark.usefixtures("unix_is_monotonic")
-def test_money_warns_at_four_fifths_and_the_command_runs_once_at_the_cap(tmp_path: Path) -> None:
-    price = MachinePrice(instance="p4d", dollars_per_hour=36.0)  # a cent a second
-    run = Run(tmp_path, WatchOptions(max_dollars=0.5, on_budget="stop"), price=price)
-    run.train(39)
-    assert run.record().alerts == []
-    run.train(3)
-    run.train(30)
-    assert [alert.what for alert in run.record().alerts] == ["money", "money"]
-    assert [started.words for started in run.started] == [["stop"]]
-    assert json.loads(run.started[0].stdin.getvalue())["dollars"] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
@@ -147,15 +134,6 @@ def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
             MetricsServer(server._server.server_address[1], Header(id="x", stash_version="1", began=0, job="x"))
     finally:
         server.close()
-
-
-def test_another_implementation_reads_the_metrics() -> None:
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    metrics = Metrics(Header(id="x", stash_version="1", began=1e9, job="a", ranks=2, baseline_stalls={"step": 0.05}))
-    metrics.take(window(1))
-    families = {each.name: each for each in parser.text_string_to_metric_families(metrics.text())}
-    assert families["stash_baseline_ratio"].samples[0].value == pytest.approx(2)
-    assert set(families) >= {"stash_run", "stash_steps", "stash_exposed_seconds", "stash_alerts_open"}
 
 
 def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: pytest.CaptureFixture[str]) -> None:

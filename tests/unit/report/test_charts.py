@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import HOSTILE, ROUNDS, hostile, page_of, probed_whole, whole
+from reported import ROUNDS, hostile, page_of, probed_whole, whole
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
@@ -33,7 +33,6 @@ from stash.ui.charts.chart import (
     plain_axis,
 )
 from stash.ui.charts.svg import svg
-from stash.ui.charts.tiles import shortened_name
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -109,12 +108,6 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
     assert "fetch" not in {bar.series for bar in bars(chart)}
 
 
-def test_after_one_round_no_interval_is_drawn():
-    chart = ladder(attribute(build({"solo": [0.1], "crowd": [0.2]})))
-    assert not any(isinstance(mark, Whisker) for mark in chart.marks)
-    assert chart.table.rows[0][:4] == ("compute", "100.0", "unknown", "unknown")
-
-
 def lacking_a_block() -> Profile:
     """Rank 1 has none under ``crowd`` in round 6."""
     profile = whole()
@@ -156,13 +149,6 @@ def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
     assert "beyond the axis" not in drawn_charts.rounds(found, attribute(profile).rungs).caption
 
 
-def test_an_incomplete_round_is_shown_as_such():
-    profile = build({"solo": [0.1] * 4, "crowd": [0.2] * 3})
-    chart = drawn_charts.rounds(course(profile), attribute(profile).rungs)
-    assert chart.table.rows[-1][-1] == "incomplete"
-    assert chart.caption == "3 complete rounds: too few to see a trend. Dropped rounds: 1 incomplete."
-
-
 def test_a_drift_of_the_step_is_said():
     times = [0.1 + 0.004 * number for number in range(8)]
     profile = build({"solo": [0.05] * 8, "crowd": times})
@@ -193,11 +179,6 @@ def test_very_many_ranks_share_a_lane_for_each_rung():
     assert [lane.name for lane in chart.lanes] == ["crowd", "node"]
     assert len(dots(chart)) == 80
     assert len(chart.table.rows) == 40
-
-
-def test_one_rank_has_no_other_to_compare_with():
-    chart = ranks_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1))
-    assert chart == Blank("ranks", "Ranks side by side", "no rung was run by several ranks")
 
 
 def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
@@ -234,7 +215,7 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
 
 def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     assert {chart.name for chart in charts} == {
-        "ladder", "rounds", "ranks", "exchange", "rates", "all-reduce", "runs",
+        "ladder", "rounds", "ranks", "all-reduce", "runs",
     }  # fmt: skip
 
 
@@ -271,11 +252,3 @@ def test_drawings_are_well_formed_keep_to_their_width_and_hold_no_script(charts,
         for element in root.iter():
             x = element.get("x") or element.get("cx")
             assert x is None or -1 <= float(x) <= width + 1, (chart.name, element.attrib)
-
-
-def test_names_are_cut_in_the_middle() -> None:
-    assert shortened_name("train.py") == "train.py"
-    long = shortened_name("a" * 100 + "z")
-    assert len(long) == 40
-    assert (long[0], long[-1]) == ("a", "z")
-    assert "\x1b" not in shortened_name(HOSTILE, 100)

@@ -48,7 +48,7 @@ def page(profile: Profile) -> Page:
 
 
 @given(profiles())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_table_sentences_and_details_agree(profile):
     shown = page(profile)
     rows = {row.name: row for row in shown.rows}
@@ -82,7 +82,7 @@ def test_a_figure_that_rounding_to_the_sum_has_moved_is_moved_everywhere():
 
 
 @given(profiles())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_what_looks_wrong_is_explained_on_the_page(profile):
     shown = page(profile)
     facts, notes = (

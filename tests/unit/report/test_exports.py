@@ -80,14 +80,6 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
     assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {"float32", "unknown"}
 
 
-def test_types_are_those_of_the_older_text_format_too(profiles: list[Profile]) -> None:
-    text = openmetrics([*map(exported, profiles)])
-    types = {line.split()[3] for line in text.splitlines() if line.startswith("# TYPE")}
-    assert types == {"gauge"}
-    families = pytest.importorskip("prometheus_client.parser").text_string_to_metric_families(text)
-    assert sum(len(family.samples) for family in families) == len(re.findall(r"^stash", text, re.MULTILINE))
-
-
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     exported_families = parser.text_string_to_metric_families(openmetrics([*map(exported, profiles)]))
@@ -121,14 +113,6 @@ def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
         labels = re.findall(r'([A-Za-z_][A-Za-z0-9_]*)="', shown)
         assert labels
         assert [label for label in labels if label != label.lower()] == []
-
-
-def test_openmetrics_of_one_round_has_no_intervals() -> None:
-    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    text = openmetrics([exported(build({name: values[:1] for name, values in CALM.items()}))])
-    names = {family.name for family in parser.text_string_to_metric_families(text)}
-    assert "stash_step_seconds" in names
-    assert "stash_step_low_seconds" not in names
 
 
 def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
@@ -242,7 +226,3 @@ def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path
         b"The largest stall is",
     ):
         assert word in one
-
-
-def test_an_export_is_json_free_of_what_is_no_number(profiles: list[Profile]) -> None:
-    assert json.dumps(exported(profiles[1]).figures, allow_nan=False)

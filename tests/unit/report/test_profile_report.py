@@ -21,8 +21,6 @@ from stash.ui.html import render as render_html
 from stash.ui.markdown import render as render_markdown
 from stash.ui.terminal import render
 
-ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-
 
 def report(profile, width=80, colour=False) -> str:
     breakdown = attribute(profile)
@@ -64,21 +62,6 @@ def test_facts_for_prediction_change_what_advice_promises_and_nothing_of_what_wa
     )
     assert len(without["verdict"].pop("next_steps")) == len(with_them["verdict"].pop("next_steps"))
     assert without == with_them
-
-
-@pytest.mark.parametrize("width", [60, 100])
-@pytest.mark.parametrize("colour", [False, True])
-@pytest.mark.parametrize("name", PROFILES)
-def test_no_line_is_wider_than_the_terminal(width, colour, name):
-    text = ESCAPE.sub("", report(PROFILES[name](), width, colour))
-    assert max(len(line) for line in text.splitlines()) <= width
-
-
-def test_a_long_name_is_wrapped_not_cut():
-    profile = build({"solo": [0.1], "crowd": [0.2]}, workload={"name": "/home/someone/" + "x" * 120 + "/train.py"})
-    text = report(profile)
-    assert max(len(line) for line in text.splitlines()) <= 80
-    assert "/train.py" in text
 
 
 def test_with_colour_every_measured_stall_has_its_own():
@@ -169,27 +152,3 @@ def test_unknown_stalls_of_one_reason_share_a_row():
     text = " ".join(report(build(times, skipped=no_loader, workload=workload)).split())
     assert "no data loader was seen: prep and fetch are at most 1.1% of a step, as part of compute" in text
     assert "fetch unknown" not in text
-
-
-def test_figures_that_few_ask_for_are_shown_when_words_are_explained():
-    profile = PROFILES["two-nodes"]()
-    breakdown = attribute(profile)
-    explained = render(page(breakdown, verdict(breakdown, profile), profile, explain=True))
-    for label in ("paper's %", "loader     1.50 s until the first batch"):
-        assert label in explained
-        assert label not in report(profile)
-    answer = document(breakdown, verdict(breakdown, profile), profile)
-    assert answer["paper"]["network_pct"] == 50.0
-    assert (answer["startup_seconds"], answer["by_waits"]) == (1.5, False)
-
-
-def test_a_stall_within_the_noise_and_an_unknown_interval_say_so():
-    noisy = build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})
-    assert "(within noise)" in report(noisy)
-    assert "+/- unknown" in report(build({"solo": [0.1], "crowd": [0.2]}))
-
-
-def test_an_interval_too_narrow_to_print_is_not_printed_as_zero():
-    steady = report(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}))
-    assert "+/- 2.2" in steady  # what another launch may make of it
-    assert "+/- 0.0" not in steady

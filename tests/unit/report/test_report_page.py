@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from golden_numbers import copy_close_numbers
@@ -140,12 +139,6 @@ def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(pages: 
     assert len(outline.names) == len(set(outline.names))
     assert [address for address in outline.fetched if not address.startswith(("#", "data:"))] == []
     assert {address[1:] for address in outline.fetched if address.startswith("#")} <= set(outline.names)
-
-
-@pytest.mark.parametrize("name", ["probed", "hostile", "runs"])
-def test_the_document_is_html_by_the_standard_parser(pages: dict[str, Page], name: str) -> None:
-    html5lib: Any = pytest.importorskip("html5lib")
-    html5lib.HTMLParser(strict=True).parse(render(pages[name]))
 
 
 def test_every_chart_of_the_document_has_its_table(pages: dict[str, Page]) -> None:

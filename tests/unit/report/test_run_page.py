@@ -71,19 +71,6 @@ def test_a_terminal_shows_the_epochs_rows_and_a_line_for_each_place():
     assert "compute contains 6.00 ms of loop, which the table below tells apart" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_narrow_terminal_loses_columns_and_no_row(width):
-    text = shown(epochs(), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert all(f"  {name} " in text for name in ("loop", "epoch start", "train.py:57", "train.py:88"))
-
-
-def test_words_explain_the_epochs_rows():
-    text = " ".join(shown(epochs(), explain=True).split())
-    assert "from asking a loader for an iterator to its first batch" in text
-    assert "forward passes that no step uses" not in text
-
-
 def test_what_was_not_seen_stands_below_the_table():
     profile = epochs(unplaced="stacks may not be read here")
     assert "Lines of the script are unknown: stacks may not be read here." in " ".join(shown(profile).split())
@@ -144,11 +131,3 @@ def test_an_agent_is_told_the_epochs_rows():
     answer = Handles().answer(document(attribute(profile), advice_for(profile), profile), PROFILE)
     assert '"name":"epoch start","seconds":0.0535,"share":0.7259' in answer
     assert '"line":88,"text":"torchmetrics.update()"' in answer
-
-
-def test_without_ledgers_there_is_no_epoch():
-    profile = build(flat(6, solo=0.020, warm=0.0202), ranks=1)
-    assert "poch" not in shown(profile)
-    assert document(attribute(profile), advice_for(profile), profile)["run"] is None
-    whole = page_of_profile(ReadRun("a", profile, attribute(profile)), advice_for(profile), "a.stash.json")
-    assert whole.charts[0].name == "ladder"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -45,35 +43,6 @@ def test_every_table_answers(store: Store) -> None:
     store.put(to_bytes(at(9)), "run.stash.json")
     assert asked(store, "select count(*) from profiles") == [(4,)]
     assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
-
-
-def test_the_tables_are_named(of_one: Store) -> None:
-    assert asked(of_one, "show tables") == [(table,) for table in sorted(TABLES)]
-
-
-def test_what_stalls_say(store: Store) -> None:
-    rows = asked(store, "select name, round(avg(seconds), 4), any_value(why) from stalls group by name order by name")
-    assert ("interconnect", 0.036, None) in rows
-    assert ("network", None, "one node") in rows
-
-
-def test_what_was_removed_from_the_store_is_gone_from_its_tables(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "runs" / store.contents().stored[-1]).unlink()
-    assert asked(store, "select count(*) from profiles") == [(2,)]
-
-
-def test_files_put_there_by_hand_are_asked_too(store: Store, tmp_path: Path) -> None:
-    mine = tmp_path / "runs" / "mine.stash.json"
-    mine.write_bytes(to_bytes(at(9)))
-    assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-09T12:00:00+00:00",)]
-    mine.write_bytes(to_bytes(at(10)))
-    assert asked(store, "select created from profiles where id = 'mine'") == [("2026-11-10T12:00:00+00:00",)]
-
-
-def test_an_artefact_that_cannot_be_read_is_left_out_and_said(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "runs" / "bad.stash.json").write_text("{")
-    assert asked(store, "select count(*) from profiles") == [(3,)]
-    assert "damaged or cut short" in store.unreadable["bad.stash.json"]
 
 
 @pytest.mark.parametrize(
@@ -129,16 +98,6 @@ def test_progress_is_reported(store: Store) -> None:
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def _leaves(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_query_changes_nothing_in_the_store(store: Store, tmp_path: Path) -> None:
-    before = {path: path.read_bytes() for path in _leaves(tmp_path)}
-    asked(store, COUNTS)
-    assert {path: path.read_bytes() for path in _leaves(tmp_path)} == before
-
-
 def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
@@ -146,13 +105,3 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monk
     monkeypatch.setattr("stash.store.query_tables.TemporaryDirectory", full)
     with pytest.raises(StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"):
         asked(of_one, "from profiles")
-
-
-def test_a_query_that_needs_too_much_memory_is_refused(of_one: Store) -> None:
-    with pytest.raises(UserError, match="Out of Memory Error"):
-        asked(of_one, "select list(range) from range(10000000000)")
-
-
-def test_what_a_query_gives_keeps_its_kind(of_one: Store) -> None:
-    sql = "select 1, 1.5::double, 'é', null, true, [1, 2], {'a': 1}, (10::hugeint) ** 20, date '2026-01-02'"
-    assert asked(of_one, sql) == [(1, 1.5, "é", None, True, [1, 2], {"a": 1}, 10**20, date(2026, 1, 2))]

@@ -50,17 +50,6 @@ def test_what_was_cut_short_is_put_again(store: Store) -> None:
     assert verify(store) == (4, [])
 
 
-def test_an_empty_url_is_no_store() -> None:
-    with pytest.raises(UserError, match="there is no store memory://nothing, or nothing in it yet"):
-        opened("memory://nothing").contents()
-
-
-def test_a_file_url_is_a_folder(tmp_path: Any) -> None:
-    written, read = made(f"file://{tmp_path}", days=1, probes=False), opened(str(tmp_path))
-    assert read.contents() == written.contents()
-    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
-
-
 def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("AccessDenied: not you\nand more")

@@ -9,11 +9,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from stores import at, made, put_fix
+from stores import at, made
 
 from stash.core.artefact import to_bytes
 from stash.core.errors import ArtefactError, StoreError, UserError
-from stash.store.schema import DERIVED, TABLES, VERSION, fits
+from stash.store.schema import VERSION
 from stash.store.store import Store, path_of
 from stash.store.storing import opened
 
@@ -136,30 +136,6 @@ def test_a_digest_cannot_speak_of_another_artefact(tmp_path: Path) -> None:
     forged = (tmp_path / path_of(first)).read_text()
     (tmp_path / path_of(second)).write_text(forged)
     assert [row[1] for row in store.heads([second])] == [second]
-
-
-def test_without_an_index_everything_is_derived_again(tmp_path: Path) -> None:
-    import shutil
-
-    store = made(tmp_path)
-    good = sorted(str(rows) for rows in store.rows(store.contents().stored))
-    shutil.rmtree(tmp_path / "index")
-    assert sorted(str(rows) for rows in store.rows(store.contents().stored)) == good
-
-
-def test_rows_have_the_columns_of_their_tables(tmp_path: Path) -> None:
-    store = put_fix(made(tmp_path, days=1))
-    seen = set()
-    for rows in store.rows(store.contents().stored):
-        assert rows.keys() <= set(DERIVED)
-        for table, each in rows.items():
-            assert all(fits(table, json.loads(json.dumps(row))) for row in each), table
-            seen |= {table} if each else set()
-    assert seen == set(DERIVED)
-    (blocks,) = store.blocks(store.contents().stored)
-    assert blocks
-    assert all(fits("blocks", row) for row in blocks)
-    assert set(TABLES) == {*DERIVED, "blocks"}
 
 
 def test_there_is_no_such_store(tmp_path: Path) -> None:

@@ -43,14 +43,6 @@ def test_a_list_says_how_many_more_there_are(store: Store, monkeypatch: Patch, c
     assert all(len(line) <= 50 for line in text.splitlines()[:-1])
 
 
-def test_a_list_as_json_has_the_columns_of_the_table(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
-    monkeypatch.setenv(ENVIRONMENT, "runs")
-    assert run(monkeypatch, "list", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [row["kind"] for row in rows] == ["probe", "profile", "profile", "profile"]
-    assert rows[1]["step_seconds"] == pytest.approx(0.176)
-
-
 def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
     store: Store, monkeypatch: Patch, capsys: Capture
 ) -> None:
@@ -234,15 +226,6 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
     printed = capsys.readouterr().err
     assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
     assert load("run.stash.json") == at(9)
-
-
-def test_no_store_no_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
-    assert store_for_copies(None) is None
-    monkeypatch.setenv(ENVIRONMENT, "")
-    assert store_for_copies(None) is None
-    monkeypatch.setenv(ENVIRONMENT, "runs")
-    named = store_for_copies(None)
-    assert named.url == "runs"
 
 
 def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch: Patch, capsys: Capture) -> None:

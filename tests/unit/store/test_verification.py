@@ -19,10 +19,6 @@ def store(tmp_path: Path) -> Store:
     return made(tmp_path)
 
 
-def test_a_store_that_is_whole(store: Store) -> None:
-    assert verify(store) == (4, [])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

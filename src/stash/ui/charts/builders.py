@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from stash.core.units import Scale
 from stash.ui.charts.chart import (
     Axis,
     Bar,
@@ -158,46 +157,6 @@ def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
         found += [end for piece in row.pieces for end in (piece.start, piece.end)]
         found += [end for each in row.values for end in (each.value, each.low, each.high)]
     return found
-
-
-@dataclass(frozen=True)
-class BarAmount:
-    """One of some things that are compared by a bar each: how much it is, or ``why`` that is unknown."""
-
-    name: str
-    value: float | None
-    series: str
-    text: str = ""
-    """As it is written, without its unit; empty: as all are."""
-    why: str = ""
-    low: float | None = None
-    high: float | None = None
-
-
-def amount_chart(
-    name: str,
-    title: str,
-    amounts: Sequence[BarAmount],
-    label: str,
-    write: Callable[[float], str],
-    scale: Scale,
-    how: str = "",
-    caption: str = "",
-) -> Chart:
-    """A bar from zero for each amount; ``scale`` is what ``write`` writes them in, ``label`` that of the axis."""
-    rows, table = [], []
-    for each in amounts:
-        if each.value is None:
-            rows.append(LaneRow(each.name, unknown=each.why))
-            table.append((each.name, "unknown", each.why))
-            continue
-        number = each.text or write(each.value)
-        text = f"{number} {scale.unit}"
-        bar = BarPiece(0.0, each.value, each.series, f"{each.name}: {text}")
-        rows.append(LaneRow(each.name, text, (bar,), each.low, each.high))
-        table.append((each.name, number, ""))
-    grid = Grid(title, (scale.unit, "remark"), tuple(table), frozenset({0, 2}), first="part")
-    return lane_chart(name, title, rows, lanes_ruler(rows, label, scale.size), grid, how, caption)
 
 
 @dataclass(frozen=True)
