@@ -256,7 +256,7 @@ def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
         "checkpoints": f"HOME_FOLDER/{folder}/checkpoints",
         "servers": [f"server{number}" for number in range(1, count + 1)],
         "workers": [
-            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}
+            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples), "gpus": kind.gpus}
             for number, kind in enumerate(_workers(plan), start=1)
         ],
         "loss": plan.loss,

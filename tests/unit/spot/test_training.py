@@ -355,11 +355,12 @@ def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
     assert run.shards[0].applied.holds(0, 8)
 
 
-def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
+@pytest.mark.parametrize(("batch", "devices"), [(8, 1), (32, 4), (32, 3)], ids=["in turn", "side by side", "unevenly"])
+def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(batch: int, devices: int) -> None:
     job = stash.spot.Job(
         lambda: torch.nn.Linear(4, 1), _loss, lambda params: torch.optim.SGD(params, 0.1), _data, batch=8
     )
-    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, 8)
+    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, batch, [torch.device("cpu")] * devices)
     lease = DataLease(0, 32)
     (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = whole.gradients(lease), parts.gradients(lease)
     assert loss == pytest.approx(other_loss)

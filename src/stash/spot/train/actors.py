@@ -25,7 +25,7 @@ from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import DataLease, Range
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, work
+from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, devices_here, work
 
 if TYPE_CHECKING:
     from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -120,7 +120,8 @@ class WorkerActor:
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
         _on_a_host_of_its_own()
-        self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
+        place, job = self._place, load_job(self._orders.job)
+        self._trainer = Trainer(job, len(self._orders.servers), place.samples, devices_here(place.gpus))
         require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
 
     def answer(self) -> None:
