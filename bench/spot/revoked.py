@@ -1,9 +1,9 @@
 """What a revocation costs a synchronous script on two nodes: with a guard, with torchrun's restarts, with torchft.
 
-Two torchruns on this machine are two nodes that train one small model, each step 0.1 s at least. Node 2 is killed (-9)
+Two torchruns on this machine are two nodes that train one small model, each step 0.1 s at least. Node 2 is killed
 15 s after the first step, or gets notice by SIGTERM; its successor starts 2 s after it is gone. Time lost is what
-passes from then until the successor has trained for 10 s, less a step's time for every new step. Checkpoints are 10 s
-apart. torchft is another environment's: ``--torchft BIN`` names its folder of programs. Ten minutes.
+passes from then until the successor has trained for 10 s, less a step's time for every new step. Checkpoints are
+10 s apart. torchft is another environment's: ``--torchft BIN`` names its folder of programs. Ten minutes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -115,7 +116,13 @@ class Nodes:
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
         """One node."""
-        run = [str(self.programs / "python"), "-m", "torch.distributed.run", "--nproc-per-node=1", "--max-restarts=99"]
+        run = [
+            str(self.programs / "python"),
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=1",
+            "--max-restarts=99",
+        ]
         if self.way == "torchft":
             return self._run((*run, "--nnodes=1", f"--rdzv-endpoint=localhost:{_free_port()}", "train.py"), name)
         conf = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
@@ -130,7 +137,9 @@ class Nodes:
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{self.port}",
         }  # fmt: skip
         with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(words, cwd=self.folder, env=variables, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(
+                words, cwd=self.folder, env=variables, stdout=log, stderr=log, start_new_session=True
+            )
 
     def end(self, *names: str) -> None:
         for name in names:
@@ -173,7 +182,7 @@ def lost_seconds(way: str, notice: bool, programs: Path, folder: Path) -> tuple[
         nodes.start("node3")
         nodes.wait(started, 2, _AFTER)
         after = [each for each in nodes.steps() if each.at > gone]
-        usual = median(later.at - each.at for each, later in zip(before, before[1:], strict=False) if later.number > each.number)
+        usual = median(later.at - each.at for each, later in pairwise(before) if later.number > each.number)
         new = max(each.number for each in after) - reached
         again = len({each.number for each in after if each.number <= reached})
         return max(each.at for each in after) - gone - new * usual, again

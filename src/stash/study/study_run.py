@@ -33,7 +33,7 @@ from stash.study.controller import RunOutcome, StudyController
 from stash.study.page import page as page_of_study
 from stash.study.places import places
 from stash.study.programs import SystemPrograms
-from stash.study.results import read_exchange, results
+from stash.study.results import results
 from stash.study.status import StudyReading, read
 from stash.study.study_file import StudyFile, read_study
 from stash.study.study_folder import StudyFolder, of_study
@@ -106,14 +106,14 @@ def page(study: Path, into: Path = Path()) -> Page:
     """The report of a study as far as it is done, to be written into the folder ``into``; raises UserError."""
     file, folder = read_study(study), of_study(study)
     reading = read(file.name, cells_of(file), study_folder.read(folder.journal))
-    breakdowns, exchanges, files = {}, {}, {}
+    breakdowns, files = {}, {}
     for cell, profile in _profiles(reading, folder):
         path = folder.cell(cell.id).profile
         with suppress(StashError):  # nothing is known of it: shown as not measured
-            breakdowns[cell.id], exchanges[cell.id] = attribute(profile, str(path)), read_exchange(profile)
+            breakdowns[cell.id] = attribute(profile, str(path))
             files[cell.id] = quote(Path(os.path.relpath(path, into.resolve())).as_posix())
     where = file.study.results or str(folder.results)
-    return page_of_study(reading, results(reading.cells, breakdowns, exchanges), study.name, where, files)
+    return page_of_study(reading, results(reading.cells, breakdowns), study.name, where, files)
 
 
 def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell, Profile]]:

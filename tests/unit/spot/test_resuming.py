@@ -134,27 +134,6 @@ def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_
     assert asking.settled()
 
 
-def test_only_rank_0_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("STASH_SPOT_CHECKPOINTS", str(tmp_path / "kept"))
-    model, _ = _parts()
-    kept = stash.spot.checkpoint(model=model)
-    kept.save(step=1)
-    assert not kept.step(step=1)
-    assert list((tmp_path / "kept").iterdir()) == []
-
-
-def test_a_truncated_one_is_left_for_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, _ = _parts()
-    kept = stash.spot.checkpoint(tmp_path, model=model)
-    kept.save(step=1)
-    kept.save(step=2)
-    newest = max(tmp_path.glob("*.ckpt"))
-    newest.write_bytes(newest.read_bytes()[:-5])
-    assert stash.spot.checkpoint(tmp_path, model=model).state == {"step": 1}
-    assert "is truncated or damaged" in capsys.readouterr().out
-
-
 def test_other_parts_are_refused(tmp_path: Path) -> None:
     model, optimizer = _parts()
     stash.spot.checkpoint(tmp_path, model=model).save()

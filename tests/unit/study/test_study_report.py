@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 from big_studies import grid, many
 from profile_builder import build
-from studies import FakeWorld as World
-from studies import cells_of, reading_of, run, study
+from studies import cells_of, reading_of, study
 
 from stash.analysis.attribution import attribute
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.study.figures import make_matrix
 from stash.study.page import page, whole_table
-from stash.study.regression import line_grids
 from stash.study.results import StudyResult, find_twins, results
 from stash.study.status import StudyReading
 from stash.ui.charts.chart import Bar, Grid
@@ -92,13 +90,6 @@ def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole: 
     assert all(chart.table.rows and svg(chart, 860) and svg(chart, 350) for chart in charts)
 
 
-def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
-    text = "workloads: [{zoo: vgg11}]\nbatches: 32\ntargets: [{engine: emulated, instance: p3.8xlarge}]\n"
-    reading, every, _ = many(text, tmp_path)
-    (chart,) = page(reading, every, "grid.yaml", "results").charts
-    assert chart.title == "Stalls of vgg11 (emulated)"
-
-
 @pytest.mark.parametrize("name", ["interconnect", "network", "twin", "prep", "fetch", "time", "cost"])
 def test_missing_cells_say_why_in_every_figure(whole: Whole, name: str) -> None:
     texts = shown(whole, name)
@@ -126,29 +117,8 @@ def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_sam
     assert shown(whole, "twin")[at] == f"{twin.share:.0%} of p3.16xlarge"
 
 
-def test_cost_is_told_warm_and_cold(whole: Whole) -> None:
-    one = result_of(whole[1], "vgg11 32", "p2.xlarge")
-    cold = one.dollars_per_million or 0.0
-    warm = cold * (1 - one.seconds["fetch"] / one.step.value)
-    assert shown(whole, "cost")["vgg11 32 on p2.xlarge"] == f"${warm:.2f} → ${cold:.2f}"
-
-
 def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_path: Path) -> None:
     assert make_matrix(*found(tmp_path), "fetch") == "Fetch stall: not asked for (--rungs)."
-
-
-def test_the_papers_line_goes_through_the_models_of_each_place(tmp_path: Path) -> None:
-    text = """
-workloads: [{zoo: resnet18}, {zoo: resnet50}, {zoo: resnet34_nobn}, {zoo: vgg11}, {zoo: vgg16_bn}]
-batches: 32
-targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance: p3.2xlarge}]
-"""
-    _, every, _ = many(text, tmp_path)
-    (lines,) = line_grids(every)
-    (row,) = lines.rows
-    assert row[:3] == ("p3.8xlarge", "32", "5")
-    assert row[5].startswith("50.")  # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
-    assert line_grids(every[:6]) == ()
 
 
 def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: Path) -> None:
@@ -163,16 +133,6 @@ def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: P
         "Fastest: p3.8xlarge for 2 of 2 workloads.",
         "Cheapest: p3.2xlarge for 2 of 2 workloads.",
     )
-
-
-def test_the_page_says_how_many_cells_are_done_and_that_none_is(tmp_path: Path) -> None:
-    file = study(GRID, tmp_path)
-    run(file, World(), dollars=1000)
-    html = render(page(reading_of(file), found(tmp_path)[1], "grid.yaml", "results"))
-    assert "12 cells: 12 done" in html
-    empty = page(reading_of(study(GRID, tmp_path / "new")), (), "grid.yaml", "results")
-    assert (empty.charts, empty.verdict) == ((), ())
-    assert "Cost: no cell that is done has it." in render(empty)
 
 
 def test_the_table_has_every_combination_and_links_each_to_its_profile(whole: Whole) -> None:

@@ -1,9 +1,10 @@
-"""Is each sample trained on exactly once, whatever happens? 40 faults and more, each in a training of its own.
+"""Is each sample trained on exactly once, whatever happens? ``python -m tests.faults.exactly_once``, ten minutes.
 
-The model counts: sample i adds 1 to the i-th number of each server's tensor, so that the saved model itself says which
-samples are in it, and the ledger says which should be. Most faults happen to forked processes (``forked_fleet``), at a
-named point of a worker's, a server's or the head's code; the last ones to ``stash spot run --on local`` with Ray. Ends
-with status 1 if a sample is lost or doubled and the exit status does not say so. Ten minutes; a full disk needs root.
+48 faults, each in a training of its own. The model counts: sample i adds 1 to the i-th number of each server's tensor,
+so that the saved model itself says which samples are in it, and the ledger says which should be. Most faults happen to
+forked processes (``forked_fleet``), at a named point of a worker's, a server's or the head's code; the last ones to
+``stash spot run --on local`` with Ray. Ends with status 1 if a sample is lost or doubled, unless the run's own exit
+status says so. A full disk needs root.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from typing import Any
 import torch
 
 from bench.machine import arguments, run
-from bench.spot.forked_fleet import ForkedMachines, Moment
 from bench.table import show
 from stash.core.errors import StashError
 from stash.measure.linux.processes import carrying, named
@@ -34,6 +34,7 @@ from stash.spot.emulate.run_rehearsal import Rehearsal
 from stash.spot.run_records import LeaseBooks
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 from stash.spot.train.samples import SampleOrder
+from tests.faults.forked_fleet import ForkedMachines, Moment
 
 SAMPLES, BATCH, SECONDS = 4096, 16, 1.5
 JOB = f"""
@@ -121,7 +122,9 @@ def list_faults() -> Iterator[Fault]:
     yield Fault("one bit of a checkpoint changes", before=_flip, resumes=True)
     yield Fault("a checkpoint is empty", before=lambda folder: _newest(folder, 0).write_bytes(b""), resumes=True)
     yield Fault("a server's checkpoints are all gone", before=_remove, resumes=True)
-    yield Fault("a server is set back to the checkpoint before", before=lambda f: _newest(f, 1).unlink(), resumes=True)
+    yield Fault(
+        "a server is set back to the checkpoint before", before=lambda f: _newest(f, 1).unlink(), resumes=True
+    )
     yield Fault("connections are cut at every 100 kB", links=through(cut_bytes=100_000))
     yield Fault("connections are cut once, within a gradient", links=through(cut_bytes=24_000, cuts=1))
     yield Fault("a link carries 100 kB/s", links=through(rate=100_000))
@@ -230,7 +233,11 @@ def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
     machines = ForkedMachines(orders, place, fault.moments, fault.links)
     noticed: list[float] = []
     rehearsal = Rehearsal(
-        orders, machines, place, (), lambda event: noticed.append(time.monotonic()) if event.what in _NOTICES else None
+        orders,
+        machines,
+        place,
+        (),
+        lambda event: noticed.append(time.monotonic()) if event.what in _NOTICES else None,
     )  # type: ignore[arg-type]
     code, said = 0, ""
     try:
@@ -254,7 +261,9 @@ def compare(model: Path, books: LeaseBooks | None) -> tuple[float | None, float 
     places = torch.tensor([order[number] for number in range(books.issued)], dtype=torch.int64)
     wanted = torch.bincount(places, minlength=SAMPLES).float()
     more = [count - wanted for count in torch.load(model, weights_only=True).values()]
-    return max(float(abs(each.clamp(max=0).sum())) for each in more), max(float(each.clamp(min=0).sum()) for each in more)
+    return max(float(abs(each.clamp(max=0).sum())) for each in more), max(
+        float(each.clamp(min=0).sum()) for each in more
+    )
 
 
 # Faults of Ray's actors
@@ -286,7 +295,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     """The same of a real run of the command."""
     (folder / "job.py").write_text(JOB)
     (folder / "pool.yaml").write_text(POOL)
-    run([*_SPOT, *"plan --pool pool.yaml --deadline 22s --loss 0.01 -o job.plan.json".split()], folder)
+    run((*_SPOT, "plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json"), folder)
     seconds = 40 if number == signal.SIGSTOP else 6
     first = _start(folder, seconds, "first")
     _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*2.ckpt")))
@@ -315,10 +324,12 @@ def _start(folder: Path, seconds: float, name: str) -> subprocess.Popen[str]:
     where = ("--on", "local", "--seconds", f"{seconds}s", "--checkpoint-dir", "kept", "--checkpoint-every", "1s")
     command = (*_SPOT, "run", "job.plan.json", "job.py:job", *where, "-o", f"{name}.spotlog.json")
     marked = {**os.environ, "STASH_BENCHED": str(folder)}
-    return subprocess.Popen(command, cwd=folder, env=marked, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, env=marked, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
 
 
-def _wait(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+def _wait(condition: Callable[[], Any], seconds: float = 400.0) -> None:
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.1)
@@ -339,12 +350,14 @@ def _noticed(log: Path, acted: float) -> float | None:
 
 
 def main() -> int:
-    options = arguments(__doc__, only=("", "play the faults with this in their name"), no_ray=(False, "leave Ray out"))
+    options = arguments(
+        __doc__, only=("", "play the faults with this in their name"), no_ray=(False, "leave Ray out")
+    )
     torch.set_num_threads(1)
-    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0)  # which imports what each process would
     began, outcomes = time.monotonic(), []
     plays: list[tuple[str, Callable[[Path], Outcome]]] = [
-        (fault.name, lambda folder, fault=fault: suffer(fault, folder)) for fault in list_faults()  # type: ignore[misc]
+        (fault.name, lambda folder, fault=fault: suffer(fault, folder))
+        for fault in list_faults()  # type: ignore[misc]
     ]
     if not options.no_ray:
         plays += [(case[0], lambda folder, case=case: suffer_on_ray(*case, folder)) for case in ON_RAY]  # type: ignore[misc]
