@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from stash.measure.linux.processes import carrying
+from tests.faults.exactly_once import ON_RAY, suffer_on_ray
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -26,17 +26,6 @@ def data():
     inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 job = stash.spot.Job(model, loss, optimizer, data, batch=16)
-loaded = stash.spot.Job(
-    model, loss, optimizer, lambda: torch.utils.data.DataLoader(data(), num_workers=2, batch_size=16), batch=16
-)
-class Tied(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = (torch.nn.Linear(16, 16, bias=False) for _ in range(2))
-        self.second.weight, self.third = self.first.weight, torch.nn.Linear(16, 1)
-        self.register_buffer("scale", torch.full((1,), 0.5), persistent=False)
-    def forward(self, inputs): return self.third(self.second(self.first(inputs))) * self.scale
-tied = stash.spot.Job(Tied, loss, optimizer, data, batch=16)
 class Breaks(torch.optim.SGD):
     steps = 0
     def step(self, closure=None):
@@ -108,11 +97,14 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
     assert all(each["decided_seconds"] < 5 for each in (noticed, missed))
 
 
-def test_the_saved_model_of_tied_weights_is_whole(folder: Path) -> None:
-    _ran(folder, "--on", "local", "--seconds", "5s", "--checkpoint-dir", "kept", job="tied")
-    saved = torch.load(folder / "kept" / "model.pt", weights_only=True)
-    assert sorted(saved) == ["first.weight", "second.weight", "third.bias", "third.weight"]
-    assert torch.equal(saved["first.weight"], saved["second.weight"])
+@pytest.mark.parametrize("case", ON_RAY, ids=[case[0] for case in ON_RAY])
+def test_whatever_happens_to_rays_actors_is_noticed_and_every_sample_counts_once(
+    case: tuple[str, str, int, str], tmp_path: Path
+) -> None:
+    found = suffer_on_ray(*case, tmp_path)
+    assert (found.lost, found.doubled, found.exits[-1]) == (0, 0, 0), found
+    assert found.noticed_seconds is None or found.noticed_seconds < 30
+    assert carrying("STASH_BENCHED", str(tmp_path)) == []
 
 
 def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:
