@@ -3,8 +3,8 @@
 48 faults, each in a training of its own. The model counts: sample i adds 1 to the i-th number of each server's
 tensor, so that the saved model itself says which samples are in it, and the ledger says which should be. Most faults
 happen to forked processes (``forked_fleet``), at a named point of a worker's, a server's or the head's code; the last
-ones to ``stash spot run --on local`` with Ray. Ends with status 1 if a sample is lost or doubled, unless the run's own
-exit status says so. A full disk needs root.
+ones to ``stash spot run --on local`` with Ray. Ends with status 1 if a sample is lost or doubled, unless the run's
+own exit status says so. A full disk needs root.
 """
 
 from __future__ import annotations
