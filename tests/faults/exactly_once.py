@@ -296,9 +296,9 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     (folder / "job.py").write_text(JOB)
     (folder / "pool.yaml").write_text(POOL)
     run((*_SPOT, "plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json"), folder)
-    seconds = 40 if number == signal.SIGSTOP else 6
+    seconds = 40 if number == signal.SIGSTOP else 15
     first = _start(folder, seconds, "first")
-    _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*2.ckpt")))
+    _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*1.ckpt")))
     acted = time.time()
     if process:
         os.kill(min(set(carrying("STASH_BENCHED", str(folder))) & set(named(process))), number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run,
 from stash.study import study_folder
 from stash.study.backend import OpenLease, open_leases, spent
 from stash.study.controller import RunOutcome
-from stash.study.programs import Called
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import of_study
 
@@ -61,21 +59,6 @@ def test_what_cannot_be_had_is_said_once_and_leaves_nothing(file: StudyFile, end
     (failed,) = [each for each in reading_of(file).standings.values() if each.state == "failed"]
     assert why in failed.why
     assert nothing_left(file, world, outcome)
-
-
-def test_ctrl_c_while_a_profile_is_fetched_loses_it_not(file: StudyFile) -> None:
-    class Fetching(FakeWorld):
-        interrupted = False
-
-        def call(self, command: Sequence[str], seconds: float) -> Called:
-            if command[0] == "scp" and not self.interrupted:
-                self.interrupted = True
-                raise KeyboardInterrupt
-            return super().call(command, seconds)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(file, world := Fetching(), dollars=10)
-    assert (states(file), world.clusters) == (["done", "to run"], set())
 
 
 def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None:
@@ -154,14 +137,3 @@ def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(
     ended = [command for command in world.commands if command[:2] == ("sky", "down") and command[-1] == lease]
     assert ended == ([("sky", "down", "--yes", lease)] if lease.startswith("stash-") else [])
     assert all(event.cell != "../../elsewhere" for event in events(file))
-
-
-def test_a_cell_that_turns_out_dearer_is_ended_at_the_limit(file: StudyFile) -> None:
-    outcome = run(file, world := FakeWorld(lambda _: Ending(seconds=100_000)), dollars=3.0)
-    assert len(world.started) == 1
-    assert nothing_left(file, world, outcome)
-    assert outcome.dollars == pytest.approx(3.0, rel=0.1)
-    assert states(file) == ["to run", "to run"]
-    again = FakeWorld(clock=2_000_000.0)
-    run(file, again, dollars=3.0)
-    assert again.started == []

@@ -109,9 +109,7 @@ class TrainingBackend:
 class EmulatedMachines:
     """A host for the head and for every member, spare ones for successors; Ray on each, on links as slow as planned."""
 
-    def __init__(
-        self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]
-    ) -> None:
+    def __init__(self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]) -> None:
         self._names, self._fleet, self._variables = names, fleet, variables
         self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
         self._free = list(range(len(self._hosts), len(self._hosts) + spares))
