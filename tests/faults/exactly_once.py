@@ -299,7 +299,8 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     seconds = 40 if number == signal.SIGSTOP else 15
     first = _start(folder, seconds, "first")
     _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*1.ckpt")))
-    acted = time.time()
+    if first.poll() is not None:
+        raise RuntimeError(f"{name}: it ended before its second checkpoint: {first.communicate()[1]}")
     if process:
         os.kill(min(set(carrying("STASH_BENCHED", str(folder))) & set(named(process))), number)
     exits: tuple[int, ...] = ()
@@ -309,7 +310,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
         words, exits = other.communicate()[1], (other.returncode,)
     words += first.communicate()[1]
     exits += (first.returncode,)
-    noticed = _noticed(folder / "first.spotlog.json", acted)
+    noticed = _noticed(folder / "first.spotlog.json")
     if more == "again":
         last, second = "second", _start(folder, seconds, "second")
         words += second.communicate()[1]
@@ -335,7 +336,7 @@ def _wait(condition: Callable[[], Any], seconds: float = 400.0) -> None:
         time.sleep(0.1)
 
 
-def _noticed(log: Path, acted: float) -> float | None:
+def _noticed(log: Path) -> float | None:
     """Seconds from the last update of who was missed until that."""
     content = json.loads(log.read_text())
     known = [event for event in content["events"] if event["what"] in _NOTICES and event["at"] is not None]

@@ -107,7 +107,7 @@ class TrainingBackend:
 
 
 class EmulatedMachines:
-    """A host for the head and for every member, spare ones for successors; Ray on each, on links as slow as planned."""
+    """A host for the head, each member and some successors, with Ray on it and a link as slow as planned."""
 
     def __init__(self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]) -> None:
         self._names, self._fleet, self._variables = names, fleet, variables
