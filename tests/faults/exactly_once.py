@@ -29,7 +29,7 @@ import torch
 from bench.machine import arguments, run
 from bench.table import show
 from stash.core.errors import StashError
-from stash.measure.linux.processes import carrying, named
+from stash.measure.linux.processes import carrying
 from stash.spot.emulate.run_rehearsal import Rehearsal
 from stash.spot.run_records import LeaseBooks
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -302,7 +302,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     if first.poll() is not None:
         raise RuntimeError(f"{name}: it ended before its second checkpoint: {first.communicate()[1]}")
     if process:
-        os.kill(min(set(carrying("STASH_BENCHED", str(folder))) & set(named(process))), number)
+        os.kill(_find(process, folder), number)
     exits: tuple[int, ...] = ()
     last, words = "first", ""
     if more == "both":
@@ -319,6 +319,21 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     ledger = None if books is None else LeaseBooks.model_validate(books)
     errors = [line for line in words.splitlines() if line.startswith("error: ")]
     return Outcome(name, noticed, *compare(folder / "kept" / "model.pt", ledger), exits, "; ".join(errors))
+
+
+def _find(process: str, folder: Path) -> int:
+    """The first of the run's processes of that name; Ray adds to an actor's what it is doing."""
+    found: list[int] = []
+
+    def look() -> list[int]:
+        for number in carrying("STASH_BENCHED", str(folder)):
+            with suppress(OSError):
+                if process.encode() in Path(f"/proc/{number}/cmdline").read_bytes():
+                    found.append(number)
+        return found
+
+    _wait(look)
+    return min(found)
 
 
 def _start(folder: Path, seconds: float, name: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Each sample is in the model once, whatever happens: a handful of the faults of ``tests.faults.exactly_once``."""
+"""Each sample is in the model once, whatever happens: the faults of ``tests.faults.exactly_once``, two by day."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from tests.faults import exactly_once as bench
 from tests.faults.forked_fleet import Moment
 
 FAULTS = {each.name: each for each in bench.list_faults()}
-CHEAP = (
-    "kill -9 of a worker that has sent half its gradient",
+BY_DAY = (
     "a worker that was applied, and did not report it is taken for gone, and goes on",
     "kill -9 of a server that has applied it",
-    "a checkpoint of each server is cut in half",
-    "connections are cut once, within a gradient",
 )
 
 
@@ -29,10 +26,10 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_SLOW", 0.005)
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FAULTS])
 def test_every_sample_is_in_the_model_once(name: str, tmp_path: Path) -> None:
     found = bench.suffer(FAULTS[name], tmp_path)
-    assert (found.lost, found.doubled, set(found.exits)) == (0, 0, {0}), found
+    assert (found.lost, found.doubled, found.exits[-1]) == (0, 0, 0), found
 
 
 def test_the_check_sees_a_server_that_applies_everything_twice(
