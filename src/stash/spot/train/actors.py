@@ -54,6 +54,7 @@ _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _SIGN_SECONDS, _SILENT_SECONDS = 2.0, 20.0
 """Between two questions whether an actor is there, and that it may take to answer. Ray takes 5 s more to end it."""
+_TRIES = 3
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait for a server."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
@@ -168,7 +169,7 @@ class ActorFleet:
         # A Ray of its own, even where another one runs.
         own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
         there = {"address": orders.address} if orders.address else own
-        self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
+        self._start_ray(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
         batch = max(each.samples for each in orders.workers)
         coordinator = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
         if orders.address:
@@ -183,6 +184,17 @@ class ActorFleet:
         """Of who works: the question that is not answered yet, and for how many seconds."""
         self._looked = time.monotonic()
         self._hung: list[str] = []
+
+    def _start_ray(self, **settings: Any) -> None:
+        """Ray gives up after 30 s, which a busy machine may take; raises JobError."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._ray.init(**settings)
+                return
+            except Exception as error:  # of no class of its own
+                self._ray.shutdown()
+                if not left:
+                    raise JobError(f"Ray did not start in {_TRIES} tries: {one_line(error)}") from error
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
