@@ -80,12 +80,12 @@ class Outcome:
     doubled: float | None
     exits: tuple[int, ...]
     """Of the run, and of the one that went on."""
-    said: str
+    reason: str
     """Why it ended, where that was not its time."""
 
     @property
     def is_right(self) -> bool:
-        """All is in the model once; or it is said that it is not."""
+        """All is in the model once, or the exit status admits that it is not."""
         return (self.lost == 0 and self.doubled == 0 and self.exits[-1] == 0) or self.exits[-1] == 1
 
 
@@ -211,8 +211,8 @@ def suffer(fault: Fault, folder: Path) -> Outcome:
         if fault.disk_bytes:
             subprocess.run(("mount", "-o", "remount,size=64m", kept), check=True)
         second = _train(Fault(fault.name), folder, kept, "second")
-        said = "; ".join(filter(None, (first.said, second.said)))
-        return replace(second, noticed_seconds=first.noticed_seconds, exits=first.exits + second.exits, said=said)
+        reason = "; ".join(filter(None, (first.reason, second.reason)))
+        return replace(second, noticed_seconds=first.noticed_seconds, exits=first.exits + second.exits, reason=reason)
     finally:
         if fault.disk_bytes:
             subprocess.run(("umount", "-l", kept), check=True)
@@ -239,18 +239,18 @@ def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
         (),
         lambda event: noticed.append(time.monotonic()) if event.what in _NOTICES else None,
     )  # type: ignore[arg-type]
-    code, said = 0, ""
+    code, reason = 0, ""
     try:
         account = rehearsal.run()
         error = account.error
-        code, said = (1, account.reason) if account.died else (0, "")
+        code, reason = (1, account.reason) if account.died else (0, "")
         if error is not None and not account.died:
-            code, said = error.exit_code, str(error)
+            code, reason = error.exit_code, str(error)
     except StashError as error:
-        code, said = error.exit_code, str(error)
+        code, reason = error.exit_code, str(error)
     after = [at for at in noticed if machines.acted and at >= machines.acted[0]]
     seconds = after[0] - machines.acted[0] if after else None
-    return Outcome(fault.name, seconds, *compare(place / "model.pt", rehearsal.account.books), (code,), said)
+    return Outcome(fault.name, seconds, *compare(place / "model.pt", rehearsal.account.books), (code,), reason)
 
 
 def compare(model: Path, books: LeaseBooks | None) -> tuple[float | None, float | None]:
@@ -382,7 +382,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="exactly-once-") as folder:
                 outcomes.append(play(Path(folder)))
             print(outcomes[-1], file=sys.stderr, flush=True)
-    show(("fault", "noticed after", "samples lost", "doubled", "exit", "said"), map(_row, outcomes))
+    show(("fault", "noticed after", "samples lost", "doubled", "exit", "reason"), map(_row, outcomes))
     wrong = [each.name for each in outcomes if not each.is_right]
     print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} faults are right, in {time.monotonic() - began:.0f} s.")
     return bool(wrong)
@@ -391,7 +391,7 @@ def main() -> int:
 def _row(found: Outcome) -> tuple[object, ...]:
     noticed = None if found.noticed_seconds is None else f"{found.noticed_seconds:.1f} s"
     counts = ("no model" if each is None else f"{each:g}" for each in (found.lost, found.doubled))
-    return found.name, noticed, *counts, ", then ".join(map(str, found.exits)), found.said[:90]
+    return found.name, noticed, *counts, ", then ".join(map(str, found.exits)), found.reason[:90]
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_samples_that_nobody_hands_in_make_the_exit_status_one(tmp_path: Path) -
         patched.setattr(head, "_GRACE", 0.5)
         found = bench.suffer(bench.Fault("all workers hang", stuck), tmp_path)
     assert found.exits == (1,)
-    assert found.said == "48 samples that workers took are not in the model: none handed them in"
+    assert found.reason == "48 samples that workers took are not in the model: none handed them in"
 
 
 def test_two_heads_never_save_in_one_folder(tmp_path: Path) -> None:
