@@ -86,7 +86,7 @@ class Outcome:
     @property
     def is_right(self) -> bool:
         """All is in the model once, or the exit status admits that it is not."""
-        return (self.lost == 0 and self.doubled == 0 and self.exits[-1] == 0) or self.exits[-1] == 1
+        return self.lost == self.doubled == 0 or self.exits[-1] == 1
 
 
 # Faults of forked processes
@@ -296,7 +296,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     (folder / "job.py").write_text(JOB)
     (folder / "pool.yaml").write_text(POOL)
     run((*_SPOT, "plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json"), folder)
-    seconds = 40 if number == signal.SIGSTOP else 15
+    seconds = 600 if more == "both" else 40 if number == signal.SIGSTOP else 15
     first = _start(folder, seconds, "first")
     _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*1.ckpt")))
     if first.poll() is not None:
@@ -308,6 +308,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     if more == "both":
         other = _start(folder, seconds, "other")
         words, exits = other.communicate()[1], (other.returncode,)
+        first.send_signal(signal.SIGINT)  # it ends in order
     words += first.communicate()[1]
     exits += (first.returncode,)
     noticed = _noticed(folder / "first.spotlog.json")
