@@ -48,11 +48,8 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str,
     assert done.returncode == 0, done.stderr
 
 
-def test_a_slip_would_be_seen(tmp_path: Path) -> None:
+def test_what_is_special_to_fleets_would_be_seen(tmp_path: Path) -> None:
     right = tasks(script(tmp_path, "aws/us-east-1"))[0]
-    assert real_skypilot.asked(tmp_path, [right], []).returncode == 0
-    wrong = {**right, "resources": {**right["resources"], "max_hourly_cost": 0}}
-    assert real_skypilot.asked(tmp_path, [wrong], []).returncode == 1
     folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
     assert real_skypilot.asked(tmp_path, [folder], []).returncode == 1
     assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

@@ -15,6 +15,7 @@ from profile_builder import build
 
 from stash import catalog
 from stash.core.artefact import to_bytes
+from stash.core.user_files import loads
 from stash.study import study_folder
 from stash.study.backend import Leases, open_leases, spent
 from stash.study.cells import Cell, cells
@@ -22,7 +23,7 @@ from stash.study.controller import RunOutcome, StudyController
 from stash.study.places import places
 from stash.study.programs import Called
 from stash.study.status import StudyReading, read
-from stash.study.study_file import StudyFile, of_text
+from stash.study.study_file import Study, StudyFile
 from stash.study.study_folder import CellFolder, StudyFolder, of_study
 
 PROFILE = to_bytes(build(CALM))
@@ -187,7 +188,9 @@ class DeadOnKill(FakeWorld):
 
 
 def study(text: str, folder: Path, name: str = "grid.yaml") -> StudyFile:
-    return of_text(text, folder / name)
+    """As if it were the text of a file there."""
+    file = loads(text, folder / name, Study)
+    return StudyFile(folder / name, file.content, file)
 
 
 def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:

@@ -124,7 +124,7 @@ def job_in(work: Path, job: str) -> str:
 def rent_script(plan: FleetPlan, place: RentedPlace, job: str, work: Path) -> str:
     """The shell script that rents the plan's machines and trains ``job``, a file in ``work``; raises UserError."""
     name = f"stash-{hashlib.sha256(f'{work}/{job}'.encode()).hexdigest()[:6]}"
-    common = _common(place, work)
+    common = _common(work)
     tasks = {"server": _server_task(plan, place, job, common)}
     for kind in _planned_types(plan):
         tasks[kind.name] = _worker_task(place, kind, common)
@@ -183,7 +183,7 @@ def _dollars_at_most(dollars: float) -> float:
 # Tasks
 
 
-def _common(place: RentedPlace, work: Path) -> dict[str, Any]:
+def _common(work: Path) -> dict[str, Any]:
     """What all tasks share; raises UserError without Ray, whose version all machines get."""
     try:
         ray = version("ray")  # Ray refuses to work with unlike ones
@@ -256,7 +256,7 @@ def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
         "checkpoints": f"HOME_FOLDER/{folder}/checkpoints",
         "servers": [f"server{number}" for number in range(1, count + 1)],
         "workers": [
-            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples)}
+            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples), "gpus": kind.gpus}
             for number, kind in enumerate(_workers(plan), start=1)
         ],
         "loss": plan.loss,

@@ -149,10 +149,8 @@ def _known_mean(values: Iterable[float | None]) -> float | None:
 
 def _mean(steps: Sequence[Interval]) -> Interval:
     low, high = _known_mean(each.low for each in steps), _known_mean(each.high for each in steps)
-    whole = low is not None and high is not None
-    return Interval(
-        value=fmean(each.value for each in steps), low=low if whole else None, high=high if whole else None
-    )
+    ends = {} if low is None or high is None else {"low": low, "high": high}
+    return Interval(value=fmean(each.value for each in steps), **ends)
 
 
 class NetworkTwin(NamedTuple):

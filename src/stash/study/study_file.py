@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.core.files import read_up_to
 from stash.core.ladder import NAMES, parse_rungs
 from stash.core.units import parse_seconds
-from stash.core.user_files import Location, YamlText, load, loads, quantity
+from stash.core.user_files import Location, YamlText, load, quantity
 
 MAX_NODES = 1_024
 _MAX_IN_A_LIST = 1_000
@@ -264,10 +264,4 @@ class StudyFile:
 def read_study(path: Path) -> StudyFile:
     """The study at ``path``; raises UserError with line and field of every mistake."""
     file = load(path, Study, "the study", "a study is written in YAML, see docs/format.md")
-    return StudyFile(path, file.content, file)
-
-
-def of_text(text: str, path: Path) -> StudyFile:
-    """The study whose text is ``text``; ``path`` is only named in errors. Raises UserError."""
-    file = loads(text, path, Study)
     return StudyFile(path, file.content, file)

@@ -16,9 +16,7 @@ class CharacterizeOptions(Options):
     study: Path = argument("STUDY", "The study file, like study.yaml.", Path)
     dry_run: bool = flag("Print the matrix, its cost and all commands without running them.")
     max_dollars: float | None = option(
-        "DOLLARS",
-        "Stop at this bill, including earlier runs of the study.",
-        parsers.dollars,
+        "DOLLARS", "Stop at this bill, including earlier runs of the study.", parsers.dollars
     )
     retry: bool = flag("Run failed cells once more.")
     quiet: bool = quiet_flag()

@@ -79,7 +79,7 @@ def _run(
     store = _results(file, folder)
 
     def keep(cell: Cell) -> str:
-        return store.put(_content(folder.cell(cell.id).profile), cell.title)
+        return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
 
     events = study_folder.read(folder.journal)  # again: only this process writes it from now on
     reading = read(file.name, every, events, options.retry)
@@ -129,11 +129,6 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
     wanted = file.study.results or str(folder.results)
     remote = "://" in wanted or "::" in wanted
     return opened(wanted if remote else str(folder.work / Path(wanted).expanduser()))
-
-
-def _content(path: Path) -> bytes:
-    """Of an artefact; raises OSError."""
-    return read_up_to(path, MAX_BYTES)
 
 
 def _say(text: str) -> None:

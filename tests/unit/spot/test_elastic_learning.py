@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 import torch
 from test_replay import regression
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
 from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
-from stash.spot.replay import Server
 from stash.spot.run_records import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
@@ -109,13 +107,3 @@ def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], sentence: s
         learned(replace(regression(), **changes))
     assert sentence in str(mistake.value)
     assert "\n" not in str(mistake.value)
-
-
-def test_frozen_parameters_are_not_counted() -> None:
-    def model() -> nn.Module:
-        made = nn.Linear(3, 2)
-        made.bias.requires_grad_(False)
-        return made
-
-    found = Server(replace(regression(), model=model), torch.device("cpu"))
-    assert sum(each.numel() for each in found.parameters) == 6

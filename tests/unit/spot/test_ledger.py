@@ -38,17 +38,6 @@ def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
     assert cut(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
 
 
-def test_a_lost_lease_goes_to_the_next_who_asks_and_is_done_once() -> None:
-    ledger = LeaseLedger()
-    first = ledger.take("a", 8)
-    assert ledger.take("b", 4) == DataLease(8, 12)
-    assert ledger.lost("a") == (first,)
-    assert ledger.take("b", 4) == first
-    assert not ledger.done("a", first)
-    assert ledger.done("b", first)
-    assert (ledger.reissued, ledger.repeated, ledger.audit()) == (1, 1, None)
-
-
 @pytest.mark.parametrize("broken", ["lost", "doubled"])
 def test_the_audit_can_fail(broken: str) -> None:
     ledger = LeaseLedger()

@@ -39,12 +39,6 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
     assert "without revocations; with them in time with probability 0." in beside.why
 
 
-def test_the_cheapest_stays_where_revocations_are_rare() -> None:
-    plan = tight()
-    found = plan_with_revocations(plan, everywhere(RARE))
-    assert (found.chosen, found.runners_up, found.optimal) == (plan.chosen, plan.runners_up, True)
-
-
 def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     # By force: every fleet of the pool that would do, and costs less, if no machine were revoked.
     plan = tight(deadline=2150)
@@ -66,12 +60,6 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(monkeyp
     found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
     assert found.risk.advice.startswith("refuse spot: with revocations it is in time with probability 0.")
-
-
-def test_an_unknown_type_is_not_rented_instead() -> None:
-    plan = tight()
-    found = plan_with_revocations(plan, dict.fromkeys(plan.chosen.workers, BRISK))
-    assert set(found.chosen.workers) <= set(plan.chosen.workers)
 
 
 def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:

@@ -32,12 +32,6 @@ def test_a_server_or_worker_that_was_missed_is_told_with_its_times() -> None:
     assert row.split() == ["worker2", "none", "5.20", "s", "4.00", "ms", "worker3"]
 
 
-def test_stretches_are_timed_from_the_first_update_as_events_are() -> None:
-    began = LOG.model_copy(update={"events": (SpotEvent(at=2.5, what="began"),)})
-    assert page(began).grids[0].rows[1][0] == "17.5 to 37.5"
-    assert page(LOG).grids[0].rows[1][0] == "20.0 to 40.0"
-
-
 def test_books_that_are_wrong_are_a_warning() -> None:
     wrong = LOG.model_copy(update={"books": BOOKS.model_copy(update={"wrong": "8 samples are unaccounted for"})})
     text = render(page(wrong), 80)
@@ -52,12 +46,6 @@ def test_what_is_unknown_is_said_to_be() -> None:
     assert "Loss unknown" in text
     assert "How the leases stand is unknown" in text
     assert document(bare)["predicted_updates_per_second"] is None
-
-
-def test_the_json_has_counts_for_columns_and_speeds() -> None:
-    found = document(LOG)
-    assert (found["schema"], found["updates"], found["updates_per_second"]) == (1, 2, 2.5)
-    assert [each["observed"] for each in found["stretches"]] == [3.0, 2.0]
 
 
 def test_events_are_told_with_the_time_since_training_began() -> None:

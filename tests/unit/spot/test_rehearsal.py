@@ -169,10 +169,6 @@ def test_the_goal_is_the_loss_that_was_asked_for_else_the_plans() -> None:
     assert _log(plan(), 5.0, 0.123).goal_loss == 0.123
 
 
-def test_a_loss_that_is_no_number_does_not_end_the_saving_of_a_log() -> None:
-    assert _log(plan(), 5.0, None).loss is None
-
-
 POOL = FleetPool.model_validate({
     "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,
     "pcie_bytes_per_second": 1e10,

@@ -14,7 +14,7 @@ from stash.spot.model.loss_curve import alike
 from stash.spot.replay import DivergedError, replay
 from stash.spot.run_records import LOSS_WINDOW, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
-from stash.spot.train.samples import SampleOrder, moved
+from stash.spot.train.samples import SampleOrder
 
 CPU = torch.device("cpu")
 
@@ -98,12 +98,6 @@ def test_unlike_workers_have_the_mean_batch_of_their_updates() -> None:
     assert found.staleness > 0
 
 
-def test_the_same_seed_gives_the_same_course_and_another_one_does_not() -> None:
-    job = regression()
-    first, same, other = (replay(job, job.data(), alike(2, 8), 80, seed, CPU) for seed in (1, 1, 2))
-    assert first.losses == same.losses != other.losses
-
-
 def test_a_loss_that_is_no_number_ends_the_replay() -> None:
     with pytest.raises(DivergedError) as end:
         replay(watched([], rate=1e9), numbers(), alike(1, 2), 200, 0, CPU)
@@ -117,10 +111,3 @@ def test_a_place_holds_one_sample_whoever_asks_and_every_epoch_has_all_in_anothe
     assert len({tuple(each) for each in epochs}) == 4
     late = SampleOrder(10, 4)
     assert [late[number] for number in (35, 3, 12, 39, 12)] == [stream[number] for number in (35, 3, 12, 39, 12)]
-
-
-def test_tensors_move_wherever_they_stand_in_a_batch() -> None:
-    batch = {"x": [torch.ones(1)], "y": (torch.zeros(1), "name"), "z": 3}
-    found = moved(batch, torch.device("meta"))
-    assert found["x"][0].device.type == found["y"][0].device.type == "meta"
-    assert (found["y"][1], found["z"]) == ("name", 3)

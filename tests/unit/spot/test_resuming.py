@@ -11,7 +11,7 @@ import torch
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.spot.sync.checkpoint_request import CheckpointRequest, asked, last_answered, listen, saved
+from stash.spot.sync.checkpoint_request import CheckpointRequest, asked, listen, saved
 from stash.spot.train import saved_shards
 
 
@@ -61,14 +61,6 @@ def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: lis
     third = _wanted(tmp_path, 60, now)
     assert not third.settled()
     assert first.seconds == second.seconds == 0.0
-
-
-def test_a_folder_that_is_gone_or_damaged_says_nothing(tmp_path: Path, now: list[float]) -> None:
-    assert asked(tmp_path / "none") is None
-    (tmp_path / "saved.json").write_text("{")
-    assert last_answered(tmp_path) is None
-    (tmp_path / "wanted").mkdir()
-    assert "cannot be asked for" in _wanted(tmp_path, 60, now).why
 
 
 def _parts() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -132,27 +124,6 @@ def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_
     now[0] = 5.0
     assert kept.step(step=1)
     assert asking.settled()
-
-
-def test_only_rank_0_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("STASH_SPOT_CHECKPOINTS", str(tmp_path / "kept"))
-    model, _ = _parts()
-    kept = stash.spot.checkpoint(model=model)
-    kept.save(step=1)
-    assert not kept.step(step=1)
-    assert list((tmp_path / "kept").iterdir()) == []
-
-
-def test_a_truncated_one_is_left_for_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, _ = _parts()
-    kept = stash.spot.checkpoint(tmp_path, model=model)
-    kept.save(step=1)
-    kept.save(step=2)
-    newest = max(tmp_path.glob("*.ckpt"))
-    newest.write_bytes(newest.read_bytes()[:-5])
-    assert stash.spot.checkpoint(tmp_path, model=model).state == {"step": 1}
-    assert "is truncated or damaged" in capsys.readouterr().out
 
 
 def test_other_parts_are_refused(tmp_path: Path) -> None:

@@ -17,14 +17,12 @@ from loss_courses import learned_curve
 from typer.testing import CliRunner
 
 import stash.spot
-import stash.spot.train.server as elastic
 from stash.catalog.offers import OfferFilter
 from stash.cli.main import app
 from stash.core.errors import UserError
 from stash.core.membership import join
 from stash.predict.forecasting import shipped_catalog
 from stash.spot.fleet_records import FleetPlan
-from stash.spot.model import pool as pools
 from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan
@@ -253,10 +251,6 @@ def test_it_is_the_worst_of_starting_saving_and_ending(of: LearnedCurve, servers
     assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
 
 
-def test_it_counts_the_buffers_that_a_server_has() -> None:
-    assert elastic.trays_of(1) == pools._TRAYS
-
-
 def test_machines_that_cannot_hold_it_are_left_out() -> None:
     small, large = planned(curve=curve()), planned(curve=curve(2_000 * MB, 4_000 * MB))
     needs = server_bytes(curve(2_000 * MB, 4_000 * MB), 1)
@@ -264,13 +258,6 @@ def test_machines_that_cannot_hold_it_are_left_out() -> None:
     assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
     assert document(large)["server_needs_bytes"] == needs
     assert dict(page(large, "x").chapters[0].facts)["memory"].startswith("a server needs 23.6 GB of ")
-
-
-def test_servers_that_are_all_too_small_are_refused() -> None:
-    offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
-    small = tuple(each for each in offers if each.instance.gpu_count or each.instance.name == "m5.large")
-    with pytest.raises(UserError, match=r"on-demand price here and 23\.6 GB of memory .*; share the model"):
-        planned(curve=curve(2_000 * MB, 4_000 * MB), offers=small)
 
 
 def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:

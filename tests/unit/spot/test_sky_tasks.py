@@ -123,7 +123,7 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
     assert orders["model"] == "/home/me/stash-spot/model.pt"
     assert orders["checkpoints"] == "/home/me/stash-spot/checkpoints"
     assert orders["job"] == "job.py:job"
-    assert orders["workers"][0] == {"name": "worker1", "type": "p3.2xlarge", "samples": 1024}
+    assert orders["workers"][0] == {"name": "worker1", "type": "p3.2xlarge", "samples": 1024, "gpus": 1}
     assert orders["at_once"] == 9  # workers use 142 MB/s of its 1,200
     assert orders["replace"] is False
 

@@ -12,8 +12,7 @@ from loss_courses import SHAPES, course, replays_of
 
 from stash.core.errors import UserError
 from stash.spot.fleet_records import LossCurve, LossLevel
-from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shapes, updates_to
-from stash.spot.run_records import LossReplay
+from stash.spot.model.loss_curve import fit_curve, updates_to
 
 LEVELS = LossCurve(
     gamma1=10,
@@ -93,29 +92,3 @@ def test_a_lower_loss_never_takes_fewer_updates(a: float, b: float, size: int, b
     shape = (np.array(batch), np.array(0.0), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)
-
-
-def of(updates: list[int], losses: list[float]) -> LossReplay:
-    return course(1, 8.0, 0.0, lambda j, *shape: np.array(losses), np.array(updates))
-
-
-def test_a_loss_is_passed_when_the_course_is_first_there() -> None:
-    found = passed(of([10, 100, 1000], [3.0, 1.0, 2.0]), np.array([4.0, 2.0, 1.0, 0.5]))
-    assert found[:3] == pytest.approx([10, math.sqrt(1000), 100])  # half-way between 10 and 100, in logarithms
-    assert math.isnan(found[3])
-
-
-def test_what_all_courses_passed_lies_between_their_beginnings_and_ends() -> None:
-    found = common_losses([of([10, 1000], [3.0, 0.5]), of([10, 1000], [2.0, 1.0])])
-    assert (found[0], found[-1]) == (2.0, 1.0)
-    assert (np.diff(found) < 0).all()
-
-
-def test_the_first_fleets_differ_in_size_and_batch_and_all_pairs_are_there() -> None:
-    found = shapes((1, 2, 4, 8), (32, 64))
-    first = [(len(each), each[0].samples) for each in found[:4]]
-    assert first == [(1, 32), (2, 64), (4, 32), (8, 64)]
-    unlike = [each for each in found if len({one.seconds for one in each}) > 1]
-    assert [len(each) for each in unlike] == [2, 4, 8]
-    alike = {(len(each), each[0].samples) for each in found if each not in unlike}
-    assert alike == {(size, batch) for size in (1, 2, 4, 8) for batch in (32, 64)}

@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from loss_courses import course
-from pydantic import ValidationError
 
 from stash.spot.fleet_records import LossCurve, LossLevel, SizeFactor
-from stash.spot.model.loss_curve import common_losses, updates_to, with_levels
+from stash.spot.model.loss_curve import updates_to
 
 BEYOND = LossCurve(gamma1=10, gamma2=0, gamma3=100, gamma5=0.1)
 FLEETS = tuple((size, batch, math.sqrt(1 - 1 / size)) for size in (1, 2, 4, 8) for batch in (32.0, 64.0, 128.0))
@@ -21,27 +19,8 @@ def updates(curve: LossCurve, loss: float, size: float) -> float:
     return float(updates_to(curve, loss, np.array(64.0), np.array(0.9), np.array(size)))
 
 
-def test_a_power_of_workers_stays_one_without_factors() -> None:
-    def power(j: np.ndarray, batch: float, imbalance: float, workers: float) -> np.ndarray:
-        return np.exp(-np.log(j / workers**0.5) / 4)
-
-    replays = [course(*fleet, power) for fleet in FLEETS]
-    curve = with_levels(BEYOND, replays, common_losses(replays))
-    loss = curve.levels[5].loss
-    assert updates(curve, loss, 6) / updates(curve, loss, 1) == pytest.approx(math.sqrt(6), rel=1e-3)
-    assert updates(curve, loss, 32) / updates(curve, loss, 1) == pytest.approx(math.sqrt(32), rel=1e-2)
-
-
 def test_a_factor_is_straight_in_its_logarithm_between_sizes_and_stays_beyond() -> None:
     sizes = (SizeFactor(workers=2, factor=1.0), SizeFactor(workers=4, factor=4.0))
     level = LossLevel(loss=1.0, updates=100, workers_exponent=0, batch_exponent=0, sizes=sizes)
     curve = BEYOND.model_copy(update={"levels": (level,)})
     assert [updates(curve, 1.0, size) for size in (1, 2, 3, 4, 9)] == pytest.approx([100, 100, 200, 400, 400])
-
-
-def test_sizes_that_do_not_grow_are_refused() -> None:
-    sizes = [{"workers": 4, "factor": 1.0}, {"workers": 2, "factor": 1.0}]
-    with pytest.raises(ValidationError, match="sizes: their workers do not grow"):
-        LossLevel.model_validate(
-            {"loss": 1, "updates": 1, "workers_exponent": 0, "batch_exponent": 0, "sizes": sizes}
-        )

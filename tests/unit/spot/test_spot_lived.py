@@ -48,14 +48,6 @@ def test_the_loss_is_a_running_mean_with_its_goal() -> None:
     assert float(chart.table.rows[0][1]) == pytest.approx(first, rel=1e-3)
 
 
-def test_losses_count_by_their_samples() -> None:
-    updates = SpotUpdates(
-        seconds=(1.0, 2.0, 3.0), worker=("a",) * 3, samples=(1, 3, 1), staleness=(0,) * 3, loss=(4.0, 0.0, 4.0)
-    )
-    chart = drawn(losses(LOG.model_copy(update={"updates": updates, "loss_window": 2})))
-    assert [row[1] for row in chart.table.rows] == ["1", "1"]
-
-
 def test_what_a_log_lacks_is_said() -> None:
     empty = LOG.model_copy(update={"events": (), "stretches": (), "updates": SpotUpdates()})
     assert isinstance(losses(empty), Blank)

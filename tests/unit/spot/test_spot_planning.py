@@ -13,10 +13,8 @@ from stash.catalog.facts import Offer
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
 from stash.predict.cluster import reached
-from stash.predict.forecasting import base_of, shipped_catalog
+from stash.predict.forecasting import shipped_catalog
 from stash.spot.fleet_records import FleetPlan
-from stash.spot.model.market import Priced
-from stash.spot.model.pool import _alone
 from stash.spot.planning import plan
 
 TODAY = date(2026, 11, 22)
@@ -69,15 +67,6 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     assert same.chosen.p_deadline is not None
 
 
-def test_what_was_not_replayed_is_said() -> None:
-    found = planned(quotas={"g4dn.4xlarge": 12}, deadline=6_000, loss=0.5)
-    warnings = " ".join(found.beyond)
-    assert "a loss of 0.5 is below" in warnings
-    many = planned(quotas={"g4dn.4xlarge": 12}, deadline=2_600)
-    if many.chosen is not None and sum(many.chosen.workers.values()) > 6:
-        assert "workers are more than the 6 of the largest fleet that was replayed" in " ".join(many.beyond)
-
-
 def test_old_spot_prices_are_told_with_their_date() -> None:
     note = next(each for each in planned().pool.notes if each.startswith("spot prices of"))
     assert "are of 2023-01: renew them with `stash catalog refresh`" in note
@@ -127,10 +116,3 @@ def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
     fitted = blind.fitted.model_copy(update=unknown)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
         planned(curve=blind.model_copy(update={"fitted": fitted}), confidence=0.9)
-
-
-def test_a_slice_of_a_gpu_is_refused_since_nothing_is_published_of_its_speed() -> None:
-    offers = {each.instance.name: each for each in shipped_catalog().query(OfferFilter(cloud="azure"))}
-    half = offers["Standard_NV18ads_A10_v5"]
-    with pytest.raises(UserError, match="how fast slices of GPUs train is not published"):
-        _alone(base_of(gpu_job()), Priced(half.instance, 2, half, None))

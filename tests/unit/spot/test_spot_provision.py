@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from fleet_pools import published, random_pool
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fleet_pools import published
 
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
-from stash.spot.fleet_costs import FleetWish, all_fleets
+from stash.spot.fleet_costs import FleetWish
 from stash.spot.fleet_records import FleetPlan, Uncertainty
 from stash.spot.provision import provision
 
@@ -33,22 +29,6 @@ def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(
     found = plan(wished(loss, seconds))
     assert (found.chosen.workers, round(found.chosen.dollars, 3)) == (workers, dollars)
     assert (found.optimal, found.gap) == (True, 0)
-
-
-def by_force(wish: FleetWish) -> float:
-    found = all_fleets(wish)
-    return float(np.where(found.feasible, found.dollars, math.inf).min())
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), loss=st.floats(0.6, 1.2), seconds=st.floats(1200, 9000))
-def test_more_quota_or_time_is_never_dearer(seed: int, loss: float, seconds: float) -> None:
-    wish = FleetWish(random_pool(seed, 3, 3), loss, seconds)
-    types = list(wish.pool.types)
-    types[0] = types[0].model_copy(update={"quota": types[0].quota + 1})
-    cost = by_force(wish)
-    assert by_force(replace(wish, deadline_seconds=seconds * 1.3)) <= cost
-    assert by_force(replace(wish, pool=wish.pool.model_copy(update={"types": tuple(types)}))) <= cost * (1 + 1e-9)
 
 
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:

@@ -30,12 +30,6 @@ def test_workers_that_take_turns_wait_only_when_the_server_is_full() -> None:
     assert [throughput(3, 1, n, 0) for n in (1, 2, 3, 4, 5, 9)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
 
 
-def test_types_that_are_alike_make_one_type() -> None:
-    net = ClosedNetwork(np.array([2.0, 2.0]), np.array([0.5, 0.3]), np.array([1.0, 2.0]))
-    one = exact([4], ClosedNetwork(np.array([2.0]), net.demands, net.copies)).seconds[-1, 0]
-    assert exact([1, 3], net).seconds[-1] == pytest.approx([one, one])
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     think=st.lists(st.floats(0.01, 10), min_size=1, max_size=3),

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import math
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from stash.core.errors import ArtefactError
 from stash.spot.run_records import SpotLog
-from stash.spot.spot_files import is_spot_log, load_spot_log, save_spot_log
+from stash.spot.spot_files import load_spot_log, save_spot_log
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -43,38 +40,11 @@ def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_
     assert sum(line.startswith('  {"at"') for line in file.read_text().splitlines()) == len(log.events)
 
 
-def test_a_log_is_known_by_its_name_or_by_how_it_begins(tmp_path: Path) -> None:
-    save_spot_log(load_spot_log(GOLDEN), tmp_path / "out.json")
-    (tmp_path / "other.json").write_text('{"plan_schema": 1}')
-    assert is_spot_log(tmp_path / "out.json")
-    assert is_spot_log("not-there.spotlog.json")
-    assert not is_spot_log(tmp_path / "other.json")
-
-
 def test_a_loss_that_is_no_number_is_unknown() -> None:
     fields = json.loads(GOLDEN.read_text())
     fields["updates"]["loss"][:2] = [math.nan, 1e300]
     log = SpotLog.model_validate({**fields, "loss": math.inf})
     assert (log.loss, *log.updates.loss[:2]) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "is not a run's log: it is not JSON"),
-        ("{}", "it is JSON, but has no log_schema"),
-        ('{"plan_schema": 1}', "is a plan of `stash recommend`, not a run's log"),
-        ('{"log_schema": 99}', "was made by a newer Stash (schema 99"),
-        ('{"log_schema": 1}', "is not a run's log: stash_version: field required"),
-        ('{"log_schema": 1, "events": [', "is damaged or cut short"),
-    ],
-)
-def test_what_is_no_log_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    file = tmp_path / "x.spotlog.json"
-    file.write_text(text)
-    with pytest.raises(ArtefactError) as mistake:
-        load_spot_log(file)
-    assert sentence in str(mistake.value)
 
 
 def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
@@ -83,21 +53,3 @@ def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
         load_spot_log(_changed(tmp_path, {"stretches": [stretch]}))
     with pytest.raises(ArtefactError, match="the columns are not equally long"):
         load_spot_log(_changed(tmp_path, {"updates": {"seconds": [1.0]}}))
-
-
-def test_a_missing_log_names_those_that_are_there(tmp_path: Path) -> None:
-    _changed(tmp_path, {})
-    with pytest.raises(ArtefactError, match=r"logs there, newest first: .*x\.spotlog\.json"):
-        load_spot_log(tmp_path / "two.spotlog.json")
-
-
-@given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_damaged_log_is_read_or_refused_and_never_a_traceback(tmp_path: Path, data: st.DataObject) -> None:
-    file = tmp_path / "fuzzed.spotlog.json"
-    content = bytearray(GOLDEN.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    file.write_bytes(bytes(content[: data.draw(st.integers(1, len(content)))]))
-    with suppress(ArtefactError):
-        assert load_spot_log(file).log_schema == 1

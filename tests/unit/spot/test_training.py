@@ -24,7 +24,7 @@ from stash.spot.train.frames import FrameKind, TensorBuffer, drain
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.samples import SampleOrder
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
-from stash.spot.train.worker import Pacing, ServerLinks, Trainer, UpdateReport, work
+from stash.spot.train.worker import Pacing, Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
@@ -39,10 +39,6 @@ def test_every_parameter_has_one_home_and_no_server_has_none(sizes: list[int], s
     assert all(found)
     heaviest = max(sum(named[name] for name in own) for own in found)
     assert heaviest <= max(*sizes, 0) + sum(sizes) / servers + len(sizes)
-
-
-def test_the_shares_are_even_in_bytes_not_in_number() -> None:
-    assert shares({"a": 60, "b": 20, "c": 20, "d": 20}, 2) == (("a",), ("b", "c", "d"))
 
 
 def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
@@ -189,20 +185,6 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     assert [row.staleness for row in rows] == [0] * 20
 
 
-def test_several_workers_are_stale_and_no_sample_is_counted_twice() -> None:
-    run = _Run(40)
-    run.train("a", "b", "c")
-    run.close()
-    books = run.coordinator.books()
-    rows, refused, _ = run.coordinator.news()
-    assert books.wrong is None
-    assert not refused
-    assert (books.done, books.out) == (books.issued, 0)
-    assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
-    assert [shard.version for shard in run.shards] == [len(rows)] * 2
-    assert max(row.staleness for row in rows) >= 1
-
-
 class _Slow(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Samples that take a while, and say who read them when."""
 
@@ -254,21 +236,6 @@ def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_i
         assert shard.applied.ranges == ((0, issued),)
         for name, value in shard.named.items():
             torch.testing.assert_close(value.detach(), truth[name], msg=name)
-
-
-def test_leases_that_were_read_ahead_are_trained_on_once_although_their_worker_goes() -> None:
-    run = _Run(60, _loader_job([], 0.0))
-    run.coordinator.join("gone", 8)
-    first = run.coordinator.next_lease("gone", None)
-    assert [each.start for each in run.coordinator.later("gone", 4)] == [8, 16, 24, 32]
-    assert [each.start for each in run.coordinator.later("gone", 5)] == [8, 16, 24, 32, 40]
-    assert run.coordinator.next_lease("gone", _failed(first)).start == 8
-    assert run.coordinator.gone("gone") == 5
-    run.train("a", "b")
-    run.close()
-    books = run.coordinator.books()
-    assert (books.wrong, books.done, books.out) == (None, books.issued, 0)
-    assert [shard.applied.ranges for shard in run.shards] == [((0, books.issued),)] * 2
 
 
 def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
@@ -326,40 +293,14 @@ def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> No
         ParameterShard(JOB, 0, 1).resume(tmp_path)
 
 
-def test_a_worker_finds_the_successor_of_a_server(tmp_path: Path) -> None:
-    run = _Run(30)
-    shard = run.shards[1]
-    shard.save(tmp_path)
-    plain, failed = ServerLinks.push, []
-
-    def push(links: ServerLinks, lease: DataLease, gradients: object) -> object:
-        if lease.start == 80 and not failed:
-            failed.append(lease)
-            run.served[1].close()
-            run.coordinator.place(1, None)
-            successor = ParameterShard(JOB, 1, 2)
-            successor.resume(tmp_path)
-            run.shards[1], run.served[1] = successor, ShardServer(successor, "127.0.0.1", KEYS)
-            run.coordinator.reconcile([each.applied.ranges for each in run.shards])
-            run.coordinator.place(1, run.served[1].address)
-        return plain(links, lease, gradients)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ServerLinks, "push", push)
-        run.train("a")
-    run.close()
-    books = run.coordinator.books()
-    assert failed
-    assert books.wrong is None
-    assert books.done == sum(stop - start for start, stop in run.shards[1].applied.ranges)
-    assert run.shards[0].applied.holds(0, 8)
-
-
-def test_a_larger_lease_than_the_batch_is_computed_in_parts() -> None:
+@pytest.mark.parametrize(
+    ("batch", "devices"), [(8, 1), (32, 4), (32, 3)], ids=["in turn", "side by side", "unevenly"]
+)
+def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(batch: int, devices: int) -> None:
     job = stash.spot.Job(
         lambda: torch.nn.Linear(4, 1), _loss, lambda params: torch.optim.SGD(params, 0.1), _data, batch=8
     )
-    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, 8)
+    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, batch, [torch.device("cpu")] * devices)
     lease = DataLease(0, 32)
     (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = whole.gradients(lease), parts.gradients(lease)
     assert loss == pytest.approx(other_loss)

@@ -9,7 +9,6 @@ from studies import LOCAL, SKY, cells_of, reading_of, study
 
 from stash.core.errors import UserError
 from stash.study.status import order_cells
-from stash.study.study_file import read_study
 
 EXAMPLE = Path(__file__).parents[3] / "examples/features.yaml"
 GRID = """
@@ -97,23 +96,3 @@ def test_times_and_prices_by_hand(tmp_path: Path) -> None:
     assert free.takes == (4, 480, None)
     wide = LOCAL.replace("[{engine: local}]", "[{engine: slurm, partition: gpu, at_once: 1000}, {engine: local}]")
     assert reading_of(study(wide, tmp_path)).takes == (8, 480, None)  # lanes run side by side
-
-
-def test_of_a_thousand_cells_it_is_known_at_once_what_is_left(tmp_path: Path) -> None:
-    batches = ", ".join(str(batch) for batch in range(1, 251))
-    file = study(LOCAL.replace("[32, 64]", f"[{batches}]") + "repeats: 2\n", tmp_path)
-    reading = reading_of(file)
-    assert len(reading.ahead) == 1_000
-    assert reading.takes.seconds == 120_000
-
-
-def test_the_papers_models_are_a_study_as_any_other() -> None:
-    cells = cells_of(read_study(EXAMPLE))
-    names = {cell.workload for cell in cells}
-    depths = (10, 12, 16, 18, 34, 50, 101, 152)
-    assert {f"resnet{depth}{variant}" for depth in depths for variant in ("", "_noskip", "_nobn")} <= names
-    assert {f"vgg{depth}{variant}" for depth in (11, 13, 16, 19) for variant in ("", "_bn")} <= names
-    assert len(cells) == len(names) == 32
-    assert {(cell.batch, cell.place.name, cell.place.target.engine) for cell in cells} == {
-        (32, "p3.8xlarge", "emulated")
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run,
 from stash.study import study_folder
 from stash.study.backend import OpenLease, open_leases, spent
 from stash.study.controller import RunOutcome
-from stash.study.programs import Called
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import of_study
 
@@ -47,13 +45,6 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(file: StudyFile) -> None
     assert outcome.dollars == pytest.approx(spent(events(file)))
 
 
-def test_there_is_a_cluster_for_each_node_count(tmp_path: Path) -> None:
-    world = FakeWorld()
-    run(study(SKY.replace("price:", "nodes: [1, 2], price:"), tmp_path), world, dollars=100)
-    names = {words[words.index("--cluster") + 1] for words in world.commands if words[:2] == ("sky", "launch")}
-    assert (len(names), world.clusters) == (2, set())
-
-
 @pytest.mark.parametrize(
     ("ending", "why"),
     [
@@ -70,44 +61,6 @@ def test_what_cannot_be_had_is_said_once_and_leaves_nothing(file: StudyFile, end
     assert nothing_left(file, world, outcome)
 
 
-def test_without_sky_nothing_is_rented_and_the_rest_goes_on(tmp_path: Path) -> None:
-    file = study(SKY.replace("targets: [", "targets: [{engine: local}, "), tmp_path)
-    outcome = run(file, world := FakeWorld(missing=("sky",)), dollars=10)
-    found = [(each.state, each.why) for each in reading_of(file).standings.values()]
-    assert found.count(("done", "")) == 2
-    assert ("failed", "there is no program 'sky' on PATH") in found
-    assert nothing_left(file, world, outcome)
-    assert not any(words[0] == "sky" for words in world.commands)
-
-
-def test_ctrl_c_while_a_profile_is_fetched_loses_it_not(file: StudyFile) -> None:
-    class Fetching(FakeWorld):
-        interrupted = False
-
-        def call(self, command: Sequence[str], seconds: float) -> Called:
-            if command[0] == "scp" and not self.interrupted:
-                self.interrupted = True
-                raise KeyboardInterrupt
-            return super().call(command, seconds)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(file, world := Fetching(), dollars=10)
-    assert (states(file), world.clusters) == (["done", "to run"], set())
-
-
-def test_what_may_still_run_is_told_after_ctrl_c_too(file: StudyFile) -> None:
-    class Interrupted(FakeWorld):
-        def sleep(self, seconds: float) -> None:
-            super().sleep(seconds)
-            if self.running:
-                raise KeyboardInterrupt
-
-    notes: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        run(file, Interrupted(down_fails=99), dollars=10, notes=notes)
-    assert any("may still be running" in line for line in notes)
-
-
 def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None:
     taken = iter([Ending(255, "Connection to 1.2.3.4 closed: connection reset by peer", preempts=True)])
     outcome = run(file, world := FakeWorld(lambda _: next(taken, Ending())), dollars=10)
@@ -115,13 +68,6 @@ def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None
     assert [words[:2] for words in world.commands].count(("sky", "down")) == 2
     assert states(file) == ["done", "done"]
     assert nothing_left(file, world, outcome)
-
-
-def test_a_cell_that_is_preempted_again_and_again_is_left_for_the_next_run(file: StudyFile) -> None:
-    world = FakeWorld(lambda _: Ending(255, "cluster was preempted", preempts=True))
-    outcome = run(file, world, dollars=100)
-    assert (len(world.started), len(outcome.not_started)) == (6, 2)
-    assert states(file) == ["to run", "to run"]
 
 
 def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(tmp_path: Path, file: StudyFile) -> None:
@@ -191,21 +137,3 @@ def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(
     ended = [command for command in world.commands if command[:2] == ("sky", "down") and command[-1] == lease]
     assert ended == ([("sky", "down", "--yes", lease)] if lease.startswith("stash-") else [])
     assert all(event.cell != "../../elsewhere" for event in events(file))
-
-
-def test_no_cell_is_begun_that_would_pass_the_limit(file: StudyFile) -> None:
-    # A cell is estimated to take 2 min and its cluster 5 min to start: $1.40 at $12 an hour.
-    outcome = run(file, world := FakeWorld(), dollars=1.0)
-    assert world.started == []
-    assert outcome.not_started == ("--max-dollars 1 leaves no money for more on p3.8xlarge",)
-
-
-def test_a_cell_that_turns_out_dearer_is_ended_at_the_limit(file: StudyFile) -> None:
-    outcome = run(file, world := FakeWorld(lambda _: Ending(seconds=100_000)), dollars=3.0)
-    assert len(world.started) == 1
-    assert nothing_left(file, world, outcome)
-    assert outcome.dollars == pytest.approx(3.0, rel=0.1)
-    assert states(file) == ["to run", "to run"]
-    again = FakeWorld(clock=2_000_000.0)
-    run(file, again, dollars=3.0)
-    assert again.started == []

@@ -55,13 +55,6 @@ def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_sha
     assert FASTEST < two.interconnect <= UNSHAPED
 
 
-@pytest.mark.parametrize("workload", ["resnet50", "vgg11"])
-def test_a_link_that_is_just_as_fast_as_can_be_shaped_is_shaped_whatever_the_batch(workload: str) -> None:
-    text = TWO.replace("FIELDS", ", ranks: 2").replace("WORKLOAD", workload).replace("nodes: [1, 2]", "nodes: 1")
-    file = study(f"{text}\nbatches: [{', '.join(str(batch) for batch in range(1, 200))}]", Path())
-    assert all(bed(cell).shaped for cell in cells_of(file))
-
-
 def unscaled(cell: EmulatedCell, rate: float | None) -> float:
     """Bytes per second that a link would have without the emulation's scales."""
     return (rate or 0.0) * cell.time_scale / cell.scale

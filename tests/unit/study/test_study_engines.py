@@ -83,15 +83,6 @@ def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     assert f"--job-name={found.lease}" in asked
 
 
-def test_the_same_cell_of_another_study_is_another_job_of_slurms(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "train.py").touch()
-    place = "{engine: slurm, partition: gpu, data: /d}"
-    here, there = described(OWN + place, tmp_path), described(OWN + place, tmp_path / "other")
-    assert here.lease.rpartition("-")[0] == there.lease.rpartition("-")[0]  # the cell's own id
-    assert here.lease != there.lease  # what one study cancels is not the other's
-
-
 def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
     place = "{engine: sky, instance: p3.8xlarge, region: us-east-1, spot: true, nodes: 2, price: $9/h, data: /d}"
     found = described(OWN + place, tmp_path)
@@ -138,12 +129,6 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert rates == pytest.approx([4 * real, real], rel=1e-4)  # four ranks share the loopback
     assert ran.index("--loopback") < ran.index("--") < ran.index("profile")
     assert ran[ran.index("--model") + 1] == made[3]
-
-
-def test_a_loopback_that_cannot_be_that_fast_is_not_shaped(tmp_path: Path) -> None:
-    target = "{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 300GB/s, network: 1GB/s}"
-    found = described(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path)
-    assert "--loopback" not in found.files["cell.sh"]
 
 
 def test_the_model_of_emulated_cells_is_made_once_and_as_fast_as_asked_for(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from studies import study as written
 
 from stash.core.errors import UserError
-from stash.study.study_file import of_text, read_study
+from stash.study.study_file import read_study
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,8 +27,8 @@ exclude: [{workload: mine, target: p2.8xlarge}]
 """
 
 
-def test_every_kind_of_target_is_read_in_base_units() -> None:
-    study = of_text(GOOD, Path("grid.yaml")).study
+def test_every_kind_of_target_is_read_in_base_units(tmp_path: Path) -> None:
+    study = written(GOOD, tmp_path).study
     assert [target.engine for target in study.targets] == ["local", "slurm", "sky", "emulated"]
     local, _, sky, emulated = study.targets
     assert (local.nodes, sky.price) == (None, 3.06)
@@ -58,22 +59,22 @@ def test_every_kind_of_target_is_read_in_base_units() -> None:
         ("{workload: mine, target: p2.8xlarge}", "{}", ":12: exclude[0]: give at least one of"),
     ],
 )
-def test_a_mistake_is_told_with_line_and_field(before: str, after: str, sentence: str) -> None:
+def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, before: str, after: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
-        of_text(GOOD.replace(before, after, 1), Path("grid.yaml"))
+        written(GOOD.replace(before, after, 1), tmp_path)
     assert f"grid.yaml{sentence}" in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there() -> None:
+def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        of_text(GOOD.replace("30s", "soon").replace(", partition: gpu", ""), Path("grid.yaml"))
+        written(GOOD.replace("30s", "soon").replace(", partition: gpu", ""), tmp_path)
     assert len(str(caught.value).splitlines()) == 2
     with pytest.raises(UserError, match="cannot read the study"):
         read_study(Path("/nowhere/grid.yaml"))
 
 
 def test_an_edited_script_is_another_workload(tmp_path: Path) -> None:
-    file = of_text(GOOD, tmp_path / "grid.yaml")
+    file = written(GOOD, tmp_path)
     words = file.study.workloads[1].command
     (tmp_path / "train.py").write_text("print(1)")
     before = file.script(words)

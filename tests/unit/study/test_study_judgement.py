@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from stash.study.cell_engines import SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
@@ -39,12 +37,3 @@ def test_a_time_limit_is_told_with_what_to_do(tmp_path: Path) -> None:
     ending, why = judged(tmp_path, printed, 1)
     assert ending == "failed"
     assert why.endswith("`time:` gives the job more")
-
-
-@pytest.mark.parametrize(("text", "why"), [("{ not json", "damaged or cut short"), ("{}", "profile.stash.json")])
-def test_a_malformed_profile_is_a_failed_cell(tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "profile.stash.json").write_text(text)
-    ending, sentence = judged(tmp_path, "", 0)
-    assert ending == "failed"
-    assert why in sentence
-    assert "\n" not in sentence

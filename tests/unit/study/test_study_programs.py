@@ -28,15 +28,6 @@ def wait(programs: SystemPrograms, cell: CellFolder, seconds: float = 20.0) -> N
     assert not programs.alive(cell)
 
 
-def test_a_command_leaves_its_words_and_its_exit_code(cell: CellFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STASH_STORE", "/somewhere/else")
-    programs = SystemPrograms()
-    programs.start(("sh", "-c", 'pwd; echo "[$STASH_STORE]" >&2; exit 7'), cell.path.parent, cell)
-    wait(programs, cell)
-    assert cell.log.read_text().splitlines() == [str(cell.path.parent), "[]"]
-    assert cell.status.read_text().strip() == "7"
-
-
 def test_another_controller_finds_it_and_ends_it_in_order(cell: CellFolder) -> None:
     first, second = SystemPrograms(), SystemPrograms()
     script = 'trap "echo saved; exit 130" TERM; echo ready; while true; do sleep 0.05; done'
@@ -81,10 +72,3 @@ def test_its_clock_goes_on_though_somebody_sets_this_machines(monkeypatch: pytes
     assert before == pytest.approx(time.time(), abs=60)
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert before <= programs.now() < before + 60
-
-
-def test_called_commands_say_how_they_ended() -> None:
-    programs = SystemPrograms()
-    assert programs.call(("sh", "-c", "echo a; echo b >&2; exit 3"), 10) == (3, "a\nb\n")
-    assert programs.call(("no-such-program",), 10).output == "no-such-program: No such file or directory"
-    assert "did not end within" in programs.call(("sleep", "5"), 0.05).output

@@ -13,26 +13,6 @@ from stash.study.study_folder import of_study
 SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
 
-def test_every_cell_is_run_once_small_ones_first(tmp_path: Path) -> None:
-    file, world = study(LOCAL, tmp_path), FakeWorld()
-    outcome = run(file, world)
-    assert (outcome.not_started, outcome.left) == ((), ())
-    assert [title.split(" on ")[0] for title in world.started] == [
-        "resnet18 batch 32", "resnet18 batch 64", "vgg11 batch 32", "vgg11 batch 64",
-    ]  # fmt: skip
-    assert states(file) == ["done"] * 4
-    run(file, world)
-    assert len(world.started) == 4
-
-
-def test_a_changed_setting_is_another_cell(tmp_path: Path) -> None:
-    world = FakeWorld()
-    run(study(LOCAL, tmp_path), world)
-    changed = study(LOCAL + "settings: {budget: 30s}\n", tmp_path)
-    assert states(changed) == ["to run"] * 4
-    assert states(study(LOCAL + "results: elsewhere\n", tmp_path)) == ["done"] * 4
-
-
 @pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
 def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path: Path, at: float) -> None:
     whole, world = FakeWorld(), DeadOnKill()
@@ -47,17 +27,6 @@ def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells
     run(file, world)
     assert states(file) == ["done"] * 4
     assert sorted(world.started) == sorted(whole.started)  # adopted, never run twice
-
-
-def test_a_cell_that_died_with_its_controller_is_run_again(tmp_path: Path) -> None:
-    file, world = study(LOCAL, tmp_path), DeadOnKill()
-    world.kill_at = world.clock + 30
-    with pytest.raises(Killed):
-        run(file, world)
-    world.dead, world.running = False, {}
-    run(file, world)
-    assert states(file) == ["done"] * 4
-    assert world.started[0] == world.started[1]
 
 
 def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:
@@ -91,27 +60,6 @@ def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
     outcome = run(study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing")))
     assert len(world.started) == 1
     assert "nothing more was tried" in outcome.not_started[0]
-
-
-def test_slurm_queues_several_once_the_first_is_done(tmp_path: Path) -> None:
-    class Counting(FakeWorld):
-        most = 0
-
-        def sleep(self, seconds: float) -> None:
-            self.most = max(self.most, len(self.running))
-            assert len(self.started) == 1 or self.clock >= 1_000_060
-            super().sleep(seconds)
-
-    batches = ", ".join(map(str, range(1, 17)))
-    text = LOCAL.replace("[32, 64]", f"[{batches}]").replace(
-        "engine: local", "engine: slurm, partition: gpu, at_once: 4"
-    )
-    file, world = study(text, tmp_path), Counting()
-    run(file, world)
-    assert world.most == 4
-    assert states(file) == ["done"] * 32
-    assert world.clock - 1_000_000 < 32 * 60 * 2 / 3  # how long a cell takes is drawn by its words
-    assert sum(words[0] == "scancel" for words in world.commands) == 32
 
 
 def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:

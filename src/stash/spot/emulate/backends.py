@@ -49,48 +49,42 @@ class TrainingBackend:
         # No process joins without these secrets, and Ray writes none into the home folder. Ray sends its own in the
         # clear, so what servers and workers know each other by is another.
         drawn = {"RAY_AUTH_TOKEN": secrets.token_hex(32), TOKEN: secrets.token_hex(32)}
-        variables = {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", **drawn}
-        self.folder, self._orders = folder, orders
-        self.hosts: EmulatedHosts | None = None
-        self.rays: RayMachines | None = None
-        self._variables = {**ON_LOOPBACK, **variables}
+        self._folder, self._orders = folder, orders
+        self._variables = {**QUIET, MARK: str(folder), "RAY_AUTH_MODE": "token", **drawn}
         self._head: Started | None = None
+        self._machines: EmulatedMachines | None = None
         if fleet is not None:
             names = [*orders.servers, *(each.name for each in orders.workers)]
-            self.hosts = hosts = EmulatedHosts(names, spares)
-            own = hosts.address(HEAD)
+            self._machines = EmulatedMachines(names, spares, fleet, self._variables)
+            own = self._machines.address(HEAD)
             self._orders = replace(orders, address=f"{own}:{_PORT}", interface=own)
-            self._variables = variables
-            self.rays = RayMachines(hosts, fleet, names, variables)
 
     def start(self) -> None:
         """The head, and every machine of the orders; raises StashError."""
-        write_orders(self.folder, self._orders)
-        command = (sys.executable, "-m", "stash.spot.train.head", str(self.folder))
-        if self.hosts is None or self.rays is None:
-            self._head = Started(command, 0, {**os.environ, **self._variables}, None)
+        write_orders(self._folder, self._orders)
+        command = (sys.executable, "-m", "stash.spot.train.head", str(self._folder))
+        if self._machines is None:
+            self._head = Started(command, 0, {**os.environ, **ON_LOOPBACK, **self._variables}, None)
         else:
-            self.hosts.bed.start()
-            self.rays.start()
-            self._head = self.hosts.run(HEAD, self.rays.seeing(HEAD, command), self._variables)
+            self._machines.start()
+            self._head = self._machines.run(HEAD, command)
 
     def launch(self, name: str) -> None:
         """One more machine, for the actor of that name; on this machine there is room for everybody."""
-        if self.rays is not None:
-            self.rays.join(name)
+        if self._machines is not None:
+            self._machines.join(name)
 
     def vanish(self, name: str) -> None:
         """Take a machine away without a word; here its actor is killed."""
-        if self.hosts is None or self.rays is None:
-            append_row(self.folder / WISHES, do="vanish", who=name)
+        if self._machines is None:
+            append_row(self._folder / WISHES, do="vanish", who=name)
         else:
-            self.rays.forget(name)
-            self.hosts.lose(name)
+            self._machines.lose(name)
 
     def running(self) -> bool:
         """Whether the head still runs; raises StashError if some machine cannot be started."""
-        if self.rays is not None:
-            self.rays.start_again()
+        if self._machines is not None:
+            self._machines.start_again()
         return self._head is not None and self._head.poll() is None
 
     def printed(self) -> str:
@@ -103,35 +97,44 @@ class TrainingBackend:
 
     def close(self) -> None:
         """End everything; harmless when done already."""
-        if self.hosts is None or self.rays is None:
-            with postponed():
-                end_at_once(lambda: carrying(MARK, str(self.folder)))
-                if self._head is not None:
-                    self._head.wait()
+        if self._machines is not None:
+            self._machines.close()
             return
-        try:
-            self.hosts.bed.close()
-        finally:
-            shutil.rmtree(self.rays.folder, ignore_errors=True)
+        with postponed():
+            end_at_once(lambda: carrying(MARK, str(self._folder)))
+            if self._head is not None:
+                self._head.wait()
 
 
-class RayMachines:
-    """Ray on every emulated host, whose link is as slow as planned."""
+class EmulatedMachines:
+    """A host for the head, each member and some successors, with Ray on it and a link as slow as planned."""
 
-    def __init__(
-        self, hosts: EmulatedHosts, fleet: EmulatedFleet, names: Sequence[str], variables: Mapping[str, str]
-    ) -> None:
-        self._hosts, self._names, self._variables = hosts, names, variables
-        self._rates: Mapping[bool, float] = {True: fleet.server_rate, False: fleet.worker_rate}
+    def __init__(self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]) -> None:
+        self._names, self._fleet, self._variables = names, fleet, variables
+        self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
+        self._free = list(range(len(self._hosts), len(self._hosts) + spares))
+        self._bed = Testbed(len(self._hosts) + spares, verify=False)
         # Ray's sockets lie in it, whose names may not be long; each host sees a folder of its own at one place.
-        self.folder = Path(tempfile.mkdtemp(prefix="stash-ray-", dir="/tmp"))
-        self._processes: dict[str, tuple[Started, int]] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="stash-ray-", dir="/tmp"))
+        self._rays: dict[str, tuple[Started, int]] = {}
         """Of machines that are there: their Ray, and the how-manieth attempt it is."""
+
+    def address(self, name: str) -> str:
+        """Of a member's host, the same as before if it had one; raises StashError if none is left."""
+        return self._bed.address(self._number(name))
+
+    def _number(self, name: str) -> int:
+        if name not in self._hosts:
+            if not self._free:
+                raise StashError(f"there is no emulated host left for {name}")
+            self._hosts[name] = self._free.pop(0)
+        return self._hosts[name]
 
     def start(self) -> None:
         """The head's, then all others; raises StashError if the first does not come up."""
-        (self.folder / "here").mkdir()
-        first = self._ray(HEAD, "--head", f"--port={_PORT}", *RAY_HEAD, f"--temp-dir={self.folder / 'here'}")
+        self._bed.start()
+        (self._folder / "here").mkdir()
+        first = self._ray(HEAD, "--head", f"--port={_PORT}", *RAY_HEAD, f"--temp-dir={self._folder / 'here'}")
         until = time.monotonic() + _START_SECONDS
         while _READY not in first.output:
             if first.poll() is not None or time.monotonic() > until:
@@ -142,71 +145,42 @@ class RayMachines:
 
     def join(self, name: str, tries: int = 1) -> None:
         """One more machine."""
-        self._hosts.shape(name, self._rates[name.startswith("server")])
-        self._processes[name] = self._ray(name, f"--address={self._hosts.address(HEAD)}:{_PORT}"), tries
+        rate = self._fleet.server_rate if name.startswith("server") else self._fleet.worker_rate
+        self._bed.set_network(self._number(name), rate)
+        self._rays[name] = self._ray(name, f"--address={self.address(HEAD)}:{_PORT}"), tries
 
-    def forget(self, name: str) -> None:
-        """A machine whose Ray is to end."""
-        self._processes.pop(name, None)
+    def lose(self, name: str) -> None:
+        """Take the machine away, and whatever runs on it."""
+        self._rays.pop(name, None)
+        self._bed.kill(self._number(name))
 
     def start_again(self) -> None:
         """Start Ray where it did not come up; raises StashError if that is of no use."""
-        for name, (process, tries) in list(self._processes.items()):
+        for name, (process, tries) in list(self._rays.items()):
             if process.poll() is not None:
                 if tries == _TRIES:
                     raise StashError(f"Ray did not start on the emulated {name}: {last_line(process.output)}")
                 self.join(name, tries + 1)
 
     def _ray(self, name: str, *words: str) -> Started:
-        command = (
-            sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--num-cpus=1",
-            f"--node-ip-address={self._hosts.address(name)}", f"--object-store-memory={STORE_BYTES}",
-            f"--resources={json.dumps({name: 1})}", *words,
-        )  # fmt: skip
-        return self._hosts.run(name, self.seeing(name, command), self._variables)
+        own = (f"--node-ip-address={self.address(name)}", f"--object-store-memory={STORE_BYTES}")
+        start = ("start", "--block", "--disable-usage-stats", "--num-cpus=1", f"--resources={json.dumps({name: 1})}")
+        return self.run(name, (sys.executable, "-m", "ray.scripts.scripts", *start, *own, *words))
 
-    def seeing(self, name: str, command: Sequence[str]) -> tuple[str, ...]:
-        """The command, where its host's own folder lies in Ray's place."""
-        own = self.host_folder(name)
+    def run(self, name: str, command: Sequence[str]) -> Started:
+        """Start a command there, where its host's own folder lies in Ray's place; its output is kept."""
+        number = self._number(name)
+        own = self._folder / str(number)
         own.mkdir(exist_ok=True)
-        return ("unshare", "--mount", "sh", "-c", _BIND, "sh", str(own), str(self.folder / "here"), *command)
+        bound = ("unshare", "--mount", "sh", "-c", _BIND, "sh", str(own), str(self._folder / "here"))
+        return self._bed.run((*bound, *command), number, self._variables)
 
-    def host_folder(self, name: str) -> Path:
-        """What Ray has written there."""
-        return self.folder / str(self._hosts.number(name))
-
-
-class EmulatedHosts:
-    """A host for the head and for every member, and spare ones for successors."""
-
-    def __init__(self, names: Sequence[str], spares: int) -> None:
-        self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
-        self._free = list(range(len(self._hosts), len(self._hosts) + spares))
-        self.bed = Testbed(len(self._hosts) + spares, verify=False)
-
-    def number(self, name: str) -> int:
-        """Number a member's host; raises StashError if none is left, which the number of spares should rule out."""
-        if name not in self._hosts:
-            if not self._free:
-                raise StashError(f"there is no emulated host left for {name}")
-            self._hosts[name] = self._free.pop(0)
-        return self._hosts[name]
-
-    def address(self, name: str) -> str:
-        """The address of a member's host, the same as before if it had one; raises StashError if none is left."""
-        return self.bed.address(self.number(name))
-
-    def shape(self, name: str, rate: float) -> None:
-        """Let the link of a member's host carry so many bytes per second, each way."""
-        self.bed.set_network(self.number(name), rate)
-
-    def run(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> Started:
-        """Start a command there; its output is kept."""
-        return self.bed.run(command, self.number(name), variables)
-
-    def lose(self, name: str) -> None:
-        """Take the machine away without a word, and whatever runs on it."""
-        self.bed.kill(self.number(name))
+    def close(self) -> None:
+        """Nothing is left of them."""
+        try:
+            self._bed.close()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def last_line(text: str) -> str:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stash.core.errors import JobError, UserError, one_line
 from stash.core.units import format_bytes
@@ -22,11 +21,7 @@ from stash.spot.train.elastic_job import ElasticJob, load_job
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
 from stash.spot.train.server import build_model, parts
-from stash.spot.train.worker import Trainer
-
-if TYPE_CHECKING:
-    pass
-
+from stash.spot.train.worker import Trainer, devices_here
 
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _BUSY = 0.5
@@ -190,7 +185,7 @@ def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
     try:
         model = build_model(job)
         parts(model, servers)  # says so if they cannot share it
-        trainer = Trainer(job, servers, job.batch)
+        trainer = Trainer(job, servers, job.batch, devices_here(1))
         trainer.gradients(DataLease(0, job.batch))
         began = time.process_time()
         trainer.gradients(DataLease(job.batch, 2 * job.batch))

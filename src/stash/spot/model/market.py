@@ -60,7 +60,9 @@ def market_of(
     names = {each.instance.name for each in every}
     for name in quotas:
         if name not in names:
-            raise UserError(f"--quota {name}: no offer has that type; {_alike(name, names)}")
+            alike = nearest(name, names)
+            hint = f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"
+            raise UserError(f"--quota {name}: no offer has that type; {hint}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
     found = [_in_region(region, every, quotas, servers, start_seconds, needs_bytes) for region in regions]
@@ -141,8 +143,3 @@ def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
         f"no spot price of {listed(missing)} is known; drop it from --quota, get prices with `stash catalog "
         "refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
     )
-
-
-def _alike(name: str, known: Iterable[str]) -> str:
-    alike = nearest(name, known)
-    return f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"

@@ -29,10 +29,11 @@ def page_of_model(model: FleetModel, source: str) -> Page:
     judged = tuple(
         (
             f"{fleet(each.run.workers)}, {counted(each.run.servers, 'server')}",
-            f"{each.run.updates_per_second:.3g}/s",
-            _against(each.queue, each.run.updates_per_second),
+            f"{speed:.3g}/s",
+            "unknown" if each.queue is None else f"{each.queue:.3g}/s ({each.queue / speed - 1:+.0%})",
         )
         for each in model.judged
+        for speed in (each.run.updates_per_second,)
     )
     return Page(
         title=f"Fleets of {source}",
@@ -62,10 +63,6 @@ def _servers(model: FleetModel) -> str:
         f"An update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
         f"{queue.randomness:.0%} random."
     )
-
-
-def _against(predicted: float | None, seen: float) -> str:
-    return "unknown" if predicted is None else f"{predicted:.3g}/s ({predicted / seen - 1:+.0%})"
 
 
 def page_of_speed(found: FleetSpeed) -> Page:

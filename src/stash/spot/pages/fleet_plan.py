@@ -135,29 +135,22 @@ def _time(seconds: float) -> str:
 
 def document(plan: FleetPlan) -> dict[str, Any]:
     """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
-    chosen = plan.chosen
+    own = {} if plan.chosen is None else plan.chosen.model_dump()
+    whole = plan.model_dump()
     return {
         "schema": SCHEMA,
-        "workers": {} if chosen is None else chosen.workers,
-        "on_demand": [] if chosen is None else list(chosen.on_demand),
-        "seconds": None if chosen is None else chosen.seconds,
-        "dollars": None if chosen is None else chosen.dollars,
+        "workers": own.get("workers", {}),
+        "on_demand": own.get("on_demand", []),
+        **{name: own.get(name) for name in ("seconds", "dollars")},
         "p_deadline": in_time(plan),
-        "p_deadline_without_revocations": None if chosen is None else chosen.p_deadline,
-        "optimal": plan.optimal,
-        "gap": plan.gap,
-        "evaluations": plan.evaluations,
-        "search_seconds": plan.search_seconds,
-        "baselines": [each.model_dump() for each in plan.baselines],
+        "p_deadline_without_revocations": own.get("p_deadline"),
+        **{name: whole[name] for name in ("optimal", "gap", "evaluations", "search_seconds", "baselines")},
         "server_needs_bytes": plan.pool.server.needs_bytes,
-        "updates": None if chosen is None else chosen.updates,
-        "updates_per_second": None if chosen is None else chosen.updates_per_second,
-        "runners_up": [each.model_dump() for each in plan.runners_up],
-        "looser": [each.model_dump() for each in plan.looser],
-        "beyond": list(plan.beyond),
-        "notes": list(plan.pool.notes),
+        **{name: own.get(name) for name in ("updates", "updates_per_second")},
+        **{name: whole[name] for name in ("runners_up", "looser", "beyond")},
+        "notes": plan.pool.notes,
         "advice": None if plan.risk is None else plan.risk.advice,
-        "risk": None if plan.risk is None else plan.risk.model_dump(),
+        "risk": whole["risk"],
     }
 
 

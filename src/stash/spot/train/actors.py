@@ -25,7 +25,7 @@ from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import DataLease, Range
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, work
+from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, devices_here, work
 
 if TYPE_CHECKING:
     from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -54,6 +54,7 @@ _ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
 _SIGN_SECONDS, _SILENT_SECONDS = 2.0, 20.0
 """Between two questions whether an actor is there, and that it may take to answer. Ray takes 5 s more to end it."""
+_TRIES = 3
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait for a server."""
 _MAX_WORKERS, _MORE_WORKERS = 2, 8
@@ -120,7 +121,8 @@ class WorkerActor:
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
         _on_a_host_of_its_own()
-        self._trainer = Trainer(load_job(self._orders.job), len(self._orders.servers), self._place.samples)
+        place, job = self._place, load_job(self._orders.job)
+        self._trainer = Trainer(job, len(self._orders.servers), place.samples, devices_here(place.gpus))
         require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
 
     def answer(self) -> None:
@@ -167,7 +169,7 @@ class ActorFleet:
         # A Ray of its own, even where another one runs.
         own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
         there = {"address": orders.address} if orders.address else own
-        self._ray.init(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
+        self._start_ray(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
         batch = max(each.samples for each in orders.workers)
         coordinator = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
         if orders.address:
@@ -182,6 +184,17 @@ class ActorFleet:
         """Of who works: the question that is not answered yet, and for how many seconds."""
         self._looked = time.monotonic()
         self._hung: list[str] = []
+
+    def _start_ray(self, **settings: Any) -> None:
+        """Ray gives up after 30 s, which a busy machine may take; raises JobError."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._ray.init(**settings)
+                return
+            except Exception as error:  # of no class of its own
+                self._ray.shutdown()
+                if not left:
+                    raise JobError(f"Ray did not start in {_TRIES} tries: {one_line(error)}") from error
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""

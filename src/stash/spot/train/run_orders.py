@@ -25,6 +25,8 @@ class WorkerPlace:
     """Of a lease: the machine's batch."""
     seconds: float = 0.0
     """Of an iteration without its exchange, at least: how an emulated machine differs from this one."""
+    gpus: int = 1
+    """That share a lease, as far as the machine has them."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -145,50 +147,80 @@ class ServerLinks:
 
 
 class Trainer:
-    """The job on this machine: its model, its data, and the loss of a lease."""
+    """The job on this machine: its model on each of its GPUs, its data, and the loss of a lease."""
 
-    def __init__(self, job: ElasticJob, servers: int, batch: int) -> None:
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._job, self.feed = job, LeaseFeed(job, batch)
-        self._model = build_model(job)
-        named = parts(self._model, servers)
-        self._model.to(self.device).train()
-        trained, others = dict(self._model.named_parameters()), dict(self._model.named_buffers())
-        self._parameters = [[trained[name] for name in names if name in trained] for names in named]
-        self._buffers = [[others[name] for name in names if name in others] for names in named]
+    def __init__(self, job: ElasticJob, servers: int, batch: int, devices: Sequence[torch.device] = ()) -> None:
+        """``batch``: samples of a lease, which ``devices`` share; without any the processor has all of them."""
+        self._devices = tuple(devices) or (torch.device("cpu"),)
+        self._job, self.feed = job, LeaseFeed(job, math.ceil(batch / len(self._devices)))
+        self._models = [build_model(job) for _ in self._devices]
+        named = parts(self._models[0], servers)
+        for model, device in zip(self._models, self._devices, strict=True):
+            model.to(device).train()
+        self._copies = [_places(model, named) for model in self._models]
+        self._parameters = [
+            [tensor for tensor in own if isinstance(tensor, torch.nn.Parameter)] for own in self.tensors
+        ]
+        self._pool = ThreadPoolExecutor(len(self._devices))
 
     @property
     def tensors(self) -> list[list[Tensor]]:
-        """The tensors of each server, in its order."""
-        return [[*own, *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)]
+        """The tensors of each server, in its order, on the first device."""
+        return self._copies[0]
 
     def load(self, values: Sequence[Sequence[Tensor | None]]) -> None:
         """Take over what the servers sent."""
         with torch.no_grad():
-            for own, sent in zip(self.tensors, values, strict=True):
-                for tensor, value in zip(own, sent, strict=True):
-                    if value is not None:
-                        tensor.copy_(value)
+            for copy in self._copies:
+                for own, sent in zip(copy, values, strict=True):
+                    for tensor, value in zip(own, sent, strict=True):
+                        if value is not None:
+                            tensor.copy_(value)
 
     def gradients(self, lease: DataLease, later: Sequence[DataLease] = ()) -> tuple[float, list[list[Tensor | None]]]:
         """The mean loss of a lease, and its gradients with the buffers behind them, as servers take them.
 
-        A lease larger than this machine's batch is computed in parts; what comes ``later`` is read meanwhile.
+        The devices compute its parts side by side; what comes ``later`` is read meanwhile.
         """
-        self._model.zero_grad(set_to_none=True)
+        for model in self._models:
+            model.zero_grad(set_to_none=True)
+        shares = self.feed.batches(lease, later)
         total = 0.0
-        for share, batch in self.feed.batches(lease, later):
-            loss = self._job.loss(self._model, moved(batch, self.device))
-            (loss * share).backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach()) * share
+        while group := list(islice(shares, len(self._devices))):
+            total += sum(self._pool.map(self._compute, range(len(group)), group))
+        for copy in self._copies[1:]:
+            for own, others in zip(self._copies[0], copy, strict=True):
+                for tensor, other in zip(own, others, strict=True):
+                    if other.grad is not None:
+                        more = other.grad.to(tensor.device)
+                        tensor.grad = more if tensor.grad is None else tensor.grad + more
         return total, [
-            [*(each.grad for each in own), *rest] for own, rest in zip(self._parameters, self._buffers, strict=True)
+            [*(each.grad for each in own), *every[len(own) :]]
+            for own, every in zip(self._parameters, self.tensors, strict=True)
         ]
+
+    def _compute(self, number: int, part: tuple[float, Any]) -> float:
+        (share, batch), device = part, self._devices[number]
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            loss = self._job.loss(self._models[number], moved(batch, device))
+            (loss * share).backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()) * share
 
     def is_finite(self) -> bool:
         """Whether every gradient that was computed last is."""
         found = (each.grad for own in self._parameters for each in own if each.grad is not None)
         return all(bool(each.isfinite().all()) for each in found)
+
+
+def _places(model: torch.nn.Module, named: Sequence[Sequence[str]]) -> list[list[Tensor]]:
+    """Of each server its tensors in a model: those that are trained, then the buffers, as ``parts`` has them."""
+    known = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return [[known[name] for name in names] for names in named]
+
+
+def devices_here(gpus: int) -> list[torch.device]:
+    """So many GPUs as there are, at most ``gpus``."""
+    return [torch.device("cuda", number) for number in range(min(gpus, torch.cuda.device_count()))]
 
 
 def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
