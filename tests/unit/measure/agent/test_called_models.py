@@ -15,6 +15,7 @@ from torch import nn
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.stages import CalledModels, follow_calls
 from stash.measure.agent.wraps.steps import wrap_backward
 from stash.measure.protocol.orders import Orders, WatchRequest
@@ -48,9 +49,9 @@ def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -
         for _ in range(micro_batches):
             clock.now += 2.0
             model(HOST)
-            stamps.backward_begins()
+            stamps.tell(ThreadEvent.BACKWARD_BEGINS)
             clock.now += 1.0
-            stamps.backward_ended()
+            stamps.tell(ThreadEvent.BACKWARD_ENDED)
         clock.now += 5.0
 
     return act
@@ -85,7 +86,7 @@ def test_the_update_of_another_optimizer_makes_no_batch(
 
     def act() -> None:
         trains(clock, stamps, model)()
-        stamps.other_stepped(beside=False)
+        stamps.tell(ThreadEvent.UPDATED_BEFORE)
         trains(clock, stamps, model, micro_batches=2)()
 
     found = step(act)
@@ -100,7 +101,7 @@ def test_the_update_of_optimizers_beside_the_counted_one_is_not_between_steps(
     def act() -> None:
         for _ in range(2):
             clock.now += 4.0
-            stamps.other_stepped(beside=True)
+            stamps.tell(ThreadEvent.UPDATED_BESIDE)
         trains(clock, stamps, model)()
 
     found = step(act)
@@ -147,9 +148,9 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
             generator(HOST)
             critic(HOST)
             each(HOST)
-            stamps.backward_begins()
+            stamps.tell(ThreadEvent.BACKWARD_BEGINS)
             clock.now += 1.0
-            stamps.backward_ended()
+            stamps.tell(ThreadEvent.BACKWARD_ENDED)
 
     look = CalledModels()
     step(act)
@@ -170,7 +171,7 @@ def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: S
         with pytest.raises(MemoryError):
             Fails(2, 1)(HOST)
         clock.now += 2.0
-        stamps.wait_begins(clock.now)
+        stamps.tell(ThreadEvent.READ_BEGINS, 0)
 
     look = CalledModels()
     step(act)
@@ -192,17 +193,12 @@ def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_sc
     assert [type(error) for error in failed] == [NotImplementedError]
 
 
-def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps) -> None:
     failed: list[Exception] = []
     script.bus.listener.give_up = failed.append  # type: ignore[method-assign]
-
-    def fails(stage: int, now: float) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(stamps, "_move", fails)
-    assert script.batch_made(StepStage.FORWARD) is None
-    assert script.enter(StepStage.COLLECTIVE) == StepStage.COLLECTIVE
-    assert [type(error) for error in failed] == [RuntimeError] * 2
+    stamps.observers.append(lambda stage: 1 // 0)
+    assert script.run_collective(lambda: 7) == 7
+    assert [type(error) for error in failed] == [ZeroDivisionError] * 2
 
 
 def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds) -> None:
@@ -267,4 +263,4 @@ def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
     run._answer(run._begun)
     run.stepped(optimizer)
     assert nn.Module.__call__ is call
-    assert not isinstance(run.stamps, Stamps)
+    assert run.stamps is None

@@ -27,7 +27,8 @@ from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.stamps import Clock
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
@@ -85,7 +86,6 @@ class LadderRunner(script.Listener):
 
     def __init__(self, rank: OwnRank, shutdown: Shutdown | None = None) -> None:
         self.rank = rank
-        self.stamps: Stamps = rank.stamps
         self.loops: Loops = Loops(rank, over=self.loop_ended)
         self.state = State.MEASURING
         self._shutdown = shutdown or Shutdown(rank.orders.files)
@@ -96,6 +96,7 @@ class LadderRunner(script.Listener):
         self._once = threading.Lock()
         self._optimizers = Optimizers()
         self._steps = 0
+        self.handle = rank.tell  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
 
@@ -110,10 +111,6 @@ class LadderRunner(script.Listener):
     @property
     def _goes_on(self) -> bool:
         return self.state is State.MEASURING or self.state is State.COUNTING
-
-    @property
-    def ledger(self) -> script.NoLedger:  # type: ignore[override]
-        return self.rank.ledger
 
     def has_drifted(self) -> bool:
         return self.rank.drifted
@@ -131,11 +128,11 @@ class LadderRunner(script.Listener):
         """One optimizer's steps are the job's, or those of the one that takes its place: they resume the routine."""
         rank = self.rank
         rank.clock.step_ends()
-        rank.ledger.tell(script.ThreadEvent.STEPPED)
+        rank.tell(ThreadEvent.STEPPED)
         try:
             self._stepped(optimizer)
         finally:
-            rank.ledger.tell(script.ThreadEvent.STEP_BEGINS)
+            rank.tell(ThreadEvent.SCRIPT_GOES_ON)
 
     def _stepped(self, optimizer: Any) -> None:
         rank = self.rank
@@ -151,7 +148,7 @@ class LadderRunner(script.Listener):
             if rank.bare_step_ended():
                 return
         else:
-            rank.stamps.step_ends(rank.clock.ended)
+            rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
             rank.count_step()
             self.loops.stepped()
         self._steps += 1
@@ -163,7 +160,7 @@ class LadderRunner(script.Listener):
                 self.loops.leave_alone()
                 return
             self.loops.step_begins()
-            rank.stamps.step_begins()
+            rank.tell(ThreadEvent.STEP_BEGINS)
         except StopIteration:
             self._leave()
         except LoopEndedError:

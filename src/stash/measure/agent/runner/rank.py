@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.runner.tiny_values import TinyValues
-from stash.measure.agent.script import NoLedger
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Heart, Journal
@@ -47,7 +47,7 @@ class OwnRank:
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
         """Of the thread that trains, which takes the first step."""
-        self.ledger: LedgerKeeper | NoLedger = LedgerKeeper(self.stamps, orders.budget)
+        self.ledger: NoLedger = LedgerKeeper(self.stamps, orders.budget)
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
@@ -121,10 +121,17 @@ class OwnRank:
         """Let this node's launcher see that this rank is alive, and how far it got."""
         self._heart.beat(self.control.place.rank, steps)
 
+    def tell(self, event: ThreadEvent, about: Any = None) -> None:
+        """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
+        stamps = self.stamps
+        if stamps.of_this_thread:
+            now = self.clock.now()
+            stamps.handle(event, now, about)
+            self.ledger.handle(event, now, about)
+
     def stop_ledger(self) -> None:
         """Keep account of the training thread's seconds no more."""
-        if isinstance(self.ledger, LedgerKeeper):
-            self.ledger.stop()
+        self.ledger.stop()
         self.ledger = NoLedger()
 
     def set_scope(self, name: ScopeName) -> None:

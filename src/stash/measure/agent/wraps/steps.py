@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.journal import ended
 from stash.measure.protocol.orders import current
 
@@ -133,12 +134,12 @@ class OwnUpdate:
         if self.unneeded or self._running or self._watched is not None or not script.active():
             return run(*args, **kwargs)
         self._running = True
-        listener = script.backward_begins()
+        script.backward_begins()
         try:
             found = run(*args, **kwargs)
         finally:
             self._running = False
-            script.backward_ended(listener)
+            script.publish(ThreadEvent.BACKWARD_ENDED)
         self._returned += 1
         if self._returned == _LIKE_CYCLES:
             self.param_groups = [{"params": list(batches.tensors(found))}]
@@ -200,14 +201,14 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        listener = script.backward_begins()
+        script.backward_begins()
         try:
             if own_update.unneeded:
                 backward(tensors, *args, **kwargs)
             else:
                 own_update.backward(backward, tensors, *args, **kwargs)
         finally:
-            script.backward_ended(listener)
+            script.publish(ThreadEvent.BACKWARD_ENDED)
 
     module.backward = counted  # type: ignore[attr-defined]
     script.wrap(module, "grad", _returning)
