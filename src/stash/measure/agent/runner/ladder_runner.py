@@ -11,8 +11,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Generator
-from enum import Enum, auto
+from collections.abc import Callable, Generator, Mapping
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
 from types import ModuleType
@@ -23,6 +22,7 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
+from stash.measure.agent.runner.ladder_table import LadderAction, LadderEvent, LadderState, handle_event
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
@@ -69,25 +69,13 @@ def _subscribe_in_fork(inherited: LadderRunner) -> None:
         Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
-class State(Enum):
-    """How far the ladder is."""
-
-    MEASURING = auto()
-    COUNTING = auto()
-    """Steps are counted, and nothing else is listened to."""
-    ENDING = auto()
-    """The training loop is over, and the other ranks are about to know."""
-    FINISHED = auto()
-    """Nothing is measured any more."""
-
-
 class LadderRunner(script.Listener):
     """The one runner of a training process. ``shutdown`` never returns; tests put something milder in its place."""
 
     def __init__(self, rank: OwnRank, shutdown: Shutdown | None = None) -> None:
         self.rank = rank
         self.loops: Loops = Loops(rank, over=self.loop_ended)
-        self.state = State.MEASURING
+        self.state = LadderState.WAITING
         self._shutdown = shutdown or Shutdown(rank.orders.files)
         self._exits = False
         """The script comes to an end by itself."""
@@ -102,15 +90,19 @@ class LadderRunner(script.Listener):
 
     @property
     def listens(self) -> bool:  # type: ignore[override]
-        return self.state is State.MEASURING or self.state is State.ENDING
+        state = self.state
+        return state is LadderState.MEASURING or state is LadderState.WAITING or state is LadderState.ENDING
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
-        return self.state is State.COUNTING
+        return self.state is LadderState.COUNTING
 
-    @property
-    def _goes_on(self) -> bool:
-        return self.state is State.MEASURING or self.state is State.COUNTING
+    def _take(self, event: LadderEvent) -> None:
+        """Go by the table; a timer's thread may, too."""
+        with self._once:
+            self.state, actions = handle_event(self.state, event)
+        for action in actions:
+            _ACTIONS[action](self)
 
     def has_drifted(self) -> bool:
         return self.rank.drifted
@@ -140,32 +132,35 @@ class LadderRunner(script.Listener):
         if rank.counted_optimizer is None:
             rank.counted_optimizer = own
             self._begin(optimizer)
-        if own is not rank.counted_optimizer and not (self._goes_on and self._takes_over()):
+        if self.state is LadderState.ENDING or self.state is LadderState.FINISHED:
             return
-        if self._routine is None or not self._goes_on:
+        if own is not rank.counted_optimizer and not self._takes_over():
             return
-        if self.counts:
-            if rank.bare_step_ended():
-                return
-        else:
-            rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
-            rank.count_step()
-            self.loops.stepped()
+        if not (self.counts and rank.bare_step_ended()):
+            self._take(LadderEvent.STEPPED)
+
+    def _end_step(self) -> None:
+        rank = self.rank
+        rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
+        rank.count_step()
+        self.loops.stepped()
+
+    def _resume(self) -> None:
         self._steps += 1
         self.beat()
+        assert self._routine is not None
         try:
             next(self._routine)
-            if rank.bare_steps:
-                self.state = State.COUNTING
-                self.loops.leave_alone()
-                return
-            self.loops.step_begins()
-            rank.tell(ThreadEvent.STEP_BEGINS)
         except StopIteration:
-            self._leave()
+            self._take(LadderEvent.DONE)
         except LoopEndedError:
-            self.state = State.ENDING
-            self._leave()
+            self._take(LadderEvent.OTHERS_ENDED)
+        else:
+            self._take(LadderEvent.LEAVES_ALONE if self.rank.bare_steps else LadderEvent.AWAITS_STEP)
+
+    def _begin_step(self) -> None:
+        self.loops.step_begins()
+        self.rank.tell(ThreadEvent.STEP_BEGINS)
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: learn what trains, and whether this process is to be measured."""
@@ -182,14 +177,15 @@ class LadderRunner(script.Listener):
                 if number == 0 and rank.claim():
                     rank.publish(LadderEnded("no process group"))
                     self.beat()
-                self._measure_nothing()
+                self._take(LadderEvent.REFUSED)
                 self._shutdown.here()
                 return
             self.note("the script trains on one device: it never called init_process_group")
         if rank.claim():
             self._routine = self._measure()
+            self._take(LadderEvent.CLAIMED)
         else:
-            self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone
+            self._take(LadderEvent.REFUSED)  # a trainer of its own, one of several: it trains on as it would alone
 
     def _measure(self) -> Generator[None, None, None]:
         """Warm up, find the rungs, then run block after block, round after round."""
@@ -289,8 +285,7 @@ class LadderRunner(script.Listener):
                 f"the phase of training that was measured, of {counted.trains:,} parameters, is over: the next one "
                 f"trains {successor.trains:,}, and has other steps; profile it by itself"
             )
-            self.state = State.ENDING
-            self._end_together()
+            self._take(LadderEvent.PHASE_ENDED)
             return False
         rank.counted_optimizer = successor
         if not successor.at_once:
@@ -298,7 +293,7 @@ class LadderRunner(script.Listener):
         return successor.at_once
 
     def abandoned(self) -> None:
-        self._measure_nothing()
+        self._take(LadderEvent.ABANDONED)
 
     def exits(self, last: bool) -> None:
         """End with the other ranks, and not before the launcher knows."""
@@ -311,10 +306,9 @@ class LadderRunner(script.Listener):
 
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
-        with self._once:
-            if not self._goes_on or self.rank.counted_optimizer is None:
-                return
-            self.state = State.ENDING
+        self._take(LadderEvent.LOOP_ENDED)
+
+    def _tell_others(self) -> None:
         self._ending = threading.Thread(target=self._end_together, daemon=True)
         self._ending.start()
         self._ending.join(_SHUTDOWN_SECONDS)
@@ -324,7 +318,7 @@ class LadderRunner(script.Listener):
         try:
             self.rank.agree(LoopEnded(), lambda reports: None)
         except LoopEndedError:
-            self._leave()
+            self._take(LadderEvent.OTHERS_ENDED)
         except RuntimeError:
             pass  # another rank died first; its own error tells why
 
@@ -333,18 +327,14 @@ class LadderRunner(script.Listener):
         self.rank.publish(discovery.launch_facts(self.rank))
         self.rank.publish(LadderEnded(reason, why))
 
-    def _measure_nothing(self) -> None:
+    def _stop(self) -> None:
         """From now on the script is on its own."""
-        self.state = State.FINISHED
         self.rank.stop_ledger()
         self.rank.stamps.let_go()
         self.loops.stop_waiting()
 
     def _leave(self) -> None:
         """End the script here, before it could evaluate or save replicas that drifted apart."""
-        if self.state is State.ENDING:
-            self._finish("script ended")
-        self._measure_nothing()
         for feed in self.rank.feeds:
             feed.end_workers()
         try:  # together: a rank that is gone early would break the others' last exchange
@@ -354,6 +344,19 @@ class LadderRunner(script.Listener):
         opened_files.sweep()
         if not self._exits:
             self._shutdown.here()
+
+
+_ACTIONS: Mapping[LadderAction, Callable[[LadderRunner], None]] = {
+    LadderAction.END_STEP: LadderRunner._end_step,
+    LadderAction.RESUME: LadderRunner._resume,
+    LadderAction.BEGIN_STEP: LadderRunner._begin_step,
+    LadderAction.LEAVE_ALONE: lambda runner: runner.loops.leave_alone(),
+    LadderAction.TELL_OTHERS: LadderRunner._tell_others,
+    LadderAction.TELL_OTHERS_NOW: LadderRunner._end_together,
+    LadderAction.PUBLISH_END: lambda runner: runner._finish("script ended"),
+    LadderAction.STOP: LadderRunner._stop,
+    LadderAction.LEAVE: LadderRunner._leave,
+}
 
 
 def _number_among_copies() -> int | None:
