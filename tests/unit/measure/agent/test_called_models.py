@@ -42,16 +42,15 @@ def model(clock: Seconds) -> Slow:
     return type("Model", (Slow,), {})(clock)
 
 
-def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -> Callable[[], None]:
-    """Each micro-batch is made in 2 s, seen by no loader, and given back in 1 s; so are 5 s of an update."""
+def trains(clock: Seconds, stamps: Stamps, model: Any) -> Callable[[], None]:
+    """A batch is made in 2 s, seen by no loader, and given back in 1 s; an update takes 5 s."""
 
     def act() -> None:
-        for _ in range(micro_batches):
-            clock.now += 2.0
-            model(HOST)
-            stamps.tell(ThreadEvent.BACKWARD_BEGINS)
-            clock.now += 1.0
-            stamps.tell(ThreadEvent.BACKWARD_ENDED)
+        clock.now += 2.0
+        model(HOST)
+        stamps.tell(ThreadEvent.BACKWARD_BEGINS)
+        clock.now += 1.0
+        stamps.tell(ThreadEvent.BACKWARD_ENDED)
         clock.now += 5.0
 
     return act
@@ -70,42 +69,6 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
     assert [before.of(stage) for stage in stages] == [5, 0, 1, 5]
     assert [after.of(stage) for stage in stages] == [2, 3, 1, 5]
-
-
-def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Stamps, step: Step, model: Slow) -> None:
-    follow_calls(type(model))
-    found = step(trains(clock, stamps, model, micro_batches=3))
-    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [found.of(stage) for stage in stages] == [6, 9, 3, 5]
-
-
-def test_the_update_of_another_optimizer_makes_no_batch(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    follow_calls(type(model))
-
-    def act() -> None:
-        trains(clock, stamps, model)()
-        stamps.tell(ThreadEvent.UPDATED_BEFORE)
-        trains(clock, stamps, model, micro_batches=2)()
-
-    found = step(act)
-    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2 + 2 * 2, 5 + 5)
-
-
-def test_the_update_of_optimizers_beside_the_counted_one_is_not_between_steps(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    follow_calls(type(model))
-
-    def act() -> None:
-        for _ in range(2):
-            clock.now += 4.0
-            stamps.tell(ThreadEvent.UPDATED_BESIDE)
-        trains(clock, stamps, model)()
-
-    found = step(act)
-    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2, 2 * 4 + 5)
 
 
 def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:

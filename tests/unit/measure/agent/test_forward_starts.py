@@ -105,18 +105,6 @@ def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step,
     assert (found.of(StepStage.TRANSFER), found.of(StepStage.BETWEEN)) == (0, 4)
 
 
-@pytest.mark.usefixtures("streams")
-def test_a_copy_goes_back_to_the_stage_that_it_was_in(step: Step, stamps: Stamps, clock: Seconds) -> None:
-    def act() -> None:
-        stamps.tell(ThreadEvent.READ_BEGINS, 0)
-        stamps.tell(ThreadEvent.READ_ENDED)
-        HOST.to("cuda")
-        clock.now += 2.0
-
-    found = step(act)
-    assert (found.of(StepStage.TRANSFER), found.of(StepStage.FORWARD)) == (4, 2)
-
-
 @pytest.fixture
 def takes(
     clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch

@@ -302,7 +302,7 @@ class Stamps:
         self.let_go()
         self._of.helpers.look()
         hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
-        self._handles += [hook(self._last_gradient) for hook in hooks]
+        self._handles.extend(hook(self._last_gradient) for hook in hooks)
 
     def let_go(self) -> None:
         """No window of exchange is seen any more."""

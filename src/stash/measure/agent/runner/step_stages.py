@@ -188,19 +188,18 @@ class StepUnderWay:
 
 
 def _row(marks: Sequence[Mark]) -> list[float]:
+    if marks[0][0] == NO_STEP:
+        marks = marks[1:]
     row = [0.0] * FIELDS
-    stage, since, delay, loader, _ = marks[0] if marks[0][0] != NO_STEP else marks[1]
-    row[BEGAN], row[ENDED], row[DELAY] = since, marks[-1][1], marks[-1][2] - delay
-    stage = NO_STEP
-    for following, now, later, its_loader, _ in marks:
-        if stage != NO_STEP:
-            row[stage] += now - since
-            if stage == _INPUT:
-                row[INPUTS + min(loader, LOADERS - 1)] += now - since
-                row[INPUT_DELAY] += later - delay
-            elif stage == _EXCHANGE:
-                row[EXCHANGE_DELAY] += later - delay
-        stage, since, delay, loader = following, now, later, its_loader
+    row[BEGAN], row[ENDED], row[DELAY] = marks[0][1], marks[-1][1], marks[-1][2] - marks[0][2]
+    for mark, following in itertools.pairwise(marks):
+        stage, seconds = mark[0], following[1] - mark[1]
+        row[stage] += seconds
+        if stage == _INPUT:
+            row[INPUTS + min(mark[3], LOADERS - 1)] += seconds
+            row[INPUT_DELAY] += following[2] - mark[2]
+        elif stage == _EXCHANGE:
+            row[EXCHANGE_DELAY] += following[2] - mark[2]
     return row
 
 
