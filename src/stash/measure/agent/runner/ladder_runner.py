@@ -105,7 +105,7 @@ class LadderRunner(script.Listener):
             _ACTIONS[action](self)
 
     def has_drifted(self) -> bool:
-        return self.rank.drifted
+        return self.rank.known.drifted
 
     def world_formed(self) -> None:
         self.rank.control.join()
@@ -130,7 +130,7 @@ class LadderRunner(script.Listener):
         rank = self.rank
         own = self._optimizers.stepped(optimizer)
         if rank.counted_optimizer is None:
-            rank.counted_optimizer = own
+            rank.count_at(own)
             self._begin(optimizer)
         if self.state is LadderState.ENDING or self.state is LadderState.FINISHED:
             return
@@ -156,7 +156,7 @@ class LadderRunner(script.Listener):
         except LoopEndedError:
             self._take(LadderEvent.OTHERS_ENDED)
         else:
-            self._take(LadderEvent.LEAVES_ALONE if self.rank.bare_steps else LadderEvent.AWAITS_STEP)
+            self._take(LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP)
 
     def _begin_step(self) -> None:
         self.loops.step_begins()
@@ -194,8 +194,8 @@ class LadderRunner(script.Listener):
         if self._choose_optimizer():
             yield  # the interval under way began at another optimizer's step
             yield
-        rank.feeds = self.loops.training()
-        rank.phase = self._optimizers.trained()
+        rank.train_from(self.loops.training())
+        rank.learn(phase=self._optimizers.trained())
         if rank.place.world_size > 1:  # a hook costs the backward pass of small models a tenth
             yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
@@ -213,12 +213,12 @@ class LadderRunner(script.Listener):
         rank.stop_ledger()
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
-        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
+        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.known.inseparable is None:
             self._finish("unsafe", unsafe)
             return
         if unsafe:
             rungs = discovery.without_switching(rank, rungs, unsafe)
-        elif "node" in rungs and rank.place.nodes > 1 and rank.switches:
+        elif "node" in rungs and rank.place.nodes > 1 and rank.known.switches:
             rungs = yield from discovery.try_node(rank, rungs)
         if not rungs:
             self._finish("no rungs")
@@ -266,9 +266,10 @@ class LadderRunner(script.Listener):
 
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before, self.rank.counted_optimizer = self.rank.counted_optimizer, self._optimizers.rarest()
+        before, rarest = self.rank.counted_optimizer, self._optimizers.rarest()
+        self.rank.count_at(rarest)
         self.rank.reset_counts()
-        return self.rank.counted_optimizer is not before
+        return rarest is not before
 
     def _takes_over(self) -> bool:
         """Another optimizer than the one whose steps are counted has stepped: whether it takes its place with that.
@@ -280,14 +281,14 @@ class LadderRunner(script.Listener):
         successor = None if counted is None else self._optimizers.successor(counted)
         if counted is None or successor is None:
             return False
-        if rank.phase is not None and successor.trains != counted.trains:
+        if rank.known.phase is not None and successor.trains != counted.trains:
             rank.note(
                 f"the phase of training that was measured, of {counted.trains:,} parameters, is over: the next one "
                 f"trains {successor.trains:,}, and has other steps; profile it by itself"
             )
             self._take(LadderEvent.PHASE_ENDED)
             return False
-        rank.counted_optimizer = successor
+        rank.count_at(successor)
         if not successor.at_once:
             self.loops.skipped_steps()
         return successor.at_once

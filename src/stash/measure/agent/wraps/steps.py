@@ -58,6 +58,12 @@ class _Cycle:
         self.length: int | None = None
         self._passes = 0
         self._seen: list[int] = []
+        self._returned = 0
+
+    def count_return(self) -> int:
+        """How often a function returned gradients instead, with this time."""
+        self._returned += 1
+        return self._returned
 
     def add_pass(self) -> bool:
         """Whether it is the last of a cycle."""
@@ -94,13 +100,20 @@ class OwnUpdate:
         self._cycle = _Cycle()
         self._watched: _Watched | None = None
         self._running = False
-        self._returned = 0
-        """How often a function returned gradients."""
 
     def marked(self) -> None:
         """The script says that its step ended here."""
         self.unneeded = True
         script.listener().stepped(self)
+
+    def other_made(self, *_: Any, **__: Any) -> None:
+        """There is an optimizer of torch.optim's, whose steps will be noticed."""
+        self.unneeded = True
+
+    def other_stepped(self) -> None:
+        """One stepped."""
+        self.unneeded = True
+        self.others_steps += 1
 
     def _learn_parameters(self, tensors: Any) -> None:
         """Learn from the first loss what is trained."""
@@ -140,14 +153,14 @@ class OwnUpdate:
         finally:
             self._running = False
             script.publish(ThreadEvent.BACKWARD_ENDED)
-        self._returned += 1
-        if self._returned == _LIKE_CYCLES:
+        returned = self._cycle.count_return()
+        if returned == _LIKE_CYCLES:
             self.param_groups = [{"params": list(batches.tensors(found))}]
             script.note(
                 "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
                 "counted as a step; if that is wrong, write `stash.step()` after the update"
             )
-        elif self._returned > _LIKE_CYCLES:
+        elif returned > _LIKE_CYCLES:
             script.listener().stepped(self)
         return found
 
@@ -239,18 +252,14 @@ def wrap_optimizer(module: ModuleType) -> None:
     may_capture = bool(cuda or hip)
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        own_update.unneeded = True
-        own_update.others_steps += 1
+        own_update.other_stepped()
         listener = script.who_counts()
         if listener is not None and not (may_capture and _captured()):
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
 
-    def made(*_: Any, **__: Any) -> None:
-        own_update.unneeded = True  # its steps will be noticed
-
-    script.after(module.Optimizer, "__init__", made)
+    script.after(module.Optimizer, "__init__", own_update.other_made)
 
 
 def _captured() -> bool:
