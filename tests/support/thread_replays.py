@@ -259,7 +259,7 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
     stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
     mark: Any = None
     still: Any = SimpleNamespace(at=lambda now: 0.0)
-    stamps._of = replace(stamps._of, queue=still)
+    stamps.followed = replace(stamps.followed, queue=still)
     stamps._step.count_delays_from(0.0)
     for kind, *given in lines:
         clock.ticks += kind in ("stamps", "mark", "follow", "attach", "let_go")

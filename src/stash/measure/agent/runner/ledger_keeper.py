@@ -61,6 +61,9 @@ class NoLedger:
         """Keep account of nothing more."""
 
 
+NO_LEDGER = NoLedger()
+
+
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
 

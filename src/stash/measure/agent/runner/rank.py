@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from threading import get_ident
 from typing import Any, NamedTuple, TypeVar
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper, NoLedger
+from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
@@ -137,16 +139,19 @@ class OwnRank:
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
-        stamps = self.stamps
-        if stamps.of_this_thread:
+        stamps, ledger = self.stamps, self.ledger
+        is_heeded, is_kept = HEEDED[event], ledger is not NO_LEDGER
+        if (is_heeded or is_kept) and get_ident() == stamps.followed.number:
             now = self.clock.now()
-            stamps.handle(event, now, about)
-            self.ledger.handle(event, now, about)
+            if is_heeded:
+                stamps.handle(event, now, about)
+            if is_kept:
+                ledger.handle(event, now, about)
 
     def stop_ledger(self) -> None:
         """Keep account of the training thread's seconds no more."""
         self.ledger.stop()
-        self.ledger = NoLedger()
+        self.ledger = NO_LEDGER
 
     def learn(self, **changes: Any) -> None:
         """Something was found out: fields of ``JobKnown``."""

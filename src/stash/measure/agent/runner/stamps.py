@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
 from stash.measure.agent.script import bus
-from stash.measure.agent.thread_events import ThreadEvent, by_event
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, Scheduled
 from stash.measure.protocol.stamped import GRADIENTS, NUMBER, SWITCHES, StampedStep, StepRing, StepStage
 
@@ -211,12 +211,17 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = self.ring.live
-        self._of = FollowedThread.here()
+        self.followed = FollowedThread.here()
         self._device: DeviceStages | None = None
-        self._step = StepUnderWay((_BETWEEN, now(), self._of.queue.delay(), 0, None), stages)
+        self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
         self.steps = 0
         """So many have ended."""
         self._switches = Switches()
+        self._acts = self._step.acts.copy()
+        """What each event does, by its number: to the step, and beside it."""
+        self._acts[ThreadEvent.BACKWARD_ENDED] = self._end_pass
+        self._acts[ThreadEvent.LOOP_WAS_EVALUATION] = self._end_evaluation
+        self._acts[ThreadEvent.STEP_ENDED] = self._end_step
         self._block = BlockBegun()
         self._handles: list[Any] = []
         """Of hooks that see a step's last gradients."""
@@ -227,22 +232,22 @@ class Stamps:
 
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
-        self._of = FollowedThread.here()
-        self._step.count_delays_from(self._of.queue.delay())
+        self.followed = FollowedThread.here()
+        self._step.count_delays_from(self.followed.queue.delay())
 
     @property
     def of_this_thread(self) -> bool:
         """Whether it is the calling thread that trains."""
-        return get_ident() == self._of.number
+        return get_ident() == self.followed.number
 
     def delay_at(self, now: float) -> float:
         """Seconds that the training thread was ready to run and had no core, by ``now``."""
-        return self._of.queue.at(now)
+        return self.followed.queue.at(now)
 
     @property
     def known(self) -> bool:
         """Whether this kernel counts delays."""
-        return self._of.queue.known
+        return self.followed.queue.known
 
     @property
     def sees_exchange(self) -> bool:
@@ -252,7 +257,7 @@ class Stamps:
     @property
     def in_windows(self) -> Scheduled:
         """Of the threads that exchange, in all windows of exchange since ``begin``."""
-        return self._of.windows.seen
+        return self.followed.windows.seen
 
     def follow_device(self, device: Any = None) -> None:
         """From now on boundaries are events in the queue of a CUDA ``device``, the current one by itself.
@@ -270,28 +275,23 @@ class Stamps:
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread; another one than that which trains is not followed."""
-        if get_ident() == self._of.number:
+        if get_ident() == self.followed.number:
             self.handle(event, self.now(), about)
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        step = self._step
-        act = _ACTS[event]
-        if act is None:
-            step.handle(event, now, self._of.queue.at(now), about)
-        else:
-            act(self, now, about)
-        self._live[0] = step.marks[-1][0]
+        self._acts[event](now, self.followed.queue.at(now), about)
+        self._live[0] = self._step.marks[-1][0]
         for observe in self.observers:
-            observe(step.stage)
+            observe(self._step.stage)
 
-    def _end_pass(self, now: float, _: Any) -> None:
-        self._step.handle(ThreadEvent.BACKWARD_ENDED, now, self._of.queue.at(now))
-        self._of.windows.close()
+    def _end_pass(self, now: float, delay: float, _: Any) -> None:
+        self._step.handle(ThreadEvent.BACKWARD_ENDED, now, delay)
+        self.followed.windows.close()
 
-    def _end_evaluation(self, now: float, mark: StepMark) -> None:
+    def _end_evaluation(self, now: float, delay: float, mark: StepMark) -> None:
         if mark.steps == self.steps:
-            self._step.handle(ThreadEvent.LOOP_WAS_EVALUATION, now, 0.0, mark.marks)
+            self._step.handle(ThreadEvent.LOOP_WAS_EVALUATION, now, delay, mark.marks)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
@@ -300,7 +300,7 @@ class Stamps:
     def follow(self, parameters: Sequence[Any]) -> None:
         """The last gradient of a backward pass is that of one of these ``parameters``."""
         self.let_go()
-        self._of.helpers.look()
+        self.followed.helpers.look()
         hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
         self._handles.extend(hook(self._last_gradient) for hook in hooks)
 
@@ -314,14 +314,14 @@ class Stamps:
         """Called by the thread of the backward pass, which on CPUs is the script's; must not fail there."""
         try:
             self.handle(ThreadEvent.GRADIENT_READY, self.now())
-            self._of.windows.open()
+            self.followed.windows.open()
         except Exception as error:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _end_step(self, now: float, _: Any) -> None:
+    def _end_step(self, now: float, delay: float, _: Any) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
-        row, marks = self._step.end(now, self._of.queue.at(now))
+        row, marks = self._step.end(now, delay)
         if now - self._switches.asked > _SWITCHES_SECONDS:
             self._switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
         self.steps = number = self.steps + 1
@@ -332,16 +332,12 @@ class Stamps:
             self._device.close(row, marks)
             self.flush()
 
-    def _begin_step(self, now: float, _: Any) -> None:
-        """The script goes on."""
-        self._step.begin(now, self._of.queue.at(now))
-
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
-        helpers = self._of.helpers
+        helpers = self.followed.helpers
         helpers.look()
         self.flush()
-        self._of.windows.forget()
+        self.followed.windows.forget()
         self._block = BlockBegun(self.ring.written, self.steps, helpers.loop_delays(), helpers.exchange())
         if self._device is not None:
             self._device.follow_leads()
@@ -366,20 +362,9 @@ class Stamps:
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
-        now = self._of.helpers.loop_delays()
+        now = self.followed.helpers.loop_delays()
         return tuple(now[thread] - before for thread, before in self._block.loops.items() if thread in now)
 
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""
-        return (self._of.helpers.exchange() - self._block.exchanged).ran
-
-
-_ACTS = by_event(
-    {
-        ThreadEvent.BACKWARD_ENDED: Stamps._end_pass,
-        ThreadEvent.LOOP_WAS_EVALUATION: Stamps._end_evaluation,
-        ThreadEvent.STEP_ENDED: Stamps._end_step,
-        ThreadEvent.STEP_BEGINS: Stamps._begin_step,
-    }
-)
-"""Events that have effects."""
+        return (self.followed.helpers.exchange() - self._block.exchanged).ran

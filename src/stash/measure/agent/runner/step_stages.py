@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MethodType
 from typing import Any, TypeAlias
 
 from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent, by_event
@@ -35,6 +37,8 @@ _MOST_MARKS = 20_000
 Mark: TypeAlias = tuple[int, float, float, int, Any]
 """The stage that begins; when, in seconds; the thread's delay by then; the number of the loader that is read; the
 event in a device's queue, if one is followed."""
+Act: TypeAlias = Callable[[float, float, Any], None]
+"""Of the moment, the thread's delay by then, and what comes with an event."""
 Stages: TypeAlias = Sequence[Sequence[int]]
 """Of each event the stage after it, by the one before."""
 _E = ThreadEvent
@@ -77,7 +81,7 @@ STAGES, WATCHED_STAGES = _stages(_BEGINS), _stages(_BEGINS_WATCHED)
 class StepUnderWay:
     """A step as far as it has come, and the next one after it, by a table of ``stages``."""
 
-    __slots__ = ("_after", "_before", "_passes", "_record", "_updated", "marks")
+    __slots__ = ("_after", "_before", "_passes", "_record", "_updated", "acts", "marks")
 
     def __init__(self, first: Mark, stages: Stages = STAGES) -> None:
         self.marks = [first]
@@ -87,6 +91,11 @@ class StepUnderWay:
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
+        self.acts: list[Act] = [
+            partial(self._change, event) if act is None else MethodType(act, self)
+            for event, act in zip((ThreadEvent(1), *ThreadEvent), _ACTS, strict=True)
+        ]
+        """What each event does to it, by its number."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
 
@@ -101,9 +110,10 @@ class StepUnderWay:
 
     def handle(self, event: ThreadEvent, now: float, delay: float, about: Any = None) -> None:
         """The thread's next event, ``now`` and with that ``delay`` so far."""
-        if (act := _ACTS[event]) is not None:
-            act(self, now, delay, about)
-            return
+        self.acts[event](now, delay, about)
+
+    def _change(self, event: ThreadEvent, now: float, delay: float, _: Any) -> None:
+        """The event begins a stage, or goes back to one, or is none of a step's."""
         before = self.marks[-1][0]
         stage = self._after[event][before]
         if (interrupts := _INTERRUPTS[event]) is not None:
@@ -179,7 +189,7 @@ class StepUnderWay:
         self._before.clear()
         return _row(marks), marks
 
-    def begin(self, now: float, delay: float) -> None:
+    def begin(self, now: float, delay: float, _: Any = None) -> None:
         """What came since the last one's end belongs to no step."""
         self.marks = [(NO_STEP, *self.marks[0][1:])]
         self._passes, self._updated = 0, 0
@@ -213,9 +223,17 @@ _ACTS = by_event(
         _E.UPDATED_BESIDE: StepUnderWay._end_update_beside,
         _E.UPDATED_BEFORE: StepUnderWay._end_update,
         _E.LOOP_WAS_EVALUATION: StepUnderWay._end_evaluation,
+        _E.STEP_BEGINS: StepUnderWay.begin,
     }
 )
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
+
+
+HEEDED = [
+    event in _BEGINS or event is _E.STEP_ENDED or _INTERRUPTS[event] is not None or _ACTS[event] is not None
+    for event in (ThreadEvent(1), *ThreadEvent)
+]
+"""Whether a profile's stamps are to know of an event, by its number: loops are the ledger's."""
 
 
 def _summed_up(marks: Sequence[Mark]) -> list[Mark]:
