@@ -184,18 +184,13 @@ def publish(event: ThreadEvent, about: Any = None) -> None:
 
 
 @contextlib.contextmanager
-def publishing(begins: ThreadEvent, ends: ThreadEvent) -> Iterator[None]:
-    """A context that one event begins and the other ends."""
-    publish(begins)
+def saving() -> Iterator[None]:
+    """A context in which the calling thread saves a checkpoint."""
+    publish(ThreadEvent.SAVE_BEGINS)
     try:
         yield
     finally:
-        publish(ends)
-
-
-def saving() -> contextlib.AbstractContextManager[None]:
-    """A context in which the calling thread saves a checkpoint."""
-    return publishing(ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED)
+        publish(ThreadEvent.SAVE_ENDED)
 
 
 def backward_begins() -> None:

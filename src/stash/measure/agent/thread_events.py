@@ -6,11 +6,7 @@ theirs to say. What an event makes of a step's stages, or of a ledger's rows, is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum, auto
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class ThreadEvent(IntEnum):
@@ -83,11 +79,3 @@ RETURNS = frozenset({
     ThreadEvent.COLLECTION_ENDED,
 })  # fmt: skip
 """… and goes back to it then."""
-
-
-def by_event(table: Mapping[ThreadEvent, T]) -> list[T | None]:
-    """The same as a list."""
-    found: list[T | None] = [None] * (max(ThreadEvent) + 1)
-    for event, value in table.items():
-        found[event] = value
-    return found

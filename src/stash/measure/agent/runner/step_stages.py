@@ -13,7 +13,7 @@ from functools import partial
 from types import MethodType
 from typing import Any, TypeAlias
 
-from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent, by_event
+from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent
 from stash.measure.protocol.stamped import (
     BEGAN,
     DELAY,
@@ -31,6 +31,7 @@ _BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHA
 _EPOCH_START, _EVALUATION = int(StepStage.EPOCH_START), int(StepStage.EVALUATION)
 NO_STEP = -1
 """Between a step's end and the next one's begin, while Stash works."""
+_BEFORE_PASSES = (_BETWEEN, _FORWARD, _OPTIMIZER)
 _OF_A_LOOP = (_EPOCH_START, _INPUT, _TRANSFER, _FORWARD)
 _MOST_MARKS = 20_000
 
@@ -39,19 +40,17 @@ Mark: TypeAlias = tuple[int, float, float, int, Any]
 event in a device's queue, if one is followed."""
 Act: TypeAlias = Callable[[float, float, Any], None]
 """Of the moment, the thread's delay by then, and what comes with an event."""
-Stages: TypeAlias = Sequence[Sequence[int]]
-"""Of each event the stage after it, by the one before."""
+Stages: TypeAlias = Mapping[ThreadEvent, StepStage]
 _E = ThreadEvent
-_BEGINS: Mapping[ThreadEvent, StepStage] = {
+STAGES: Stages = {
     _E.READ_ENDED: StepStage.FORWARD,
     _E.READ_FAILED: StepStage.BETWEEN,
     _E.REPLAYED: StepStage.FORWARD,
-    _E.COPY_BEGINS: StepStage.TRANSFER,
     _E.COLLECTIVE_BEGINS: StepStage.COLLECTIVE,
 }
 """Which stage an event begins; where there is nothing, the stage goes on, but for ``_ACTS``."""
-_BEGINS_WATCHED: Mapping[ThreadEvent, StepStage] = {
-    **_BEGINS,
+WATCHED_STAGES: Stages = {
+    **STAGES,
     _E.EPOCH_BEGINS: StepStage.EPOCH_START,
     _E.FIRST_ASKED: StepStage.EPOCH_START,
     _E.EVALUATION_BEGINS: StepStage.EVALUATION,
@@ -61,40 +60,21 @@ _BEGINS_WATCHED: Mapping[ThreadEvent, StepStage] = {
     _E.COLLECTION_BEGINS: StepStage.COLLECTOR,
 }
 """The same of a watched run, which has no ledger beside it."""
-_ONLY_IN: Mapping[ThreadEvent, Sequence[int]] = {_E.COPY_BEGINS: (_BETWEEN, _FORWARD, _OPTIMIZER)}
-"""Of events that begin theirs in few stages only: a copy within a wait is a part of that."""
-_INTERRUPTS = by_event({**dict.fromkeys(INTERRUPTIONS, True), **dict.fromkeys(RETURNS, False)})
-
-
-def _stages(begins: Mapping[ThreadEvent, StepStage]) -> Stages:
-    befores = [*range(StepStage.COLLECTOR + 1), NO_STEP]
-    found = [befores.copy() for _ in range(max(ThreadEvent) + 1)]
-    for event, stage in begins.items():
-        for before in _ONLY_IN.get(event, befores):
-            found[event][before] = int(stage)
-    return found
-
-
-STAGES, WATCHED_STAGES = _stages(_BEGINS), _stages(_BEGINS_WATCHED)
 
 
 class StepUnderWay:
     """A step as far as it has come, and the next one after it, by a table of ``stages``."""
 
-    __slots__ = ("_after", "_before", "_passes", "_record", "_updated", "acts", "marks")
+    __slots__ = ("_before", "_passes", "_record", "_updated", "acts", "marks")
 
     def __init__(self, first: Mark, stages: Stages = STAGES) -> None:
         self.marks = [first]
-        self._after = stages
         self._record: Callable[[], Any] | None = None
         self._before: list[int] = []
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
-        self.acts: list[Act] = [
-            partial(self._change, event) if act is None else MethodType(act, self)
-            for event, act in zip((ThreadEvent(1), *ThreadEvent), _ACTS, strict=True)
-        ]
+        self.acts: list[Act] = [self._act(event, stages.get(event)) for event in (ThreadEvent(1), *ThreadEvent)]
         """What each event does to it, by its number."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
@@ -112,17 +92,30 @@ class StepUnderWay:
         """The thread's next event, ``now`` and with that ``delay`` so far."""
         self.acts[event](now, delay, about)
 
-    def _change(self, event: ThreadEvent, now: float, delay: float, _: Any) -> None:
-        """The event begins a stage, or goes back to one, or is none of a step's."""
-        before = self.marks[-1][0]
-        stage = self._after[event][before]
-        if (interrupts := _INTERRUPTS[event]) is not None:
-            if interrupts:
-                self._before.append(before)
-            elif self._before:
-                stage = self._before.pop()
-        if stage != before:
+    def _act(self, event: ThreadEvent, begins: StepStage | None) -> Act:
+        """What one does that ``begins`` a stage, if any."""
+        stage = None if begins is None else int(begins)
+        if event in _ACTS:
+            return MethodType(_ACTS[event], self)
+        if event in RETURNS:
+            return self._return
+        return partial(self._interrupt if event in INTERRUPTIONS else self._begin, stage)
+
+    def _begin(self, stage: int | None, now: float, delay: float, _: Any) -> None:
+        if stage is not None and stage != self.marks[-1][0]:
             self._enter(stage, now, delay)
+
+    def _interrupt(self, stage: int | None, now: float, delay: float, _: Any) -> None:
+        self._before.append(self.marks[-1][0])
+        self._begin(stage, now, delay, None)
+
+    def _return(self, now: float, delay: float, _: Any) -> None:
+        if self._before:
+            self._begin(self._before.pop(), now, delay, None)
+
+    def _begin_copy(self, now: float, delay: float, _: Any) -> None:
+        """One within a wait is a part of that."""
+        self._interrupt(_TRANSFER if self.stage in _BEFORE_PASSES else None, now, delay, None)
 
     def _enter(self, stage: int, now: float, delay: float, loader: int = 0) -> None:
         """A stage begins."""
@@ -213,24 +206,21 @@ def _row(marks: Sequence[Mark]) -> list[float]:
     return row
 
 
-_ACTS = by_event(
-    {
-        _E.READ_BEGINS: StepUnderWay._begin_read,
-        _E.BACKWARD_BEGINS: StepUnderWay._begin_pass,
-        _E.BACKWARD_ENDED: StepUnderWay._end_pass,
-        _E.GRADIENT_READY: StepUnderWay._end_gradients,
-        _E.MODEL_CALLED: StepUnderWay._begin_forward,
-        _E.UPDATED_BESIDE: StepUnderWay._end_update_beside,
-        _E.UPDATED_BEFORE: StepUnderWay._end_update,
-        _E.LOOP_WAS_EVALUATION: StepUnderWay._end_evaluation,
-        _E.STEP_BEGINS: StepUnderWay.begin,
-    }
-)
+_ACTS: Mapping[ThreadEvent, Callable[[StepUnderWay, float, float, Any], None]] = {
+    _E.READ_BEGINS: StepUnderWay._begin_read,
+    _E.COPY_BEGINS: StepUnderWay._begin_copy,
+    _E.MODEL_CALLED: StepUnderWay._begin_forward,
+    _E.BACKWARD_BEGINS: StepUnderWay._begin_pass,
+    _E.GRADIENT_READY: StepUnderWay._end_gradients,
+    _E.BACKWARD_ENDED: StepUnderWay._end_pass,
+    _E.UPDATED_BESIDE: StepUnderWay._end_update_beside,
+    _E.UPDATED_BEFORE: StepUnderWay._end_update,
+    _E.LOOP_WAS_EVALUATION: StepUnderWay._end_evaluation,
+    _E.STEP_BEGINS: StepUnderWay.begin,
+}
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
-
-
 HEEDED = [
-    event in _BEGINS or event is _E.STEP_ENDED or _INTERRUPTS[event] is not None or _ACTS[event] is not None
+    event is _E.STEP_ENDED or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))
     for event in (ThreadEvent(1), *ThreadEvent)
 ]
 """Whether a profile's stamps are to know of an event, by its number: loops are the ledger's."""
