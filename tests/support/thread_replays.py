@@ -293,14 +293,14 @@ class NotedStamps:
     of_this_thread = True
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.ring = SimpleNamespace(name_loaders=lambda names: None)
 
     def mark(self) -> int:
         return 0
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
-        self.told.append(event.name)
+        self.events.append(event.name)
 
 
 class Source:
@@ -332,7 +332,7 @@ def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[str], list[str]
                 loops.note_in(noted if there else None)  # none before the first step
                 with torch.set_grad_enabled(grad), suppress(StopIteration):
                     getattr(loops, name)(sources.setdefault(number, Source()), _given(rest[0]))
-                yield then, [event for event in noted.told if event != "BATCH_GIVEN"]
+                yield then, [event for event in noted.events if event != "BATCH_GIVEN"]
                 last = []
 
 

@@ -103,14 +103,14 @@ def _noted(events: list[str]) -> Iterator[None]:
 def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(
     listener: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
-    told: list[ThreadEvent] = []
-    monkeypatch.setattr(listener, "handle", lambda event, about: told.append(event))
+    events: list[ThreadEvent] = []
+    monkeypatch.setattr(listener, "handle", lambda event, about: events.append(event))
     module = SimpleNamespace(save=torch.save)
     opened_files.guard_torch_save(module)
     stages.wrap_saves(module)
     monkeypatch.setattr(torch, "save", module.save)
     pickle.dumps(torch.arange(3.0))
-    assert told == []
+    assert events == []
     torch.save({"weights": torch.arange(3.0)}, io.BytesIO())
     begins, ends = ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED
-    assert told == [begins, begins, ends, ends]
+    assert events == [begins, begins, ends, ends]

@@ -6,7 +6,7 @@ import pytest
 
 from stash.measure.agent.runner.ladder_table import LadderEvent, LadderState, handle_event
 
-TOLD = {
+LETTERS = {
     "END_STEP": "e", "RESUME": "r", "BEGIN_STEP": "b", "LEAVE_ALONE": "a", "TELL_OTHERS": "t",
     "TELL_OTHERS_NOW": "t", "PUBLISH_END": "f", "STOP": "n", "LEAVE": "l",
 }  # fmt: skip
@@ -45,7 +45,7 @@ def test_a_ladder_goes_by_its_table(state: str, events: str, after: str, actions
     now, done = LadderState[state], ""
     for event in events.split():
         now, following = handle_event(now, LadderEvent[event])
-        done += "".join(TOLD[action.name] for action in following)
+        done += "".join(LETTERS[action.name] for action in following)
     assert (now.name, done) == (after, actions)
 
 

@@ -72,11 +72,11 @@ class LadderAction(Enum):
     """End the script here, together with the other ranks."""
 
 
-Transition = tuple[LadderState, tuple[LadderAction, ...]]
+LadderTransition = tuple[LadderState, tuple[LadderAction, ...]]
 _S, _E, _A = LadderState, LadderEvent, LadderAction
 _OVER = (_A.PUBLISH_END, _A.STOP, _A.LEAVE)
 _GOING_ON = (_S.MEASURING, _S.COUNTING)
-TABLE: Mapping[tuple[LadderState, LadderEvent], Transition] = {
+TABLE: Mapping[tuple[LadderState, LadderEvent], LadderTransition] = {
     (_S.WAITING, _E.CLAIMED): (_S.MEASURING, ()),
     (_S.WAITING, _E.REFUSED): (_S.FINISHED, (_A.STOP,)),
     (_S.MEASURING, _E.STEPPED): (_S.MEASURING, (_A.END_STEP, _A.RESUME)),
@@ -95,6 +95,6 @@ TABLE: Mapping[tuple[LadderState, LadderEvent], Transition] = {
 """Where there is nothing, nothing changes."""
 
 
-def handle_event(state: LadderState, event: LadderEvent) -> Transition:
+def handle_event(state: LadderState, event: LadderEvent) -> LadderTransition:
     """What an event makes of a ladder's state, and what is to be done."""
     return TABLE.get((state, event), (state, ()))
