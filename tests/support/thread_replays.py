@@ -187,9 +187,14 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
     stamps = SimpleNamespace(of_this_thread=True, follows_device=False)
     orders = SimpleNamespace(endless=False, trial=None)
     rank: Any = SimpleNamespace(
-        feeds=[], clock=clock, ledger=ledger, stamps=stamps, orders=orders, note=lambda text: None,
+        feeds=[],
+        clock=clock,
+        ledger=ledger,
+        stamps=stamps,
+        orders=orders,
+        note=lambda text: None,
         tell=lambda event, about: None,
-    )  # fmt: skip
+    )
     loops: Any = the_loops.Loops(rank, lambda: None)
     feeds: dict[int, ReplayedFeed] = {}
     handles: dict[int, Any] = {}

@@ -69,13 +69,24 @@ class ThreadEvent(IntEnum):
     """What Stash did after ``STEPPED`` is over."""
 
 
-INTERRUPTIONS = frozenset({
-    ThreadEvent.EPOCH_BEGINS, ThreadEvent.EVALUATION_BEGINS, ThreadEvent.COPY_BEGINS,
-    ThreadEvent.COLLECTIVE_BEGINS, ThreadEvent.SAVE_BEGINS, ThreadEvent.COLLECTION_BEGINS,
-})  # fmt: skip
+INTERRUPTIONS = frozenset(
+    {
+        ThreadEvent.EPOCH_BEGINS,
+        ThreadEvent.EVALUATION_BEGINS,
+        ThreadEvent.COPY_BEGINS,
+        ThreadEvent.COLLECTIVE_BEGINS,
+        ThreadEvent.SAVE_BEGINS,
+        ThreadEvent.COLLECTION_BEGINS,
+    }
+)
 """What the thread does next it does in the midst of something else …"""
-RETURNS = frozenset({
-    ThreadEvent.ITERATOR_GIVEN, ThreadEvent.COPY_ENDED, ThreadEvent.COLLECTIVE_ENDED, ThreadEvent.SAVE_ENDED,
-    ThreadEvent.COLLECTION_ENDED,
-})  # fmt: skip
+RETURNS = frozenset(
+    {
+        ThreadEvent.ITERATOR_GIVEN,
+        ThreadEvent.COPY_ENDED,
+        ThreadEvent.COLLECTIVE_ENDED,
+        ThreadEvent.SAVE_ENDED,
+        ThreadEvent.COLLECTION_ENDED,
+    }
+)
 """… and goes back to it then."""

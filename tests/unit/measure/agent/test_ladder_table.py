@@ -7,9 +7,16 @@ import pytest
 from stash.measure.agent.runner.ladder_table import LadderEvent, LadderState, handle_event
 
 LETTERS = {
-    "END_STEP": "e", "RESUME": "r", "BEGIN_STEP": "b", "LEAVE_ALONE": "a", "TELL_OTHERS": "t",
-    "TELL_OTHERS_NOW": "t", "PUBLISH_END": "f", "STOP": "n", "LEAVE": "l",
-}  # fmt: skip
+    "END_STEP": "e",
+    "RESUME": "r",
+    "BEGIN_STEP": "b",
+    "LEAVE_ALONE": "a",
+    "TELL_OTHERS": "t",
+    "TELL_OTHERS_NOW": "t",
+    "PUBLISH_END": "f",
+    "STOP": "n",
+    "LEAVE": "l",
+}
 STEP, LAST = "STEPPED AWAITS_STEP", "STEPPED DONE"
 
 
