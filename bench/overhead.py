@@ -80,13 +80,14 @@ def measure_stamps() -> str:
     from torch.utils.data import DataLoader, TensorDataset
 
     from stash.measure.agent.runner.stamps import Stamps
+    from stash.measure.agent.thread_events import ThreadEvent
 
     torch.set_num_threads(1)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     model = torch.nn.Linear(8, 8).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     batches = iter(DataLoader(TensorDataset(torch.randn(_TURNS * _TURN * 8, 8)), batch_size=4))
-    stamps, now = Stamps(time.perf_counter), time.perf_counter
+    stamps = Stamps(time.perf_counter)
     if device.type == "cuda":
         stamps.follow_device(device)
 
@@ -97,23 +98,23 @@ def measure_stamps() -> str:
         optimizer.step()
 
     def stamped() -> None:
-        delay = stamps.wait_begins(now())
+        stamps.tell(ThreadEvent.READ_BEGINS, 0)
         (batch,) = next(batches)
-        stamps.wait_ends(now(), delay, 0)
+        stamps.tell(ThreadEvent.READ_ENDED)
         optimizer.zero_grad()
         loss = model(batch.to(device)).sum()
-        stamps.backward_begins()
+        stamps.tell(ThreadEvent.BACKWARD_BEGINS)
         loss.backward()
-        stamps.backward_ended()
+        stamps.tell(ThreadEvent.BACKWARD_ENDED)
         optimizer.step()
-        stamps.step_ends(now())
+        stamps.tell(ThreadEvent.STEP_ENDED)
 
     spent: dict[Callable[[], None], list[float]] = {plain: [], stamped: []}
     for _ in range(_TURNS):
         for step in (plain, stamped):
             if step is stamped:
                 stamps.follow(list(model.parameters())[-1:])
-                stamps.step_begins()
+                stamps.tell(ThreadEvent.STEP_BEGINS)
             _settle(device)
             before = time.thread_time()
             for _ in range(_TURN):

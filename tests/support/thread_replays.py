@@ -7,9 +7,8 @@ log has no times: at each event a clock goes on by one. Lines, by their first en
 - ``loops``: a call of ``Loops``, what it had to know, what came of it
 - ``feed``, ``gone``: a block chose what a feed hands out; a loader was dropped
 - ``watched``, ``got``: a call of ``WatchedLoops``, and how what it waited for ended
-- ``stamps``: a call of ``Stamps``
-- ``ledger``: an event for the ledger
-- ``rows``: what the last two came to
+- ``stamps``, ``ledger``: an event for either; ``mark``, ``follow``, ``let_go``: what else ``Stamps`` was asked to do
+- ``rows``: what the last but one line came to, by the code before it was a fold: each step's row, the ledger's rows
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import lzma
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,16 +30,18 @@ from ranks_in_memory import Loop
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, OpenLoops
 from stash.measure.agent.runner import loops as the_loops
-from stash.measure.agent.runner import stamps as the_stamps
+from stash.measure.agent.runner.ledger_keeper import NoLedger
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stamps import BlockClock, Stamps
+from stash.measure.agent.runner.step_stages import Stages
 from stash.measure.agent.runner.watched_run import WatchedLoops
-from stash.measure.agent.script import ThreadEvent
-from stash.measure.protocol.stamped import SWITCHES, StepStage
+from stash.measure.agent.thread_events import ThreadEvent
+from stash.measure.protocol.stamped import SWITCHES
 
 LOGS = Path(__file__).parents[1] / "recorded" / "threads.xz"
 Line = list[Any]
-_FORWARD, _COLLECTOR = int(StepStage.FORWARD), int(StepStage.COLLECTOR)
+_OCCURRENCES = 8
+"""Of a ledger's row that are written down one by one."""
 
 
 def logs() -> dict[str, list[Line]]:
@@ -134,10 +136,6 @@ class ReplayedFeed(Feed):
         return self._effects.take("sn") == "s"
 
 
-class _Ledger(script.NoLedger):
-    pass
-
-
 class Ticks:
     """A clock that goes on by one at each event."""
 
@@ -185,12 +183,17 @@ def noted_effects(effects: Effects) -> Iterator[None]:
 
 def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
     """Of each recorded call what came of it then, and now: outcome, ``between``, ``surprised``, effects."""
-    effects, clock, ledger = Effects(), Ticks(), _Ledger()
-    stamps = script.NoStamps()
-    stamps.of_this_thread, stamps.follows_device = True, False  # type: ignore[attr-defined]
+    effects, clock, ledger = Effects(), Ticks(), NoLedger()
+    stamps = SimpleNamespace(of_this_thread=True, follows_device=False)
     orders = SimpleNamespace(endless=False, trial=None)
     rank: Any = SimpleNamespace(
-        feeds=[], clock=clock, ledger=ledger, stamps=stamps, orders=orders, note=lambda text: None
+        feeds=[],
+        clock=clock,
+        ledger=ledger,
+        stamps=stamps,
+        orders=orders,
+        note=lambda text: None,
+        tell=lambda event, about: None,
     )
     loops: Any = the_loops.Loops(rank, lambda: None)
     feeds: dict[int, ReplayedFeed] = {}
@@ -208,7 +211,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
                 name, changed, about, outcome, *after = rest
                 facts |= changed
                 effects.begin(after[2])
-                stamps.of_this_thread = facts["own"]  # type: ignore[attr-defined]
+                stamps.of_this_thread = facts["own"]
                 ledger.may_evaluate, ledger.sees_epochs = facts["evaluate"], facts["epochs"]
                 orders.endless, orders.trial = facts["endless"], {} if facts["trial"] else None
                 script.bus.passes = facts["passes"]
@@ -255,95 +258,54 @@ class Rows:
         self.rows.append([int(value) for field, value in enumerate(row) if field != SWITCHES])
 
 
-class _NoQueue:
-    """No thread is ever kept waiting."""
-
-    thread, known, exchanging = 0, False, False
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def at(self, now: float) -> float:
-        return 0.0
-
-    def delay(self) -> float:
-        return 0.0
-
-    def look(self) -> None:
-        pass
-
-
-def replay_stamps(lines: Sequence[Line]) -> list[list[int]]:
-    """The rows of the steps."""
+def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
+    """The rows of the steps of a thread that is never kept waiting."""
     clock, ring = Ticks(), Rows()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(the_stamps, "RunQueue", _NoQueue)
-        patched.setattr(the_stamps, "Helpers", _NoQueue)
-        stamps: Any = Stamps(clock.now, ring)  # type: ignore[arg-type]
-        mark: Any = None
-        for kind, name, *given in lines:
-            if kind != "stamps":
-                continue
-            clock.ticks += 1
-            if name == "mark":
-                mark = stamps.mark()
-            elif name == "rename_since":
-                stamps.rename_since(mark, *given)
-            elif name in ("wait_begins", "step_ends"):
-                getattr(stamps, name)(clock.ticks)
-            elif name == "wait_ends":
-                stamps.wait_ends(clock.ticks, 0.0, *given)
-            elif name == "follow":
-                stamps.follow(())
-            else:
-                getattr(stamps, name)(*given)
+    stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
+    mark: Any = None
+    still: Any = SimpleNamespace(at=lambda now: 0.0)
+    stamps.followed = replace(stamps.followed, queue=still)
+    stamps._step.count_delays_from(0.0)
+    for kind, *given in lines:
+        clock.ticks += kind in ("stamps", "mark", "follow", "attach", "let_go")
+        if kind == "stamps":
+            event = ThreadEvent[given[0]]
+            stamps.handle(event, clock.ticks, mark if event is ThreadEvent.LOOP_WAS_EVALUATION else given[-1])
+        elif kind == "mark":
+            mark = stamps.mark()
+        elif kind == "follow":
+            stamps.follow([torch.nn.Parameter(torch.zeros(1))])
+        elif kind == "let_go":
+            stamps.let_go()
     return ring.rows
 
 
-def replay_ledger(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def replay_ledger(lines: Sequence[Line]) -> list[Line]:
     """The rows at the end."""
     ledger, now = RunLedger(0.0), 0.0
-    for kind, name, *given in lines:
-        if kind != "ledger":
-            continue
+    for _, name, *given in [line for line in lines if line[0] == "ledger"]:
         now += 1
-        if name in ("interrupt", "resume"):
-            getattr(ledger, name)(*given, now)
-        elif name == "settle":
-            ledger.settle(now)
-        else:
+        if name != "TICK":
             ledger.handle(ThreadEvent[name], now, *given)
-    return ledger.rows(now, {})
-
-
-_SOME_STAGE = -1
+    names = ("row", "seconds", "times", "each", "at_steps")
+    found = [[row.get(name, 0) for name in names] for row in ledger.rows(now, {})]
+    return [[row, seconds, times, each[:_OCCURRENCES], at[:_OCCURRENCES]] for row, seconds, times, each, at in found]
 
 
 class NotedStamps:
-    """Notes how loops call it; which stage an interrupted thread was in is not known here."""
+    """Notes what loops tell it."""
 
-    def __init__(self, of_this_thread: bool) -> None:
-        self.of_this_thread = of_this_thread
-        self.calls: list[Line] = []
+    of_this_thread = True
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
         self.ring = SimpleNamespace(name_loaders=lambda names: None)
 
-    def enter(self, stage: int) -> int:
-        self.calls.append(["enter", stage])
-        return _SOME_STAGE
-
     def mark(self) -> int:
-        self.calls.append(["mark"])
         return 0
 
-    def rename_since(self, mark: Any, stage: int) -> None:
-        self.calls.append(["rename_since", stage])
-
-    def wait_begins(self, now: float) -> float:
-        self.calls.append(["wait_begins"])
-        return 0.0
-
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> None:
-        self.calls.append(["wait_ends", stage])
+    def tell(self, event: ThreadEvent, about: Any = None) -> None:
+        self.events.append(event.name)
 
 
 class Source:
@@ -354,27 +316,28 @@ class Source:
         return self
 
 
-def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[Line], list[Line]]]:
-    """Of each recorded call how it called ``Stamps`` then, and now."""
+def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[str], list[str]]]:
+    """Of each recorded call what it told ``Stamps`` then, and now."""
     loops: Any = WatchedLoops()
     sources: dict[int, Source] = {}
-    then: list[Line] = []
+    then: list[str] = []
     last: Line = []
-    whole = max((number for number, line in enumerate(lines) if line[0] == "stamps"), default=0)
     with pytest.MonkeyPatch.context() as patched:
-        for kind, *rest in lines[:whole]:  # after that a log has too few of them
+        for kind, *rest in lines:
             if kind == "watched":
                 then, last = [], rest
+            elif kind == "stamps" and rest[0].startswith("COLLECTION"):
+                continue
             elif kind == "stamps" and last:
-                then.append(rest)
+                then.append(rest[0])
             elif kind == "got" and last:
                 name, number, grad, passes, there = last
                 patched.setattr(script.bus, "passes", passes)
-                noted = NotedStamps(of_this_thread=True)
+                noted = NotedStamps()
                 loops.note_in(noted if there else None)  # none before the first step
                 with torch.set_grad_enabled(grad), suppress(StopIteration):
                     getattr(loops, name)(sources.setdefault(number, Source()), _given(rest[0]))
-                yield _as_noted(then, noted.calls), noted.calls
+                yield then, [event for event in noted.events if event != "BATCH_GIVEN"]
                 last = []
 
 
@@ -385,20 +348,3 @@ def _given(how: str) -> Any:
         return 0
 
     return take
-
-
-def _as_noted(recorded: list[Line], noted: list[Line]) -> list[Line]:
-    """The calls without collections of garbage and loaders' numbers."""
-    calls: list[Line] = []
-    collects = False
-    for name, *given in recorded:
-        if name == "enter" and (collects or given[0] == _COLLECTOR):
-            collects = not collects
-        elif name == "wait_ends":
-            calls.append([name, *(given[1:] or [_FORWARD])])
-        else:
-            calls.append([name, *given])
-    for then, now in zip(calls, noted, strict=False):
-        if now == ["enter", _SOME_STAGE] and then[0] == "enter":
-            then[1] = _SOME_STAGE
-    return calls

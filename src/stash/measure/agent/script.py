@@ -10,35 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
-from enum import Enum, auto
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from stash.measure.protocol.stamped import StepStage
+from stash.measure.agent.thread_events import ThreadEvent
 
 T = TypeVar("T")
-_COLLECTIVE = int(StepStage.COLLECTIVE)
 hard_exit = os._exit
 """For Stash itself: the script's own ``os._exit`` may be wrapped."""
-
-
-class ThreadEvent(Enum):
-    """What happens on the training thread, as a ledger is told."""
-
-    ITERATOR_ASKED = auto()
-    """A loader is asked for an iterator, to train from for all that is known."""
-    BATCH_ASKED = auto()
-    BATCH_GIVEN = auto()
-    EVALUATION_ASKED = auto()
-    """A loader is asked for an iterator or a batch while gradients are off."""
-    LOOP_ENDED = auto()
-    """A loop over a loader is over."""
-    BACKWARD_BEGINS = auto()
-    BACKWARD_ENDED = auto()
-    STEPPED = auto()
-    """The optimizer stepped; what follows is Stash's own work."""
-    STEP_BEGINS = auto()
-    """The script goes on."""
 
 
 class LoopListener:
@@ -80,61 +59,6 @@ class LoopListener:
         """The script does something else than train: it called a collective of its own, or is about to save."""
 
 
-class NoStamps:
-    """Stands in for what notes the stages of a training thread's step (``protocol/stamped``); moments in seconds."""
-
-    def enter(self, stage: int) -> int:
-        """The calling thread begins another stage; the value is the one before."""
-        return stage
-
-    def batch_made(self, stage: int) -> int | None:
-        """A batch is there: its copy to a device (``TRANSFER``) or the pass over it (``FORWARD``) begins.
-
-        The value is the stage to go back to; ``None`` if no stage began: it is a part of a wait or a backward pass.
-        """
-        return None
-
-    def backward_begins(self) -> None:
-        """The script calls for gradients."""
-
-    def backward_ended(self) -> None:
-        """A backward pass is over, its exchange included."""
-
-    def wait_begins(self, now: float) -> float:
-        """A loader is asked for a batch; the value is the thread's delay so far."""
-        return 0.0
-
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = StepStage.FORWARD) -> None:
-        """It gave one, or ended; ``delay`` was the thread's before it."""
-
-
-class NoLedger:
-    """Stands in for what keeps account of a training thread's seconds (``runner/ledger_keeper``)."""
-
-    may_evaluate = False
-    """Whether an evaluation takes as long as the script has it take."""
-    sees_epochs = False
-    """Whether the wait for an epoch's first batch is accounted for, and no step's."""
-
-    def tell(self, event: ThreadEvent, loader: object = None) -> None:
-        """Something happened on the calling thread."""
-
-    def begin_collective(self) -> str:
-        """The calling thread begins a collective, or a wait for one; the value is what it goes back to."""
-        return ""
-
-    def end_collective(self, before: str) -> None:
-        """It goes on with what ``begin_collective`` gave."""
-
-    def saved(self) -> float:
-        """Seconds that saving took since the last call."""
-        return 0.0
-
-    def saving(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which the calling thread saves a checkpoint."""
-        return contextlib.nullcontext()
-
-
 class Listener:
     """Knows of everything; this one does nothing about it."""
 
@@ -144,10 +68,9 @@ class Listener:
     """Whether it is to know of steps all the same."""
     loops = LoopListener()
     """Knows of loops."""
-    stamps = NoStamps()
-    """Knows of the stages of steps."""
-    ledger = NoLedger()
-    """Keeps account of the training thread's seconds."""
+
+    def handle(self, event: ThreadEvent, about: Any = None) -> None:
+        """Something happened on the calling thread; ``about``: what the event says that comes with it."""
 
     def has_drifted(self) -> bool:
         """Whether the replicas of this process have trained apart; asked also once it listens no more."""
@@ -250,46 +173,30 @@ def exits(last: bool = True) -> None:
     bus.listener.exits(last)
 
 
-def backward_begins() -> Listener:
-    """Count a backward pass, and tell of it; the value is who listens."""
-    own = bus.begin_pass()
-    if not own.listens:
-        return _NO_LISTENER
+def publish(event: ThreadEvent, about: Any = None) -> None:
+    """Tell that something happened on the calling thread."""
+    own = bus.listener
+    if own.listens:
+        try:
+            own.handle(event, about)
+        except Exception as error:
+            own.give_up(error)
+
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """A context in which the calling thread saves a checkpoint."""
+    publish(ThreadEvent.SAVE_BEGINS)
     try:
-        own.stamps.backward_begins()
-        own.ledger.tell(ThreadEvent.BACKWARD_BEGINS)
-    except Exception as error:
-        own.give_up(error)
-    return own
+        yield
+    finally:
+        publish(ThreadEvent.SAVE_ENDED)
 
 
-def backward_ended(own: Listener) -> None:
-    """Tell whom ``backward_begins`` told that the pass is over."""
-    try:
-        own.stamps.backward_ended()
-        own.ledger.tell(ThreadEvent.BACKWARD_ENDED)
-    except Exception as error:
-        own.give_up(error)
-
-
-def enter(stage: int) -> int:
-    """Tell that the calling thread begins another stage; the value is the one before."""
-    own = listener()
-    try:
-        return own.stamps.enter(stage)
-    except Exception as error:
-        own.give_up(error)
-        return stage
-
-
-def batch_made(stage: int) -> int | None:
-    """Tell that a batch is there; the value is as ``NoStamps.batch_made`` has it."""
-    own = listener()
-    try:
-        return own.stamps.batch_made(stage)
-    except Exception as error:
-        own.give_up(error)
-        return None
+def backward_begins() -> None:
+    """Count a backward pass, and tell of it."""
+    bus.passes += 1
+    publish(ThreadEvent.BACKWARD_BEGINS)
 
 
 def passes() -> int:
@@ -304,13 +211,11 @@ def note(text: str) -> None:
 
 def run_collective(call: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     """``call(*args, **kwargs)``, which is a collective that the calling thread takes part in, or a wait for one."""
-    ledger = listener().ledger
-    row, stage = ledger.begin_collective(), enter(_COLLECTIVE)
+    publish(ThreadEvent.COLLECTIVE_BEGINS)
     try:
         return call(*args, **kwargs)
     finally:
-        enter(stage)
-        ledger.end_collective(row)
+        publish(ThreadEvent.COLLECTIVE_ENDED)
 
 
 def report_hard_exits() -> None:

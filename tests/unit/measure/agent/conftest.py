@@ -20,6 +20,7 @@ from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import Tally, _Own
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import loader
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol import orders as the_orders
@@ -88,18 +89,19 @@ def clock() -> Seconds:
 def stamps(clock: Seconds) -> Iterator[Stamps]:
     """Those of a script that is listened to."""
     listener = script.Listener()
-    listener.listens, listener.stamps = True, Stamps(clock)
+    stamps = Stamps(clock)
+    listener.listens, listener.handle = True, stamps.tell
     script.subscribe(listener)
-    yield listener.stamps
+    yield stamps
     script.unsubscribe()
 
 
 @pytest.fixture
 def step(clock: Seconds, stamps: Stamps) -> Step:
     def step(act: Callable[[], object]) -> StampedStep:
-        stamps.step_begins()
+        stamps.tell(ThreadEvent.STEP_BEGINS)
         act()
-        stamps.step_ends(clock.now)
+        stamps.tell(ThreadEvent.STEP_ENDED)
         return stamps.ring.rows(0)[-1]
 
     return step

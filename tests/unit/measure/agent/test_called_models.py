@@ -15,6 +15,7 @@ from torch import nn
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.stages import CalledModels, follow_calls
 from stash.measure.agent.wraps.steps import wrap_backward
 from stash.measure.protocol.orders import Orders, WatchRequest
@@ -41,16 +42,15 @@ def model(clock: Seconds) -> Slow:
     return type("Model", (Slow,), {})(clock)
 
 
-def trains(clock: Seconds, stamps: Stamps, model: Any, micro_batches: int = 1) -> Callable[[], None]:
-    """Each micro-batch is made in 2 s, seen by no loader, and given back in 1 s; so are 5 s of an update."""
+def trains(clock: Seconds, stamps: Stamps, model: Any) -> Callable[[], None]:
+    """A batch is made in 2 s, seen by no loader, and given back in 1 s; an update takes 5 s."""
 
     def act() -> None:
-        for _ in range(micro_batches):
-            clock.now += 2.0
-            model(HOST)
-            stamps.backward_begins()
-            clock.now += 1.0
-            stamps.backward_ended()
+        clock.now += 2.0
+        model(HOST)
+        stamps.tell(ThreadEvent.BACKWARD_BEGINS)
+        clock.now += 1.0
+        stamps.tell(ThreadEvent.BACKWARD_ENDED)
         clock.now += 5.0
 
     return act
@@ -69,42 +69,6 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
     assert [before.of(stage) for stage in stages] == [5, 0, 1, 5]
     assert [after.of(stage) for stage in stages] == [2, 3, 1, 5]
-
-
-def test_of_an_accumulated_step_every_micro_batch_is(clock: Seconds, stamps: Stamps, step: Step, model: Slow) -> None:
-    follow_calls(type(model))
-    found = step(trains(clock, stamps, model, micro_batches=3))
-    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [found.of(stage) for stage in stages] == [6, 9, 3, 5]
-
-
-def test_the_update_of_another_optimizer_makes_no_batch(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    follow_calls(type(model))
-
-    def act() -> None:
-        trains(clock, stamps, model)()
-        stamps.other_stepped(beside=False)
-        trains(clock, stamps, model, micro_batches=2)()
-
-    found = step(act)
-    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2 + 2 * 2, 5 + 5)
-
-
-def test_the_update_of_optimizers_beside_the_counted_one_is_not_between_steps(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
-    follow_calls(type(model))
-
-    def act() -> None:
-        for _ in range(2):
-            clock.now += 4.0
-            stamps.other_stepped(beside=True)
-        trains(clock, stamps, model)()
-
-    found = step(act)
-    assert (found.of(StepStage.BETWEEN), found.of(StepStage.OPTIMIZER)) == (2, 2 * 4 + 5)
 
 
 def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:
@@ -147,9 +111,9 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
             generator(HOST)
             critic(HOST)
             each(HOST)
-            stamps.backward_begins()
+            stamps.tell(ThreadEvent.BACKWARD_BEGINS)
             clock.now += 1.0
-            stamps.backward_ended()
+            stamps.tell(ThreadEvent.BACKWARD_ENDED)
 
     look = CalledModels()
     step(act)
@@ -170,7 +134,7 @@ def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: S
         with pytest.raises(MemoryError):
             Fails(2, 1)(HOST)
         clock.now += 2.0
-        stamps.wait_begins(clock.now)
+        stamps.tell(ThreadEvent.READ_BEGINS, 0)
 
     look = CalledModels()
     step(act)
@@ -192,17 +156,12 @@ def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_sc
     assert [type(error) for error in failed] == [NotImplementedError]
 
 
-def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps) -> None:
     failed: list[Exception] = []
     script.bus.listener.give_up = failed.append  # type: ignore[method-assign]
-
-    def fails(stage: int, now: float) -> None:
-        raise RuntimeError
-
-    monkeypatch.setattr(stamps, "_move", fails)
-    assert script.batch_made(StepStage.FORWARD) is None
-    assert script.enter(StepStage.COLLECTIVE) == StepStage.COLLECTIVE
-    assert [type(error) for error in failed] == [RuntimeError] * 2
+    stamps.observers.append(lambda stage: 1 // 0)
+    assert script.run_collective(lambda: 7) == 7
+    assert [type(error) for error in failed] == [ZeroDivisionError] * 2
 
 
 def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds) -> None:
@@ -267,4 +226,4 @@ def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
     run._answer(run._begun)
     run.stepped(optimizer)
     assert nn.Module.__call__ is call
-    assert not isinstance(run.stamps, Stamps)
+    assert run.stamps is None

@@ -14,7 +14,7 @@ import pytest
 import torch
 from listening import Recorder
 
-from stash.measure.agent import script
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import opened_files, stages
 
 
@@ -103,16 +103,14 @@ def _noted(events: list[str]) -> Iterator[None]:
 def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(
     listener: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
-    entered: list[str] = []
-    monkeypatch.setattr(script, "enter", lambda stage: entered.append("stage") or 0)
-    monkeypatch.setattr(
-        listener, "ledger", SimpleNamespace(saving=lambda: entered.append("row") or contextlib.nullcontext())
-    )
+    events: list[ThreadEvent] = []
+    monkeypatch.setattr(listener, "handle", lambda event, about: events.append(event))
     module = SimpleNamespace(save=torch.save)
     opened_files.guard_torch_save(module)
     stages.wrap_saves(module)
     monkeypatch.setattr(torch, "save", module.save)
     pickle.dumps(torch.arange(3.0))
-    assert entered == []
+    assert events == []
     torch.save({"weights": torch.arange(3.0)}, io.BytesIO())
-    assert entered == ["stage", "row", "stage"]
+    begins, ends = ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED
+    assert events == [begins, begins, ends, ends]

@@ -18,6 +18,7 @@ from torch import nn
 from stash.measure.agent import private
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.stages import BatchCopies
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
@@ -104,17 +105,6 @@ def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step,
     assert (found.of(StepStage.TRANSFER), found.of(StepStage.BETWEEN)) == (0, 4)
 
 
-@pytest.mark.usefixtures("streams")
-def test_a_copy_goes_back_to_the_stage_that_it_was_in(step: Step, stamps: Stamps, clock: Seconds) -> None:
-    def act() -> None:
-        stamps.wait_ends(clock.now, stamps.wait_begins(clock.now), 0)
-        HOST.to("cuda")
-        clock.now += 2.0
-
-    found = step(act)
-    assert (found.of(StepStage.TRANSFER), found.of(StepStage.FORWARD)) == (4, 2)
-
-
 @pytest.fixture
 def takes(
     clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch
@@ -157,12 +147,12 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
 ) -> None:
     """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
     for _ in range(5):
-        delay = stamps.wait_begins(clock.now)
+        stamps.tell(ThreadEvent.READ_BEGINS, 0)
         clock.now += 6.0
-        stamps.wait_ends(clock.now, delay, 0)
+        stamps.tell(ThreadEvent.READ_ENDED)
         HOST.to("cuda", non_blocking=True)
         takes(10.0)
-        stamps.step_ends(clock.now)
+        stamps.tell(ThreadEvent.STEP_ENDED)
     last = last_of(stamps, clock)
     assert [last.of(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [0, 4, 10]
 
@@ -173,17 +163,17 @@ def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
     """One beside the counted one, 4 s, another after a pass of its own, 5 s; what is made on the device takes 2."""
     for _ in range(3):
         takes(4.0)
-        stamps.other_stepped(beside=True)
+        stamps.tell(ThreadEvent.UPDATED_BESIDE)
         for _ in range(2):
             takes(2.0)
-            stamps.batch_made(StepStage.FORWARD)
+            stamps.tell(ThreadEvent.MODEL_CALLED)
             takes(3.0)
-            stamps.backward_begins()
+            stamps.tell(ThreadEvent.BACKWARD_BEGINS)
             takes(1.0)
-            stamps.backward_ended()
+            stamps.tell(ThreadEvent.BACKWARD_ENDED)
             takes(5.0)
-            stamps.other_stepped(beside=False)
-        stamps.step_ends(clock.now)
+            stamps.tell(ThreadEvent.UPDATED_BEFORE)
+        stamps.tell(ThreadEvent.STEP_ENDED)
     last = last_of(stamps, clock)
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
     assert [last.of(stage) for stage in stages] == [4, 6, 2, 14]
@@ -197,7 +187,7 @@ def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step
         other = threading.Thread(target=HOST.to, args=("cuda",))
         other.start()
         other.join()
-        stamps.enter(StepStage.INPUT)
+        stamps.tell(ThreadEvent.READ_BEGINS, 0)
         HOST.to("cuda")
 
     assert step(act).of(StepStage.TRANSFER) == 0

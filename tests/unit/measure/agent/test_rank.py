@@ -79,7 +79,7 @@ def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: 
     rank = placed(tmp_path, Place(0, 4, 0, 0, (0, 1), nodes))
     left = without_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
     assert left == (top, "warm", "cold")
-    assert not rank.switches
+    assert not rank.known.switches
     published = new_messages(Tail(rank.orders.files.journal))
     assert [m.rung for m in published if isinstance(m, RungSkipped)] == ["solo", "crowd"]
     assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in published)

@@ -20,7 +20,7 @@ from stash.core.ledger_rows import (
 )
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.run_ledger import RunLedger
-from stash.measure.agent.script import ThreadEvent
+from stash.measure.agent.thread_events import ThreadEvent
 
 TRAIN, TEST = object(), object()
 
@@ -45,7 +45,7 @@ class Thread:
         self.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
         self.tell(ThreadEvent.BACKWARD_ENDED, 2.0)
         self.tell(ThreadEvent.STEPPED, 0.25)
-        self.tell(ThreadEvent.STEP_BEGINS, 0.125)
+        self.tell(ThreadEvent.SCRIPT_GOES_ON, 0.125)
 
     def rows(self) -> dict[str, float]:
         return {row: seconds for row, seconds in self.ledger.settle(self.now).items() if seconds}
@@ -174,10 +174,12 @@ def test_passes_that_accumulate_are_followed_by_the_scripts_own_lines(thread: Th
 
 def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thread: Thread) -> None:
     thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
-    for row in (CHECKPOINT, COLLECTOR):
-        before = thread.ledger.interrupt(row, thread.now + 1.0)
-        thread.now += 3.0
-        thread.ledger.resume(before, thread.now)
+    for begins, ends in (
+        (ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED),
+        (ThreadEvent.COLLECTION_BEGINS, ThreadEvent.COLLECTION_ENDED),
+    ):
+        thread.tell(begins, 1.0)
+        thread.tell(ends, 2.0)
     thread.tell(ThreadEvent.LOOP_ENDED, 0.5, TEST)
     rows = thread.rows()
     assert (rows[EVALUATION], rows[CHECKPOINT], rows[COLLECTOR]) == (2.5, 2.0, 2.0)
@@ -192,10 +194,8 @@ def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thre
 
 def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
     before = thread.rows()
-    thread.now += 0.5
-    row = thread.ledger.interrupt(COLLECTIVE, thread.now)
-    thread.now += 2.0
-    thread.ledger.resume(row, thread.now)
+    thread.tell(ThreadEvent.COLLECTIVE_BEGINS, 0.5)
+    thread.tell(ThreadEvent.COLLECTIVE_ENDED, 2.0)
     thread.now += 0.25
     assert thread.rows() == {**before, LOOP: 0.75, COLLECTIVE: 2.0}
 
@@ -205,14 +205,14 @@ def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: 
     keeper = LedgerKeeper(SimpleNamespace(now=lambda: float(next(clock)), of_this_thread=True), 30.0)
     try:
         with (tmp_path / "log.csv").open("w") as log:
-            keeper.tell(ThreadEvent.STEPPED)
+            keeper._tell(ThreadEvent.STEPPED)
             os.fsync(log.fileno())
             assert keeper.saved() == 0
-            with keeper.saving():
-                pass
+            keeper._tell(ThreadEvent.SAVE_BEGINS)
+            keeper._tell(ThreadEvent.SAVE_ENDED)
             os.fsync(log.fileno())
             assert keeper.saved() == 2
-            keeper.tell(ThreadEvent.STEPPED)
+            keeper._tell(ThreadEvent.STEPPED)
             os.fsync(log.fileno())
             assert keeper.saved() == 0
     finally:

@@ -10,6 +10,7 @@ from ranks_in_memory import silence
 
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Handle, WatchedFeed, WatchedIterator
+from stash.measure.agent.thread_events import ThreadEvent
 
 
 def tell() -> None:
@@ -21,7 +22,7 @@ def tell() -> None:
     listener.abandoned()
     listener.beat()
     listener.stepped("optimizer")
-    script.backward_ended(listener)
+    script.publish(ThreadEvent.BACKWARD_ENDED)
     script.note("a note")
 
 

@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +14,9 @@ import torch
 from stash.measure.agent import private
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.step_stages import NO_STEP, Mark
 from stash.measure.agent.script import bus
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import FIELDS, StampedStep, StepStage
 
 
@@ -29,11 +30,6 @@ class Moments:
         return self.now
 
 
-def stamped(clock: Moments, stamps: Stamps, *, at: float, call: str, **arguments: Any) -> Any:
-    clock.now = at
-    return getattr(stamps, call)(**arguments)
-
-
 @pytest.fixture
 def clock() -> Moments:
     return Moments()
@@ -44,68 +40,36 @@ def stamps(clock: Moments) -> Stamps:
     return Stamps(clock)
 
 
-def one_step(clock: Moments, stamps: Stamps) -> StampedStep:
-    delay = stamps.wait_begins(1.0)
-    stamps.wait_ends(3.0, delay, 2)
-    stamped(clock, stamps, at=6.0, call="backward_begins")
-    stamped(clock, stamps, at=10.0, call="_last_gradient", parameter=None)
-    stamped(clock, stamps, at=11.0, call="_last_gradient", parameter=None)
-    stamped(clock, stamps, at=15.0, call="backward_ended")
-    stamps.step_ends(16.0)
+def step_of(clock: Moments, stamps: Stamps, *events: tuple[float, ThreadEvent]) -> StampedStep:
+    """The row of a step with these events, each with its moment."""
+    for moment, event in events:
+        clock.now = moment
+        stamps.tell(event)
     return stamps.ring.rows(0)[-1]
 
 
-def test_the_stages_of_a_step_add_up_to_it(clock: Moments, stamps: Stamps) -> None:
-    step = one_step(clock, stamps)
-    found = {stage.name: step.of(stage) for stage in StepStage}
-    expected = {"BETWEEN": 1, "INPUT": 2, "FORWARD": 3, "BACKWARD": 5, "EXCHANGE": 4, "OPTIMIZER": 1}
-    assert {name: seconds for name, seconds in found.items() if seconds} == expected
-    assert sum(step.stages) == step.ended - step.began == 16
-    assert step.inputs == (0, 0, 2, 0)
-
-
 def test_what_stash_does_after_a_step_is_no_part_of_the_next(clock: Moments, stamps: Stamps) -> None:
-    one_step(clock, stamps)
-    stamped(clock, stamps, at=20.0, call="step_begins")
-    stamps.step_ends(21.0)
-    assert sum(stamps.ring.rows(0)[1].stages) == 1
-
-
-def test_a_collective_goes_back_to_the_stage_that_called_it(clock: Moments, stamps: Stamps) -> None:
-    stamped(clock, stamps, at=1.0, call="backward_begins")
-    before = stamped(clock, stamps, at=2.0, call="enter", stage=StepStage.COLLECTIVE)
-    assert before == StepStage.BACKWARD
-    stamped(clock, stamps, at=5.0, call="enter", stage=before)
-    stamps.step_ends(6.0)
-    step = stamps.ring.rows(0)[0]
-    assert (step.of(StepStage.COLLECTIVE), step.of(StepStage.BACKWARD)) == (3, 2)
-
-
-def test_a_backward_pass_inside_another_is_part_of_it(clock: Moments, stamps: Stamps) -> None:
-    for began in (0.0, 10.0):
-        stamped(clock, stamps, at=began + 1, call="backward_begins")  # of the loss
-        stamped(clock, stamps, at=began + 2, call="backward_begins")  # of what a checkpoint computed again
-        stamped(clock, stamps, at=began + 3, call="backward_ended")
-        stamped(clock, stamps, at=began + 5, call="backward_ended")
-        stamps.step_ends(began + 10)
-    for step in stamps.ring.rows(0):
-        assert (step.of(StepStage.BACKWARD), step.of(StepStage.OPTIMIZER)) == (4, 5)
+    first = step_of(clock, stamps, (2.0, ThreadEvent.REPLAYED), (5.0, ThreadEvent.STEP_ENDED))
+    assert (first.of(StepStage.BETWEEN), first.of(StepStage.FORWARD), first.number) == (2, 3, 1)
+    own = [(6.0, ThreadEvent.COLLECTIVE_BEGINS), (7.0, ThreadEvent.COLLECTIVE_ENDED), (9.0, ThreadEvent.STEP_BEGINS)]
+    second = step_of(clock, stamps, *own, (10.0, ThreadEvent.STEP_ENDED))
+    assert sum(second.stages) == second.ended - second.began == 1
 
 
 def test_what_other_threads_wait_for_does_not_count(clock: Moments, stamps: Stamps) -> None:
-    other = threading.Thread(target=lambda: (stamps.wait_begins(1.0), stamps.enter(StepStage.COLLECTIVE)))
+    other = threading.Thread(target=stamps.tell, args=(ThreadEvent.COLLECTIVE_BEGINS,))
     other.start()
     other.join()
-    stamps.step_ends(4.0)
-    assert stamps.ring.rows(0)[0].of(StepStage.BETWEEN) == 4
+    assert step_of(clock, stamps, (4.0, ThreadEvent.STEP_ENDED)).of(StepStage.BETWEEN) == 4
 
 
 def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(clock: Moments, stamps: Stamps) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     stamps.follow(list(model.parameters()))
-    stamps.backward_begins()
+    stamps.tell(ThreadEvent.BACKWARD_BEGINS)
     model(torch.ones(1, 2)).sum().backward()
-    assert stamps.enter(StepStage.OPTIMIZER) == StepStage.EXCHANGE
+    found = step_of(clock, stamps, (4.0, ThreadEvent.BACKWARD_ENDED), (5.0, ThreadEvent.STEP_ENDED))
+    assert (found.of(StepStage.EXCHANGE), found.gradients) == (4, True)
     stamps.let_go()
     assert not stamps.sees_exchange
 
@@ -144,28 +108,29 @@ def stages(made: list[Event]) -> DeviceStages:
     return stages
 
 
+def marked(stages: DeviceStages, *begun: StepStage, first: Mark | None = None) -> list[Mark]:
+    """Marks of a step of these stages, whose first may be the last mark of the one before."""
+    marks = [] if first is None else [first]
+    return marks + [(int(stage), 0.0, 0.0, 0, stages.record()) for stage in (*begun, StepStage.BETWEEN)]
+
+
 def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceStages, made: list[Event]) -> None:
-    stages.mark(StepStage.BETWEEN, 0.0)
-    stages.mark(StepStage.FORWARD, 0.0)
-    stages.mark(StepStage.EXCHANGE, 0.0)
-    stages.put_off()
-    stages.mark(StepStage.EXCHANGE, 0.0)
-    stages.mark(StepStage.BETWEEN, 0.0)
-    stages.close([9.0] * FIELDS)
+    marks = marked(stages, StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.EXCHANGE)
+    stages.close([9.0] * FIELDS, marks)
     assert list(stages.done()) == []
     made[-1].come = True
     (row,) = stages.done()
-    assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 2, 0, 1, 0, 0]
-    stages.mark(StepStage.FORWARD, 0.0)
-    assert len(made) == 4  # events are used again; the last one begins the next step
+    assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 1, 1, 1, 0, 0]
+    marked(stages, StepStage.FORWARD, first=marks[-1])
+    assert len(made) == 5  # events are used again; the last one begins the next step
 
 
 def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: DeviceStages, made: list[Event]) -> None:
+    marks = marked(stages)
     for _ in range(3):
-        stages.begin(0.0)  # a moment after the last step's end
-        stages.mark(StepStage.FORWARD, 0.0)
-        stages.mark(StepStage.BETWEEN, 0.0)
-        stages.close([9.0] * FIELDS)
+        _, *ended = marks[-1]  # a moment after the last step's end
+        marks = marked(stages, StepStage.BETWEEN, StepStage.FORWARD, first=(NO_STEP, *ended))
+        stages.close([9.0] * FIELDS, marks)
         for event in made:
             event.come = True
         (row,) = stages.done()
@@ -174,12 +139,10 @@ def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: Devic
 
 
 def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, made: list[Event]) -> None:
-    stages.mark(StepStage.BETWEEN, 0.0)
+    begun, ended = marked(stages)[0], marked(stages)[0]
     stages._captures = lambda: True
-    stages.mark(StepStage.BACKWARD, 0.0)
-    stages._captures = bool
-    stages.mark(StepStage.BETWEEN, 0.0)
-    stages.close([9.0] * FIELDS)
+    captured = marked(stages, StepStage.BACKWARD)
+    stages.close([9.0] * FIELDS, [begun, *captured, ended])
     made[-1].come = True
     (row,) = stages.done()
     assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 0, 0, 0, 0, 0]
@@ -195,7 +158,7 @@ def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(monke
     monkeypatch.setattr(private, "current_stream", lambda cuda, device: lambda: f"stream of {device}")
     stages = DeviceStages("cuda:1")
     stages._event, stages._captures = lambda enable_timing: OfStream(), bool
-    stages.mark(StepStage.FORWARD, 0.0)
+    stages.record()
     assert recorded == ["stream of cuda:1"]
 
 
@@ -207,7 +170,7 @@ def test_a_gradient_that_cannot_be_stamped_ends_stamps_and_no_training(
     monkeypatch.setattr(bus, "listener", listener)
     model = torch.nn.Linear(2, 2)
     stamps.follow(list(model.parameters()))
-    monkeypatch.setattr(stamps, "_move", Mock(side_effect=RuntimeError("event of another device")))
+    stamps.observers.append(Mock(side_effect=RuntimeError("event of another device")))
     model(torch.ones(1, 2)).sum().backward()
     assert set(errors) == {"event of another device"}
     assert not stamps.sees_exchange
@@ -246,9 +209,9 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(
             stamps.begin()
         clock.now += 15.0
         asked(20.0)
-        stamps.step_ends(clock.now)
+        stamps.tell(ThreadEvent.STEP_ENDED)
         clock.now += 1.0  # what Stash does between steps
-        stamps.step_begins()
+        stamps.tell(ThreadEvent.STEP_BEGINS)
     clock.now = asked(0.0)
     assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6
     leads = stamps.host_leads(clock.now)  # it is 4 s ahead by every step, the one before the block too
@@ -261,44 +224,11 @@ def test_a_host_that_waits_for_the_device_every_step_is_ahead_by_what_the_device
 ) -> None:
     stamps.begin()
     for _ in range(3):
-        stamps.step_begins()
+        stamps.tell(ThreadEvent.STEP_BEGINS)
         clock.now += submitting
         ends = asked(running)
-        stamps.backward_ended()
+        stamps.tell(ThreadEvent.BACKWARD_ENDED)
         clock.now = ends  # it waits
-        stamps.step_ends(clock.now)
+        stamps.tell(ThreadEvent.STEP_ENDED)
     stamps.of_block()
     assert stamps.host_leads(clock.now) == (ahead,) * 3
-
-
-def test_what_is_renamed_of_a_step_is_no_event_of_the_one_before(stages: DeviceStages, made: list[Event]) -> None:
-    """The last event of a step that is under way is the next one's first, and stays so."""
-    for _ in range(2):
-        stages.mark(StepStage.OPTIMIZER, 0.0)
-        stages.rename(StepStage.OPTIMIZER, StepStage.BETWEEN)
-        stages.mark(StepStage.FORWARD, 0.0)
-        stages.mark(StepStage.BETWEEN, 0.0)
-        stages.close([9.0] * FIELDS)
-    for event in made:
-        event.come = True
-    first, second = stages.done()
-    assert first[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 1, 0, 0, 0, 0]
-    assert second[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [2, 0, 0, 1, 0, 0, 0, 0]
-    assert len(stages._pool) == len(made) - 1
-
-
-def test_the_first_event_of_a_step_is_kept_where_an_update_was_beside_the_counted_one(
-    stages: DeviceStages, made: list[Event]
-) -> None:
-    for _ in range(2):
-        stages.mark(StepStage.BETWEEN, 0.0)
-        stages.update_ends(beside=True)
-        stages.mark(StepStage.FORWARD, 0.0)
-        stages.mark(StepStage.BETWEEN, 0.0)
-        stages.close([9.0] * FIELDS)
-    for event in made:
-        event.come = True
-    first, second = stages.done()
-    assert first[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 1, 0, 0, 0, 0]
-    assert second[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 1, 0, 0, 0, 1]
-    assert len(stages._pool) == len(made) - 1

@@ -14,6 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from stash.measure.agent import script
 from stash.measure.agent.runner import timed_steps
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import scope, waits
 from stash.measure.agent.wraps.scope import wrap_functional
 from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
@@ -169,20 +170,14 @@ def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) ->
     assert ledger.seen.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
 
 
-class Stages(script.NoStamps):
-    def __init__(self) -> None:
-        self.entered: list[int] = []
-
-    def enter(self, stage: int) -> int:
-        self.entered.append(stage)
-        return 3
-
-
 class StageListener(script.Listener):
     listens = True
 
     def __init__(self) -> None:
-        self.stamps: Stages = Stages()
+        self.events: list[ThreadEvent] = []
+
+    def handle(self, event: ThreadEvent, about: Any = None) -> None:
+        self.events.append(event)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -213,7 +208,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     assert (use.calls, use.bytes) == (1, 40)
     assert use.seconds == 2.0  # the call, and the wait for it
     assert not others
-    assert 9 in listener.stamps.entered
+    assert ThreadEvent.COLLECTIVE_BEGINS in listener.events
 
 
 def test_functional_collectives_count_only_where_everything_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:

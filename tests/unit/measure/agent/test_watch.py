@@ -19,6 +19,7 @@ import stash
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedLoops, WatchedRun
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol import orders as the_orders
@@ -79,10 +80,10 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current.cache_clear()
     run, ring = WatchedRun(given), StepRing(tmp_path / "ring.0.1")
-    run._note_in(Stamps(time.perf_counter, ring))
+    run.loops.note_in(Stamps(time.perf_counter, ring))
     script.subscribe(run)
     assert list(stash.loader(Batches())) == [0, 1, 2]
-    run.stamps.step_ends(time.perf_counter())
+    run.handle(ThreadEvent.STEP_ENDED)
     script.unsubscribe()
     the_orders.current.cache_clear()
     (found,) = ring.rows(0)

@@ -11,6 +11,7 @@ import torch.distributed
 from stash.measure.agent.runner import watch_duties
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watch_duties import StepSample, by_others
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
 
@@ -24,17 +25,17 @@ def test_what_nobody_called_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
     sample = StepSample(stamps)
     sample.begin()
     now[0] = 1.0
-    stamps.enter(int(StepStage.FORWARD))
+    stamps.tell(ThreadEvent.REPLAYED)
     issued[0] += 1  # by C++: no stamp comes to it
     now[0] = 3.0
-    before = stamps.enter(int(StepStage.COLLECTIVE))
+    stamps.tell(ThreadEvent.COLLECTIVE_BEGINS)
     issued[0] += 1
     now[0] = 3.5
-    stamps.enter(before)
+    stamps.tell(ThreadEvent.COLLECTIVE_ENDED)
     now[0] = 4.0
-    stamps.enter(int(StepStage.OPTIMIZER))
+    stamps.tell(ThreadEvent.BACKWARD_ENDED)
     now[0] = 4.25
-    stamps.step_ends(now[0])
+    stamps.tell(ThreadEvent.STEP_ENDED)
     sample.end()
     reader = RingReader(path)
     (row,) = reader.new()

@@ -7,7 +7,9 @@ import torch
 
 from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.step_stages import WATCHED_STAGES
 from stash.measure.agent.runner.watched_run import WatchedLoops
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
 
@@ -29,13 +31,12 @@ def test_what_is_read_without_gradients_is_evaluation_unless_a_pass_follows_each
     monkeypatch: pytest.MonkeyPatch, passes: int, is_evaluation: bool
 ) -> None:
     monkeypatch.setattr(script.bus, "passes", 0)
-    stamps, loops, source = Stamps(Clock()), WatchedLoops(), object()
+    stamps, loops, source = Stamps(Clock(), stages=WATCHED_STAGES), WatchedLoops(), object()
     loops.stamps = stamps
     for _ in range(8):
         with torch.no_grad():
             loops.waited(source, lambda: None)
         script.bus.passes += passes
-        stamps.step_ends(stamps.now())
-        stamps.step_begins()
+        stamps.tell(ThreadEvent.STEP_ENDED)
     last: StampedStep = stamps.ring.rows(0)[-1]
     assert (last.of(StepStage.EVALUATION) > 0) is is_evaluation

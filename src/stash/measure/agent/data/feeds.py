@@ -17,9 +17,7 @@ from stash.measure.agent.data.batches import samples
 from stash.measure.agent.data.reads import recorded
 from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.data.tally import own_tally
-from stash.measure.protocol.stamped import StepStage
-
-_BETWEEN, _FORWARD = int(StepStage.BETWEEN), int(StepStage.FORWARD)
+from stash.measure.agent.thread_events import ThreadEvent
 
 
 class Handed(NamedTuple):
@@ -99,8 +97,8 @@ class FeedAccount(NamedTuple):
     number: int = 0
     """Among the loaders of the script."""
     now: Callable[[], float] = time.perf_counter
-    stamps: script.NoStamps = script.NoStamps()
-    """Where is noted what a step waits for."""
+    tell: Callable[[ThreadEvent, int], None] = lambda event, loader: None
+    """Whom to tell of reads."""
     goes_on: bool = False
     """Never end: the script's own epochs are too short to be measured in."""
 
@@ -267,7 +265,7 @@ class Feed:
         is_replayed = self.mode in ("replay", "resident")
         if is_replayed:
             batch = self.ring.next()
-            self.account.stamps.enter(_FORWARD)
+            self.account.tell(ThreadEvent.REPLAYED, self.account.number)
             took = self.account.now() - began
         else:
             batch, took = self._read(began)
@@ -278,17 +276,17 @@ class Feed:
 
     def _read(self, began: float) -> tuple[Any, float]:
         """The next batch, and the seconds that it took."""
-        number, now, stamps, goes_on = self.account
-        delayed = stamps.wait_begins(began)
+        number, now, tell, goes_on = self.account
+        tell(ThreadEvent.READ_BEGINS, number)
         try:
             batch = self.endless() if self.measured or goes_on else self.real()
         except StopIteration:
             if not (self.measured or goes_on):
                 self.learned = self.learned._replace(length=self.handed.turn)
-            stamps.wait_ends(now(), delayed, number, _BETWEEN)
+            tell(ThreadEvent.READ_FAILED, number)
             raise
         ended = now()
-        stamps.wait_ends(ended, delayed, number)
+        tell(ThreadEvent.READ_ENDED, number)
         if self.learned.asked is not None:
             self.learned = self.learned._replace(startup=ended - self.learned.asked, asked=None)
         if self.mode == "real":

@@ -125,7 +125,7 @@ class BlockRunner:
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self._rank
         size = self._round.plan.size(visit)
-        if rank.switches:
+        if rank.known.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
         for feed in rank.feeds:

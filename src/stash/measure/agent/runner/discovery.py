@@ -100,10 +100,10 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     """Report to the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
     ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
-    rank.inseparable = ladder.inseparable
     scope.always_real = frozenset(ladder.always_real)
     confined = any(not rung(name).exchanges or (name == "node" and place.nodes > 1) for name in ladder.rungs)
-    rank.switches = rank.switches and not ladder.whole_only and (confined or place.world_size == 1)
+    switches = rank.known.switches and not ladder.whole_only and (confined or place.world_size == 1)
+    rank.learn(inseparable=ladder.inseparable, switches=switches)
     if place.nodes > 1 and not orders.isolated:
         with scope.untouched():
             scope.parts = make(ladder.parts, place.rank)
@@ -242,7 +242,7 @@ def standing_facts(rank: OwnRank) -> JobFacts:
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),
-        vanished_values=None if rank.tiny_values is None else rank.tiny_values.lost() or None,
+        vanished_values=None if (tiny := rank.known.tiny_values) is None else tiny.lost() or None,
     )
 
 
@@ -250,7 +250,7 @@ def _flush_tiny_values(rank: OwnRank, tensors: Sequence[Any]) -> None:
     """Flush values too small for float32 from now on, and follow those of ``tensors``, unless the script flushes."""
     if rank.device.type == "cpu":
         found = TinyValues(tensors)
-        rank.tiny_values = None if tiny_values.flush() else found
+        rank.learn(tiny_values=None if tiny_values.flush() else found)
 
 
 def launch_facts(rank: OwnRank) -> LaunchSeen:
@@ -267,20 +267,22 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
     alone = bool(sharded) and rank.place.world_size == 1  # it gathers from nobody: there is nothing to switch
-    if not rank.switches or (sharded and not alone):
+    if not rank.known.switches or (sharded and not alone):
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
         rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
-    rank.drifted = True  # from here on batches are replayed and gradients not always exchanged
-    if not rank.switches or (sharded and not alone):
+    rank.learn(drifted=True)  # from here on batches are replayed and gradients not always exchanged
+    if not rank.known.switches or (sharded and not alone):
         _flush_tiny_values(rank, ())
-    if not rank.switches:
+    if not rank.known.switches:
         return None
     if sharded and not alone:
-        rank.inseparable = f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
+        rank.learn(
+            inseparable=f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
+        )
         return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
-    rank.switches = not alone
-    if rank.switches:
+    rank.learn(switches=not alone)
+    if rank.known.switches:
         rank.publish(PhaseBegun("crowd"))
         rank.set_scope("self")
     for feed in rank.feeds:
@@ -296,8 +298,10 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     _note_unseen_input(rank, inputs.end(), inputs.placed)
     whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
     _flush_tiny_values(rank, [*inputs.parameters.values(), *inputs.buffers.values()])
-    if rank.phase is not None and rank.phase < whole_model:  # first or only: it may train another part later
-        rank.note(f"measured: a phase of training in which {rank.phase:,} of {whole_model:,} parameters train")
+    if (
+        rank.known.phase is not None and rank.known.phase < whole_model
+    ):  # first or only: it may train another part later
+        rank.note(f"measured: a phase of training in which {rank.known.phase:,} of {whole_model:,} parameters train")
     for _ in range(steps - 1):
         ready.append((yield from survey.time_gradients(rank)))
     moved = [n for n, count in scope.collectives_begun().items() if count != before.get(n, count)]
@@ -307,13 +311,14 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
         if alone:
-            return None, rank.inseparable
+            return None, rank.known.inseparable
         if any(in_forward for _, in_forward in reports):
-            return _NOT_INTERCEPTED, rank.inseparable or _ONE_MODEL
-        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.inseparable
+            return _NOT_INTERCEPTED, rank.known.inseparable or _ONE_MODEL
+        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.known.inseparable
 
-    verdict, rank.inseparable = rank.agree((bool(moved), together), judge)
-    if rank.switches:
+    verdict, inseparable = rank.agree((bool(moved), together), judge)
+    rank.learn(inseparable=inseparable)
+    if rank.known.switches:
         rank.set_scope("world")
     return verdict
 
@@ -365,10 +370,10 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed:
 
 def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
-    rank.switches = False
+    rank.learn(switches=False)
     left = _of_whole_job(rungs, rank.place.nodes)
     for name in rungs:
         if name not in left:
-            other_size = rank.inseparable or "this job cannot be started in other sizes"
+            other_size = rank.known.inseparable or "this job cannot be started in other sizes"
             rank.publish(RungSkipped(name, f"{why}, and {other_size}"))
     return left

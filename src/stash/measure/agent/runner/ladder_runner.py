@@ -11,8 +11,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Generator
-from enum import Enum, auto
+from collections.abc import Callable, Generator, Mapping
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
 from types import ModuleType
@@ -23,11 +22,13 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
+from stash.measure.agent.runner.ladder_table import LadderAction, LadderEvent, LadderState, handle_event
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
-from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.stamps import Clock
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
@@ -68,26 +69,13 @@ def _subscribe_in_fork(inherited: LadderRunner) -> None:
         Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
-class State(Enum):
-    """How far the ladder is."""
-
-    MEASURING = auto()
-    COUNTING = auto()
-    """Steps are counted, and nothing else is listened to."""
-    ENDING = auto()
-    """The training loop is over, and the other ranks are about to know."""
-    FINISHED = auto()
-    """Nothing is measured any more."""
-
-
 class LadderRunner(script.Listener):
     """The one runner of a training process. ``shutdown`` never returns; tests put something milder in its place."""
 
     def __init__(self, rank: OwnRank, shutdown: Shutdown | None = None) -> None:
         self.rank = rank
-        self.stamps: Stamps = rank.stamps
         self.loops: Loops = Loops(rank, over=self.loop_ended)
-        self.state = State.MEASURING
+        self.state = LadderState.WAITING
         self._shutdown = shutdown or Shutdown(rank.orders.files)
         self._exits = False
         """The script comes to an end by itself."""
@@ -96,27 +84,28 @@ class LadderRunner(script.Listener):
         self._once = threading.Lock()
         self._optimizers = Optimizers()
         self._steps = 0
+        self.handle = rank.tell  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
 
     @property
     def listens(self) -> bool:  # type: ignore[override]
-        return self.state is State.MEASURING or self.state is State.ENDING
+        state = self.state
+        return state is LadderState.MEASURING or state is LadderState.WAITING or state is LadderState.ENDING
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
-        return self.state is State.COUNTING
+        return self.state is LadderState.COUNTING
 
-    @property
-    def _goes_on(self) -> bool:
-        return self.state is State.MEASURING or self.state is State.COUNTING
-
-    @property
-    def ledger(self) -> script.NoLedger:  # type: ignore[override]
-        return self.rank.ledger
+    def _take(self, event: LadderEvent) -> None:
+        """Go by the table; a timer's thread may, too."""
+        with self._once:
+            self.state, actions = handle_event(self.state, event)
+        for action in actions:
+            _ACTIONS[action](self)
 
     def has_drifted(self) -> bool:
-        return self.rank.drifted
+        return self.rank.known.drifted
 
     def world_formed(self) -> None:
         self.rank.control.join()
@@ -131,44 +120,47 @@ class LadderRunner(script.Listener):
         """One optimizer's steps are the job's, or those of the one that takes its place: they resume the routine."""
         rank = self.rank
         rank.clock.step_ends()
-        rank.ledger.tell(script.ThreadEvent.STEPPED)
+        rank.tell(ThreadEvent.STEPPED)
         try:
             self._stepped(optimizer)
         finally:
-            rank.ledger.tell(script.ThreadEvent.STEP_BEGINS)
+            rank.tell(ThreadEvent.SCRIPT_GOES_ON)
 
     def _stepped(self, optimizer: Any) -> None:
         rank = self.rank
         own = self._optimizers.stepped(optimizer)
         if rank.counted_optimizer is None:
-            rank.counted_optimizer = own
+            rank.count_at(own)
             self._begin(optimizer)
-        if own is not rank.counted_optimizer and not (self._goes_on and self._takes_over()):
+        if self.state is LadderState.ENDING or self.state is LadderState.FINISHED:
             return
-        if self._routine is None or not self._goes_on:
+        if own is not rank.counted_optimizer and not self._takes_over():
             return
-        if self.counts:
-            if rank.bare_step_ended():
-                return
-        else:
-            rank.stamps.step_ends(rank.clock.ended)
-            rank.count_step()
-            self.loops.stepped()
+        if not (self.counts and rank.bare_step_ended()):
+            self._take(LadderEvent.STEPPED)
+
+    def _end_step(self) -> None:
+        rank = self.rank
+        rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
+        rank.count_step()
+        self.loops.stepped()
+
+    def _resume(self) -> None:
         self._steps += 1
         self.beat()
+        assert self._routine is not None
         try:
             next(self._routine)
-            if rank.bare_steps:
-                self.state = State.COUNTING
-                self.loops.leave_alone()
-                return
-            self.loops.step_begins()
-            rank.stamps.step_begins()
         except StopIteration:
-            self._leave()
+            self._take(LadderEvent.DONE)
         except LoopEndedError:
-            self.state = State.ENDING
-            self._leave()
+            self._take(LadderEvent.OTHERS_ENDED)
+        else:
+            self._take(LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP)
+
+    def _begin_step(self) -> None:
+        self.loops.step_begins()
+        self.rank.tell(ThreadEvent.STEP_BEGINS)
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: learn what trains, and whether this process is to be measured."""
@@ -185,14 +177,15 @@ class LadderRunner(script.Listener):
                 if number == 0 and rank.claim():
                     rank.publish(LadderEnded("no process group"))
                     self.beat()
-                self._measure_nothing()
+                self._take(LadderEvent.REFUSED)
                 self._shutdown.here()
                 return
             self.note("the script trains on one device: it never called init_process_group")
         if rank.claim():
             self._routine = self._measure()
+            self._take(LadderEvent.CLAIMED)
         else:
-            self._measure_nothing()  # a trainer of its own, one of several: it trains on as it would alone
+            self._take(LadderEvent.REFUSED)  # a trainer of its own, one of several: it trains on as it would alone
 
     def _measure(self) -> Generator[None, None, None]:
         """Warm up, find the rungs, then run block after block, round after round."""
@@ -201,8 +194,8 @@ class LadderRunner(script.Listener):
         if self._choose_optimizer():
             yield  # the interval under way began at another optimizer's step
             yield
-        rank.feeds = self.loops.training()
-        rank.phase = self._optimizers.trained()
+        rank.train_from(self.loops.training())
+        rank.learn(phase=self._optimizers.trained())
         if rank.place.world_size > 1:  # a hook costs the backward pass of small models a tenth
             yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
@@ -220,12 +213,12 @@ class LadderRunner(script.Listener):
         rank.stop_ledger()
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
-        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.inseparable is None:
+        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.known.inseparable is None:
             self._finish("unsafe", unsafe)
             return
         if unsafe:
             rungs = discovery.without_switching(rank, rungs, unsafe)
-        elif "node" in rungs and rank.place.nodes > 1 and rank.switches:
+        elif "node" in rungs and rank.place.nodes > 1 and rank.known.switches:
             rungs = yield from discovery.try_node(rank, rungs)
         if not rungs:
             self._finish("no rungs")
@@ -273,9 +266,10 @@ class LadderRunner(script.Listener):
 
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before, self.rank.counted_optimizer = self.rank.counted_optimizer, self._optimizers.rarest()
+        before, rarest = self.rank.counted_optimizer, self._optimizers.rarest()
+        self.rank.count_at(rarest)
         self.rank.reset_counts()
-        return self.rank.counted_optimizer is not before
+        return rarest is not before
 
     def _takes_over(self) -> bool:
         """Another optimizer than the one whose steps are counted has stepped: whether it takes its place with that.
@@ -287,21 +281,20 @@ class LadderRunner(script.Listener):
         successor = None if counted is None else self._optimizers.successor(counted)
         if counted is None or successor is None:
             return False
-        if rank.phase is not None and successor.trains != counted.trains:
+        if rank.known.phase is not None and successor.trains != counted.trains:
             rank.note(
                 f"the phase of training that was measured, of {counted.trains:,} parameters, is over: the next one "
                 f"trains {successor.trains:,}, and has other steps; profile it by itself"
             )
-            self.state = State.ENDING
-            self._end_together()
+            self._take(LadderEvent.PHASE_ENDED)
             return False
-        rank.counted_optimizer = successor
+        rank.count_at(successor)
         if not successor.at_once:
             self.loops.skipped_steps()
         return successor.at_once
 
     def abandoned(self) -> None:
-        self._measure_nothing()
+        self._take(LadderEvent.ABANDONED)
 
     def exits(self, last: bool) -> None:
         """End with the other ranks, and not before the launcher knows."""
@@ -314,10 +307,9 @@ class LadderRunner(script.Listener):
 
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
-        with self._once:
-            if not self._goes_on or self.rank.counted_optimizer is None:
-                return
-            self.state = State.ENDING
+        self._take(LadderEvent.LOOP_ENDED)
+
+    def _tell_others(self) -> None:
         self._ending = threading.Thread(target=self._end_together, daemon=True)
         self._ending.start()
         self._ending.join(_SHUTDOWN_SECONDS)
@@ -327,7 +319,7 @@ class LadderRunner(script.Listener):
         try:
             self.rank.agree(LoopEnded(), lambda reports: None)
         except LoopEndedError:
-            self._leave()
+            self._take(LadderEvent.OTHERS_ENDED)
         except RuntimeError:
             pass  # another rank died first; its own error tells why
 
@@ -336,18 +328,14 @@ class LadderRunner(script.Listener):
         self.rank.publish(discovery.launch_facts(self.rank))
         self.rank.publish(LadderEnded(reason, why))
 
-    def _measure_nothing(self) -> None:
+    def _stop(self) -> None:
         """From now on the script is on its own."""
-        self.state = State.FINISHED
         self.rank.stop_ledger()
         self.rank.stamps.let_go()
         self.loops.stop_waiting()
 
     def _leave(self) -> None:
         """End the script here, before it could evaluate or save replicas that drifted apart."""
-        if self.state is State.ENDING:
-            self._finish("script ended")
-        self._measure_nothing()
         for feed in self.rank.feeds:
             feed.end_workers()
         try:  # together: a rank that is gone early would break the others' last exchange
@@ -357,6 +345,19 @@ class LadderRunner(script.Listener):
         opened_files.sweep()
         if not self._exits:
             self._shutdown.here()
+
+
+_ACTIONS: Mapping[LadderAction, Callable[[LadderRunner], None]] = {
+    LadderAction.END_STEP: LadderRunner._end_step,
+    LadderAction.RESUME: LadderRunner._resume,
+    LadderAction.BEGIN_STEP: LadderRunner._begin_step,
+    LadderAction.LEAVE_ALONE: lambda runner: runner.loops.leave_alone(),
+    LadderAction.TELL_OTHERS: LadderRunner._tell_others,
+    LadderAction.TELL_OTHERS_NOW: LadderRunner._end_together,
+    LadderAction.PUBLISH_END: lambda runner: runner._finish("script ended"),
+    LadderAction.STOP: LadderRunner._stop,
+    LadderAction.LEAVE: LadderRunner._leave,
+}
 
 
 def _number_among_copies() -> int | None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-from collections.abc import Iterator
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple
 
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
-    COLLECTIVE,
-    COLLECTOR,
-    EPOCH_END,
     EPOCH_START,
     EVALUATION,
     FORWARD,
@@ -26,7 +21,7 @@ from stash.core.ledger_rows import (
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stack_looks import Places
-from stash.measure.agent.script import NoLedger, ThreadEvent
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
 from stash.measure.protocol.messages import LedgerKept
 
@@ -47,6 +42,28 @@ class _TimedSteps(NamedTuple):
     interpreter: InterpreterClock
 
 
+class NoLedger:
+    """Stands in for what keeps account of a training thread's seconds."""
+
+    may_evaluate = False
+    """Whether an evaluation takes as long as the script has it take."""
+    sees_epochs = False
+    """Whether the wait for an epoch's first batch is accounted for, and no step's."""
+
+    def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
+        """The next event of the training thread; ``about``: the loader that it has to do with."""
+
+    def saved(self) -> float:
+        """Seconds that saving took since the last call."""
+        return 0.0
+
+    def stop(self) -> None:
+        """Keep account of nothing more."""
+
+
+NO_LEDGER = NoLedger()
+
+
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
 
@@ -60,7 +77,6 @@ class LedgerKeeper(NoLedger):
         self._places = Places(get_ident(), lambda: self._ledger.row_of_look)
         self._most_evaluation = _SHARE * budget
         self._timing: _TimedSteps | None = None
-        self._interrupted = ""
         self._saved = 0.0
         self._saved_at = -1
         """After how many steps something was saved last."""
@@ -81,53 +97,37 @@ class LedgerKeeper(NoLedger):
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
 
-    def tell(self, event: ThreadEvent, loader: object = None) -> None:
-        if not self._stamps.of_this_thread:
-            return
+    def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
         if LedgerKeeper._hooked is not self:
             self._hook()
-        self._ledger.handle(event, self._stamps.now(), loader)
+        if event is ThreadEvent.SAVE_BEGINS:
+            self._saved_at = self._ledger.steps
+        self._ledger.handle(event, now, about)
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.start()
-
-    def begin_collective(self) -> str:
-        if not self._stamps.of_this_thread or self._ledger.row not in (LOOP, FORWARD):
-            return ""
-        return self._ledger.interrupt(COLLECTIVE, self._stamps.now())
-
-    def end_collective(self, before: str) -> None:
-        if before:
-            self._ledger.resume(before, self._stamps.now())
 
     def saved(self) -> float:
         before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]
         return self._saved - before
 
-    @contextlib.contextmanager
-    def saving(self) -> Iterator[None]:
-        if not self._stamps.of_this_thread:
-            yield
-            return
-        self._saved_at = self._ledger.steps
-        before = self._ledger.interrupt(CHECKPOINT, self._stamps.now())
-        try:
-            yield
-        finally:
-            self._ledger.resume(before, self._stamps.now())
+    def _tell(self, event: ThreadEvent) -> None:
+        """Something happened on the calling thread that only a ledger is told of."""
+        if self._stamps.of_this_thread:
+            self.handle(event, self._stamps.now())
 
     def _flush(self, descriptor: Any) -> None:
         """``os.fsync``, which is a part of saving where the same step has saved something, and no log's."""
-        with self.saving() if self._saved_at == self._ledger.steps else contextlib.nullcontext():
+        is_of_a_save = self._saved_at == self._ledger.steps
+        if is_of_a_save:
+            self._tell(ThreadEvent.SAVE_BEGINS)
+        try:
             _fsync(descriptor)
+        finally:
+            if is_of_a_save:
+                self._tell(ThreadEvent.SAVE_ENDED)
 
     def _collects(self, phase: str, info: Any) -> None:
-        if not self._stamps.of_this_thread:
-            return
-        if phase == "start" and self._ledger.row != EPOCH_END:  # no step's: it belongs to what made the garbage
-            self._interrupted = self._ledger.interrupt(COLLECTOR, self._stamps.now())
-        elif self._interrupted:
-            self._ledger.resume(self._interrupted, self._stamps.now())
-            self._interrupted = ""
+        self._tell(ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED)
 
     def begin_timing(self) -> None:
         """The steps from now on stand for all later ones."""

@@ -21,7 +21,7 @@ from stash.measure.agent.data.feeds import Feed, FeedAccount, Handed, Handle
 from stash.measure.agent.runner.loop_table import LoopAction, LoopEvent, LoopOnTrial, LoopUse, handle_event
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
-from stash.measure.agent.script import ThreadEvent
+from stash.measure.agent.thread_events import ThreadEvent
 
 PATIENCE = 20.0
 """Seconds without any sign of training after an epoch: it is over."""
@@ -186,7 +186,7 @@ class Loops(script.LoopListener):
 
     def iterator_asked(self, feed: Feed) -> None:
         event = ThreadEvent.EVALUATION_ASKED if self.is_beside(feed) else ThreadEvent.ITERATOR_ASKED
-        self._rank.ledger.tell(event, feed)
+        self._rank.tell(event, feed)
 
     def is_beside(self, feed: Feed) -> bool:
         course = self._course(self._standing(feed))
@@ -227,15 +227,14 @@ class Loops(script.LoopListener):
         if self._in_another_thread():
             self._read_elsewhere = True
             return feed.real()
-        ledger = self._rank.ledger
-        beside = self.is_beside(feed)
-        ledger.tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
+        tell, beside = self._rank.tell, self.is_beside(feed)
+        tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
         try:
             batch = self._next_batch(feed, beside)
         except StopIteration:
-            ledger.tell(ThreadEvent.LOOP_ENDED, feed)
+            tell(ThreadEvent.LOOP_ENDED, feed)
             raise
-        ledger.tell(ThreadEvent.BATCH_GIVEN, feed)
+        tell(ThreadEvent.BATCH_GIVEN, feed)
         return batch
 
     def _next_batch(self, feed: Feed, beside: bool) -> Any:
@@ -248,7 +247,7 @@ class Loops(script.LoopListener):
         feed = self._standing(feed)
         if feed not in self._numbers:
             self._numbers[feed] = number = len(self._numbers)
-            feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.stamps, feed.account.goes_on))
+            feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.tell, feed.account.goes_on))
         if LoopAction.SERVE_BESIDE in self._handle(feed, LoopEvent.ASKED_BESIDE if beside else self._ask(feed)):
             return self._batch_beside(feed)
         if (course := self._course(feed)).trains:
@@ -305,7 +304,7 @@ class Loops(script.LoopListener):
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
         if self._in_another_thread():
             return
-        self._rank.ledger.tell(ThreadEvent.LOOP_ENDED, handle.feed)
+        self._rank.tell(ThreadEvent.LOOP_ENDED, handle.feed)
         feed = self._standing(handle.feed)
         self._note_pass(feed)
         course = self._course(feed)

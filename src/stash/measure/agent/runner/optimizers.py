@@ -33,6 +33,16 @@ class SeenOptimizer:
         self.trains: int = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         """How many numbers it trains."""
 
+    def step(self, now: int) -> None:
+        """It steps, as the step number ``now`` of all."""
+        self.steps += 1
+        self.last, self.passes = now, script.bus.passes
+
+    def take_place(self) -> SeenOptimizer:
+        """It takes another's with its first step."""
+        self.at_once = True
+        return self
+
     @property
     def parameters(self) -> list[Any]:
         """Those that are still there."""
@@ -68,9 +78,7 @@ class Optimizers:
                     self._known = self._current()
                 self._known.append(own)
             self._latest = own
-        own.steps += 1
-        own.last = now
-        own.passes = script.bus.passes
+        own.step(now)
         return own
 
     def _current(self) -> list[SeenOptimizer]:
@@ -95,6 +103,5 @@ class Optimizers:
         new = self._latest
         assert new is not None
         if new.steps == 1 and new.shares_parameters(counted) and new.passes > counted.passes:
-            new.at_once = True
-            return new
+            return new.take_place()
         return self.rarest() if counted.overdue(self._now) else None

@@ -7,17 +7,19 @@ leader publishes reaches the journal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from threading import get_ident
+from typing import Any, NamedTuple, TypeVar
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
+from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
+from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
-from stash.measure.agent.script import NoLedger
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Heart, Journal
@@ -38,6 +40,31 @@ class LoopEnded:
     """A rank's report that its training loop is over."""
 
 
+@dataclass(frozen=True)
+class JobKnown:
+    """What has been found out of a rank's part in its job."""
+
+    switches: bool
+    """Whether the scope of exchange changes between rungs."""
+    inseparable: str | None = None
+    """Why a rank by itself does not do what it does in the whole job, if it does not."""
+    phase: int | None = None
+    """How many numbers the job trains while it is measured."""
+    drifted: bool = False
+    """Replicas have trained apart, or on replayed batches: their weights are no model."""
+    tiny_values: TinyValues | None = None
+    """Of the model, since they are flushed to zero by Stash and not by the script."""
+
+
+class BareSteps(NamedTuple):
+    """Steps in which the script is left alone."""
+
+    left: int = 0
+    """So many from now on."""
+    moments: tuple[tuple[float, float], ...] = ()
+    """Of the begin and of each that ended: when, and the training thread's delay by then."""
+
+
 class OwnRank:
     """The rank that this process is."""
 
@@ -47,26 +74,15 @@ class OwnRank:
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
         """Of the thread that trains, which takes the first step."""
-        self.ledger: LedgerKeeper | NoLedger = LedgerKeeper(self.stamps, orders.budget)
+        self.ledger: NoLedger = LedgerKeeper(self.stamps, orders.budget)
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
-        self.phase: int | None = None
-        """How many numbers the job trains while it is measured."""
         self.steps_counted = 0
         """Steps under scope world since collectives are counted."""
-        self.switches = not orders.isolated
-        """Whether the scope of exchange changes between rungs."""
-        self.inseparable: str | None = None
-        """Why a rank by itself does not do what it does in the whole job, if it does not."""
-        self.bare_steps = 0
-        """So many steps from now on the script is left alone, but for ``moments``; once it was, it stays so."""
-        self.moments: list[tuple[float, float]] = []
-        """Of each bare step, when it ended, and the training thread's delay by then."""
-        self.drifted = False
-        """Replicas have trained apart, or on replayed batches: their weights are no model."""
-        self.tiny_values: TinyValues | None = None
-        """Of the model, since they are flushed to zero by Stash and not by the script."""
+        self.known = JobKnown(switches=not orders.isolated)
+        self.bare = BareSteps()
+        """Once steps were left alone, they stay so."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -121,11 +137,37 @@ class OwnRank:
         """Let this node's launcher see that this rank is alive, and how far it got."""
         self._heart.beat(self.control.place.rank, steps)
 
+    def tell(self, event: ThreadEvent, about: Any = None) -> None:
+        """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
+        stamps, ledger = self.stamps, self.ledger
+        is_heeded, is_kept = HEEDED[event], ledger is not NO_LEDGER
+        if (is_heeded or is_kept) and get_ident() == stamps.followed.number:
+            now = self.clock.now()
+            if is_heeded:
+                stamps.handle(event, now, about)
+            if is_kept:
+                ledger.handle(event, now, about)
+
     def stop_ledger(self) -> None:
         """Keep account of the training thread's seconds no more."""
-        if isinstance(self.ledger, LedgerKeeper):
-            self.ledger.stop()
-        self.ledger = NoLedger()
+        self.ledger.stop()
+        self.ledger = NO_LEDGER
+
+    def learn(self, **changes: Any) -> None:
+        """Something was found out: fields of ``JobKnown``."""
+        self.known = replace(self.known, **changes)
+
+    def count_at(self, optimizer: SeenOptimizer) -> None:
+        """Its steps are the job's from now on."""
+        self.counted_optimizer = optimizer
+
+    def train_from(self, feeds: list[Feed]) -> None:
+        """These are of the loaders that the training loop reads."""
+        self.feeds.extend(feeds)
+
+    def leave_alone(self, steps: int, now: float) -> None:
+        """So many steps from ``now`` on the script is left alone."""
+        self.bare = BareSteps(steps, ((now, self.stamps.delay_at(now)),))
 
     def set_scope(self, name: ScopeName) -> None:
         """Switch the exchange; from the first scope below world on, replicas drift apart."""
@@ -139,10 +181,9 @@ class OwnRank:
 
     def bare_step_ended(self) -> bool:
         """Note a bare step; whether more of them follow."""
-        ended = self.clock.ended
-        self.moments.append((ended, self.stamps.delay_at(ended)))
-        self.bare_steps -= 1
-        return self.bare_steps > 0
+        ended, (left, moments) = self.clock.ended, self.bare
+        self.bare = BareSteps(left - 1, (*moments, (ended, self.stamps.delay_at(ended))))
+        return left > 1
 
     def reset_counts(self) -> None:
         """Begin to count the script's own collectives, and the steps in which they are issued."""

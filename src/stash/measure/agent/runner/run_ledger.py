@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
+    COLLECTIVE,
     COLLECTOR,
     EPOCH_END,
     EPOCH_START,
@@ -26,7 +27,7 @@ from stash.core.ledger_rows import (
     START_UP,
 )
 from stash.measure.agent.runner.loop_table import LoopOnTrial
-from stash.measure.agent.script import ThreadEvent
+from stash.measure.agent.thread_events import ThreadEvent
 
 _MOST_OCCURRENCES = 50
 """Whose seconds are kept one by one."""
@@ -44,9 +45,23 @@ _TABLE: dict[tuple[str, ThreadEvent], str] = {
     **{(row, ThreadEvent.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
     (BACKWARD, ThreadEvent.BACKWARD_ENDED): OPTIMIZER,
     **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
-    (OTHER, ThreadEvent.STEP_BEGINS): LOOP,
+    (OTHER, ThreadEvent.SCRIPT_GOES_ON): LOOP,
+    **{(row, ThreadEvent.COLLECTIVE_BEGINS): COLLECTIVE for row in (LOOP, FORWARD)},
+    **{(row, ThreadEvent.SAVE_BEGINS): CHECKPOINT for row in (*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR)},
+    **{
+        (row, ThreadEvent.COLLECTION_BEGINS): COLLECTOR
+        for row in (*_WITHIN_A_STEP, COLLECTIVE, CHECKPOINT)
+        if row != EPOCH_END
+    },
 }
-"""What an event makes of a row; where there is none, the row goes on. A process starts up until its first step."""
+"""What an event makes of a row; where there is none, the row goes on. A process starts up until its first step.
+
+Collecting between epochs is no step's: it belongs to what made the garbage.
+"""
+
+
+_INTERRUPTS = (ThreadEvent.COLLECTIVE_BEGINS, ThreadEvent.SAVE_BEGINS, ThreadEvent.COLLECTION_BEGINS)
+_RETURNS = (ThreadEvent.COLLECTIVE_ENDED, ThreadEvent.SAVE_ENDED, ThreadEvent.COLLECTION_ENDED)
 
 
 @dataclass
@@ -93,6 +108,8 @@ class RunLedger:
         self.occurrences = {row: Occurrences() for row in _NOW_AND_THEN}
         self._trial: LoopOnTrial | None = None
         """The latest loop; its mark: what rows had when it began."""
+        self._before: list[str] = []
+        """Rows that were interrupted and are gone back to, the innermost last."""
         self._depth = 0
         """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
         self._first_asked: float | None = None
@@ -107,9 +124,14 @@ class RunLedger:
 
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
-        if event is ThreadEvent.BACKWARD_BEGINS or event is ThreadEvent.BACKWARD_ENDED:
+        if event in _RETURNS:
+            self._return(now)
+            return
+        if event in _INTERRUPTS:
+            self._before.append(self.row)
+        elif event is ThreadEvent.BACKWARD_BEGINS or event is ThreadEvent.BACKWARD_ENDED:
             outermost = self._depth == (0 if event is ThreadEvent.BACKWARD_BEGINS else 1)
-            self._depth += 1 if event is ThreadEvent.BACKWARD_BEGINS else -1
+            self._depth = max(0, self._depth + (1 if event is ThreadEvent.BACKWARD_BEGINS else -1))
             if not outermost:
                 return
         self._follow_loops(event, loader)
@@ -117,7 +139,7 @@ class RunLedger:
             self._start_up(event, now)
         if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
             self._move(LOOP, now, relabel=True)  # a pass whose gradients are accumulated: no optimizer followed
-        if event is ThreadEvent.BATCH_ASKED and self.row == EPOCH_END:
+        if self.row == EPOCH_END and event in (ThreadEvent.BATCH_ASKED, ThreadEvent.BACKWARD_BEGINS):
             self._was_no_end(now)
         row = _TABLE.get((self.row, event), self.row)
         self._is_between_epochs = row == EPOCH_END or (
@@ -158,13 +180,15 @@ class RunLedger:
                 self._was_evaluation(trial.mark)
 
     def _was_no_end(self, now: float) -> None:
-        """The loop over some other loader has ended, in the middle of an epoch."""
+        """The loop over some other loader has ended, or one that reads ahead: the epoch goes on."""
         self._account(now)
         ends = self.occurrences[EPOCH_END]
         took = ends.seconds[-1] if 0 < ends.times <= _MOST_OCCURRENCES else 0.0
         self.seconds[EPOCH_END] -= took
         self.seconds[LOOP] += took
         ends.take_back()
+        if not ends.times:
+            del self.seconds[EPOCH_END]
         self._is_between_epochs = False
         self._at = _Moment(LOOP, now)
 
@@ -182,15 +206,9 @@ class RunLedger:
         if self.row in (EPOCH_START, INPUT, FORWARD):
             self._at = self._at._replace(row=EVALUATION)
 
-    def interrupt(self, row: str, now: float) -> str:
-        """What the thread does from ``now`` on belongs to ``row``; the value is the one to ``resume``."""
-        before = self.row
-        if before not in (row, START_UP):
-            self._move(row, now)
-        return before
-
-    def resume(self, row: str, now: float) -> None:
-        """It goes on with what was interrupted, which is no new occurrence of that."""
+    def _return(self, now: float) -> None:
+        """The thread goes on with what was interrupted, which is no new occurrence of that."""
+        row = self._before.pop() if self._before else self.row
         if self.row not in (row, START_UP):
             self._account(now)
             self._at = _Moment(row, now)

@@ -1,9 +1,9 @@
 """The clocks of a step: the stages that its thread went through, what kept it waiting, and when the step ended.
 
-At each boundary between two stages one moment is read, so that the stages of a step add up to it exactly. On an
-accelerator a boundary is an event in the device's own queue, from a pool, read once it is done: a wait that the
-device never felt is none. Nothing here starts a thread, takes a lock or waits for anything but a queue. Steps go to
-a ring (``protocol/stamped``); who reads it, a block of the ladder or a watch, is not known here.
+Which stage an event begins is a table's (``step_stages``); here are its effects. At each boundary between two stages
+one moment is read. On an accelerator a boundary is an event in the device's own queue, from a pool, read once it is
+done: a wait that the device never felt is none. Nothing here starts a thread, takes a lock or waits for anything but
+a queue. Steps go to a ring (``protocol/stamped``); who reads it, a block of the ladder or a watch, is not known here.
 """
 
 from __future__ import annotations
@@ -11,29 +11,18 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import get_ident
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stash.measure.agent.runner.device_stages import DeviceStages
-from stash.measure.agent.script import NoStamps, bus
-from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue
-from stash.measure.protocol.stamped import (
-    BEGAN,
-    DELAY,
-    ENDED,
-    EXCHANGE_DELAY,
-    FIELDS,
-    GRADIENTS,
-    INPUT_DELAY,
-    INPUTS,
-    LOADERS,
-    NUMBER,
-    SWITCHES,
-    StampedStep,
-    StepRing,
-    StepStage,
-)
+from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
+from stash.measure.agent.script import bus
+from stash.measure.agent.thread_events import ThreadEvent
+from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, Scheduled
+from stash.measure.protocol.stamped import GRADIENTS, NUMBER, SWITCHES, StampedStep, StepRing, StepStage
 
 
 class Clock:
@@ -137,11 +126,7 @@ class BlockClock:
             self._since = now
 
 
-_BETWEEN, _INPUT, _FORWARD = map(int, (StepStage.BETWEEN, StepStage.INPUT, StepStage.FORWARD))
-_BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
-_OF_A_LOOP = (int(StepStage.EPOCH_START), _INPUT, int(StepStage.TRANSFER), _FORWARD)
-_BEFORE_PASSES = (_BETWEEN, _FORWARD, _OPTIMIZER)
-_NOTHING = [0.0] * FIELDS
+_BETWEEN = int(StepStage.BETWEEN)
 _SWITCHES_SECONDS = 0.1
 """The kernel is asked for the thread's context switches no more often than that."""
 
@@ -151,40 +136,95 @@ class StepMark(NamedTuple):
 
     steps: int
     """Before it."""
-    row: list[float]
-    device_marks: int
+    marks: int
+    """Of the step, before it."""
 
 
-class Stamps(NoStamps):
-    """Stamps the steps of the thread that makes this object, and leaves them in its ring.
+class ExchangeWindows:
+    """What a step's helpers do between its last gradient and the end of its backward pass."""
+
+    def __init__(self, helpers: Helpers) -> None:
+        self._helpers = helpers
+        self._open: Scheduled | None = None
+        self.seen = NOTHING
+        """Of the threads that exchange, in all windows since it was ``forgotten``."""
+
+    def open(self) -> None:
+        """The last gradient is ready, for all that is known."""
+        self._open = self._helpers.exchange() if self._helpers.exchanging else None
+
+    def close(self) -> None:
+        """The backward pass is over."""
+        if self._open is not None:
+            self.seen += self._helpers.exchange() - self._open
+            self._open = None
+
+    def forget(self) -> None:
+        self.seen = NOTHING
+
+
+@dataclass(frozen=True)
+class FollowedThread:
+    """The thread that trains, and the others that work for its steps."""
+
+    number: int
+    queue: RunQueue
+    helpers: Helpers
+    windows: ExchangeWindows
+
+    @classmethod
+    def here(cls) -> FollowedThread:
+        """The calling one."""
+        queue = RunQueue()
+        helpers = Helpers(queue.thread)
+        helpers.look()  # who has worked by the next look is followed: from the first block on
+        return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
+
+
+class Switches(NamedTuple):
+    """Involuntary context switches of the training thread, as of the last time that the kernel was asked."""
+
+    number: float = 0.0
+    asked: float = 0.0
+
+
+class BlockBegun(NamedTuple):
+    """What there was when a block began."""
+
+    rows: int = 0
+    """In the ring."""
+    steps: int = 0
+    loops: Mapping[int, float] = MappingProxyType({})
+    """Delays of each thread of parallel loops."""
+    exchanged: Scheduled = NOTHING
+
+
+class Stamps:
+    """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.at``).
     """
 
-    def __init__(self, now: Callable[[], float], ring: StepRing | None = None) -> None:
+    def __init__(self, now: Callable[[], float], ring: StepRing | None = None, stages: Stages = STAGES) -> None:
         self.now = now
         self.ring = ring or StepRing()
+        self.observers: list[Callable[[int], None]] = []
+        """Told of each event's stage, of steps that are looked at closely."""
         self._live = self.ring.live
-        self._stage = _BETWEEN
-        self._since = self._began = now()
-        self._fresh = _NOTHING.copy()
-        """The row of a step that begins: what holds for more than one step is in it."""
-        self._row = _NOTHING.copy()
-        """Of the step under way, as far as it has come."""
-        self.attach()
-        self._ready: Any = None
-        """Since the last gradient of a backward pass was ready: the thread's delay then, and what its helpers had."""
-        self._handles: list[Any] = []
+        self.followed = FollowedThread.here()
         self._device: DeviceStages | None = None
-        self._followed: Any = None
-        self._updated = 0.0
-        """Of the stage ``OPTIMIZER`` of the step under way, what other optimizers took than the counted one."""
-        self._asked = 0.0
+        self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
         self.steps = 0
-        self._block = self._before = 0
-        self._loops: dict[int, float] = {}
-        self._exchanged = self.in_windows = NOTHING
-        """Of the threads that exchange, in all windows of exchange since ``begin``."""
+        """So many have ended."""
+        self._switches = Switches()
+        self._acts = self._step.acts.copy()
+        """What each event does, by its number: to the step, and beside it."""
+        self._acts[ThreadEvent.BACKWARD_ENDED] = self._end_pass
+        self._acts[ThreadEvent.LOOP_WAS_EVALUATION] = self._end_evaluation
+        self._acts[ThreadEvent.STEP_ENDED] = self._end_step
+        self._block = BlockBegun()
+        self._handles: list[Any] = []
+        """Of hooks that see a step's last gradients."""
 
     def count_from(self, steps: int) -> None:
         """So many steps have ended so far."""
@@ -192,211 +232,118 @@ class Stamps(NoStamps):
 
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
-        self._thread, self._passes = get_ident(), 0
-        self._queue = RunQueue()
-        self._helpers = Helpers(self._queue.thread)
-        self._helpers.look()  # who has worked by the next look is followed: from the first block on
-        self._delayed = self._queue.delay()
+        self.followed = FollowedThread.here()
+        self._step.count_delays_from(self.followed.queue.delay())
 
     @property
     def of_this_thread(self) -> bool:
         """Whether it is the calling thread that trains."""
-        return get_ident() == self._thread
+        return get_ident() == self.followed.number
 
     def delay_at(self, now: float) -> float:
         """Seconds that the training thread was ready to run and had no core, by ``now``."""
-        return self._queue.at(now)
+        return self.followed.queue.at(now)
 
     @property
     def known(self) -> bool:
         """Whether this kernel counts delays."""
-        return self._queue.known
+        return self.followed.queue.known
 
     @property
     def sees_exchange(self) -> bool:
         """Whether the last gradient of a step is known, so that windows of exchange are."""
         return bool(self._handles)
 
+    @property
+    def in_windows(self) -> Scheduled:
+        """Of the threads that exchange, in all windows of exchange since ``begin``."""
+        return self.followed.windows.seen
+
     def follow_device(self, device: Any = None) -> None:
         """From now on boundaries are events in the queue of a CUDA ``device``, the current one by itself.
 
         A rank may train on another one than the current; left out later on, it is that one again.
         """
-        self._followed = self._followed if device is None else device
-        self._device = DeviceStages(self._followed)
+        if device is None and self._device is not None:
+            device = self._device.device
+        self._device = DeviceStages(device)
+        self._step.follow(self._device.record)
 
     @property
     def follows_device(self) -> bool:
         return self._device is not None
 
-    def enter(self, stage: int) -> int:
-        """As in ``NoStamps``; other threads are not followed."""
-        before = self._stage
-        if get_ident() == self._thread:
-            self._move(stage, self.now())
-        return before
+    def tell(self, event: ThreadEvent, about: Any = None) -> None:
+        """Something happened on the calling thread; another one than that which trains is not followed."""
+        if get_ident() == self.followed.number:
+            self.handle(event, self.now(), about)
 
-    def batch_made(self, stage: int) -> int | None:
-        """As in ``NoStamps``; what came before a forward pass of the step was no optimizer's, but for its update."""
-        before = self._stage
-        if before == stage or before not in _BEFORE_PASSES or get_ident() != self._thread:
-            return None
-        if before == _OPTIMIZER and stage == _FORWARD:
-            self._row[_BETWEEN] += self._row[_OPTIMIZER] - self._updated
-            self._row[_OPTIMIZER] = self._updated
-            self._stage = _BETWEEN
-            if self._device is not None:
-                self._device.rename(_OPTIMIZER, _BETWEEN)
-        self._move(stage, self.now())
-        return before
+    def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
+        """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
+        self._acts[event](now, self.followed.queue.at(now), about)
+        self._live[0] = self._step.marks[-1][0]
+        for observe in self.observers:
+            observe(self._step.stage)
+
+    def _end_pass(self, now: float, delay: float, _: Any) -> None:
+        self._step.handle(ThreadEvent.BACKWARD_ENDED, now, delay)
+        self.followed.windows.close()
+
+    def _end_evaluation(self, now: float, delay: float, mark: StepMark) -> None:
+        if mark.steps == self.steps:
+            self._step.handle(ThreadEvent.LOOP_WAS_EVALUATION, now, delay, mark.marks)
 
     def mark(self) -> StepMark:
-        """This moment, for ``rename_since``."""
-        return StepMark(self.steps, self._row.copy(), 0 if self._device is None else self._device.marks)
-
-    def rename_since(self, mark: StepMark, stage: int) -> None:
-        """What the step under way has had of waits, copies and forward passes since then was ``stage``."""
-        row, before = self._row, mark.row
-        if mark.steps != self.steps or get_ident() != self._thread:
-            return
-        for each in _OF_A_LOOP:
-            row[stage] += row[each] - before[each]
-            row[each] = before[each]
-            if self._device is not None:
-                self._device.rename_from(mark.device_marks, each, stage)
-        row[INPUTS:GRADIENTS] = before[INPUTS:GRADIENTS]
-        row[INPUT_DELAY] = before[INPUT_DELAY]
-
-    def other_stepped(self, beside: bool) -> None:
-        """Another optimizer stepped than the one that steps are counted at; ``beside`` it: after the same pass."""
-        if get_ident() != self._thread:
-            return
-        row, beside = self._row, beside and self._stage == _BETWEEN
-        self._move(self._stage, self.now())
-        if beside:
-            row[_OPTIMIZER] += row[_BETWEEN]
-            row[_BETWEEN] = 0.0
-        self._updated = row[_OPTIMIZER]
-        if self._device is not None:
-            self._device.update_ends(beside)
-
-    def _move(self, stage: int, now: float) -> None:
-        self._row[self._stage] += now - self._since
-        self._stage, self._since = stage, now
-        self._live[0] = stage
-        if self._device is not None:
-            self._device.mark(stage, now)
+        """This moment, for ``LOOP_WAS_EVALUATION``."""
+        return StepMark(self.steps, len(self._step.marks))
 
     def follow(self, parameters: Sequence[Any]) -> None:
         """The last gradient of a backward pass is that of one of these ``parameters``."""
         self.let_go()
-        self._helpers.look()
+        self.followed.helpers.look()
         hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
-        self._handles = [hook(self._last_gradient) for hook in hooks]
-        self._fresh[GRADIENTS] = self._row[GRADIENTS] = 1.0
+        self._handles.extend(hook(self._last_gradient) for hook in hooks)
 
     def let_go(self) -> None:
         """No window of exchange is seen any more."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-        self._fresh[GRADIENTS] = self._row[GRADIENTS] = 0.0
+        self._handles.clear()
 
     def _last_gradient(self, parameter: Any) -> None:
         """Called by the thread of the backward pass, which on CPUs is the script's; must not fail there."""
         try:
-            self._is_ready()
+            self.handle(ThreadEvent.GRADIENT_READY, self.now())
+            self.followed.windows.open()
         except Exception as error:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _is_ready(self) -> None:
-        now = self.now()
-        if self._stage == _EXCHANGE:  # a later one than was taken for the last: its wait was none
-            self._row[_BACKWARD] += now - self._since
-            self._since = now
-            if self._device is not None:
-                self._device.put_off()
-        self._move(_EXCHANGE, now)
-        self._ready = (self._queue.at(now), self._helpers.exchange() if self._helpers.exchanging else None)
-
-    def backward_begins(self) -> None:
-        if get_ident() != self._thread:
-            return
-        self._passes += 1
-        if self._passes == 1:  # one inside another (checkpointing) is part of it
-            self._move(_BACKWARD, self.now())
-
-    def backward_ended(self) -> None:
-        if get_ident() != self._thread:
-            return
-        self._passes -= 1
-        if self._passes > 0:
-            return
-        now, self._passes = self.now(), 0
-        self._move(_OPTIMIZER, now)
-        if self._ready is not None:
-            delay, helpers = self._ready
-            self._ready = None
-            self._row[EXCHANGE_DELAY] += self._queue.at(now) - delay
-            if helpers is not None:
-                self.in_windows += self._helpers.exchange() - helpers
-
-    def wait_begins(self, now: float) -> float:
-        if get_ident() != self._thread:
-            return 0.0
-        self._move(_INPUT, now)
-        return self._queue.at(now)
-
-    def wait_ends(self, now: float, delay: float, loader: int, stage: int = _FORWARD) -> None:
-        if get_ident() != self._thread:
-            return
-        self._row[INPUTS + min(loader, LOADERS - 1)] += now - self._since
-        self._move(stage, now)
-        self._row[INPUT_DELAY] += self._queue.at(now) - delay
-
-    def step_ends(self, now: float) -> None:
-        """A step of the script ended ``now``; what follows until ``step_begins`` is Stash's own work."""
-        row = self._row
-        row[self._stage] += now - self._since
-        self._stage, self._since = _BETWEEN, now
-        self._live[0] = _BETWEEN
-        self._updated, self._passes = 0.0, 0
-        if now - self._asked > _SWITCHES_SECONDS:
-            self._asked = now
-            row[SWITCHES] = self._fresh[SWITCHES] = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-        self.steps = row[NUMBER] = self.steps + 1
-        delay = self._queue.at(now)
-        row[BEGAN], row[ENDED], row[DELAY] = self._began, now, delay - self._delayed
+    def _end_step(self, now: float, delay: float, _: Any) -> None:
+        """What follows until ``STEP_BEGINS`` is Stash's own work."""
+        row, marks = self._step.end(now, delay)
+        if now - self._switches.asked > _SWITCHES_SECONDS:
+            self._switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
+        self.steps = number = self.steps + 1
+        row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, self._switches.number, bool(self._handles)
         if self._device is None:
             self.ring.write(row)
-            row[:] = self._fresh
         else:
-            self._device.mark(_BETWEEN, now)
-            self._device.close(row)
-            self._row = self._fresh.copy()
-            for finished in self._device.done():
-                self.ring.write(finished)
-        self._began, self._delayed = now, delay
-
-    def step_begins(self) -> None:
-        """The script goes on."""
-        self._since = self._began = now = self.now()
-        self._delayed = self._queue.at(now)
-        if self._device is not None:
-            self._device.begin(now)
+            self._device.close(row, marks)
+            self.flush()
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
-        self._helpers.look()
+        helpers = self.followed.helpers
+        helpers.look()
         self.flush()
-        self._block, self._before, self.in_windows = self.ring.written, self.steps, NOTHING
-        self._loops, self._exchanged = self._helpers.loop_delays(), self._helpers.exchange()
+        self.followed.windows.forget()
+        self._block = BlockBegun(self.ring.written, self.steps, helpers.loop_delays(), helpers.exchange())
         if self._device is not None:
             self._device.follow_leads()
 
     def flush(self) -> None:
-        """The device's queue is empty: what was on its way to the ring gets there."""
+        """Steps that the device has come to the end of get to the ring; once its queue is empty all of them do."""
         if self._device is not None:
             for finished in self._device.done():
                 self.ring.write(finished)
@@ -404,20 +351,20 @@ class Stamps(NoStamps):
     def of_block(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""
         self.flush()
-        return [step for step in self.ring.rows(self._block) if step.number > self._before]
+        return [step for step in self.ring.rows(self._block.rows) if step.number > self._block.steps]
 
     def host_leads(self, now: float) -> tuple[float, ...]:
         """Of each step since ``begin``, the most that the host was ahead of the device; none on a CPU.
 
         The device's queue was empty ``now``, and is.
         """
-        return () if self._device is None else self._device.leads(now, self._before)
+        return () if self._device is None else self._device.leads(now, self._block.steps)
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
-        now = self._helpers.loop_delays()
-        return tuple(now[thread] - before for thread, before in self._loops.items() if thread in now)
+        now = self.followed.helpers.loop_delays()
+        return tuple(now[thread] - before for thread, before in self._block.loops.items() if thread in now)
 
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""
-        return (self._helpers.exchange() - self._exchanged).ran
+        return (self.followed.helpers.exchange() - self._block.exchanged).ran

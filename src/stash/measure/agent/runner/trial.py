@@ -121,11 +121,11 @@ def bare_block(rank: OwnRank, number: int, steps: int, began: float) -> Generato
     usage, loops = Usage(rank.feeds), trial_changes.loops_begun
     loops.clear()
     started = rank.clock.now()
-    rank.moments, rank.bare_steps = [(started, rank.stamps.delay_at(started))], steps
+    rank.leave_alone(steps, started)
     yield
     found = usage.until_now()
     lengths, delays, whole = [], [], []
-    for (before, delayed), (ended, delay) in itertools.pairwise(rank.moments):
+    for (before, delayed), (ended, delay) in itertools.pairwise(rank.bare.moments):
         begun = [loop for loop in loops if before < loop.came < ended]
         lengths.append(ended - max([before, *(loop.came for loop in begun if loop.trains)]))
         delays.append(delay - delayed)

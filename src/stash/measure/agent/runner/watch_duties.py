@@ -4,8 +4,8 @@ Watchers meet as launchers do: each says where it can be reached, and the ranks 
 the others, through the store that the job's ranks met at. What is asked of a rank it finds by one comparison a step.
 While it is paused or traced it leaves no rows, so that no window has those steps.
 
-Of a step that is followed, the collectives that C++ issued are told. On such a step the boundary's method of
-``Stamps`` is this module's; on all others nothing here is called. A process group counts what is issued through it,
+Of a step that is followed, the collectives that C++ issued are told. On such a step this module observes ``Stamps``;
+on all others nothing here is called. A process group counts what is issued through it,
 by whomever: what it counted outside calls of ``torch.distributed`` and beyond DistributedDataParallel's own buckets
 was issued by C++ (functional collectives, compiled graphs), and its time is in the stage that it fell into. Where
 PyTorch's flight recorder is on (``TORCH_FR_BUFFER_SIZE``) it is asked instead, and tells seconds where it times them.
@@ -30,7 +30,7 @@ from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OT
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.script import NoStamps
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.linux.interfaces import own_address
@@ -52,7 +52,6 @@ _LOOKS_AT = (5, 20)
 _LOOKOUT_SECONDS = 5.0
 _FULL_COLLECTION = 2
 """The generation of objects that takes long to look through."""
-_COLLECTOR = int(StepStage.COLLECTOR)
 _COLLECTIVE = int(StepStage.COLLECTIVE)
 _LINES_SECONDS = 5.0
 ROW_OF = {
@@ -258,20 +257,15 @@ class WatcherLookout(Duty):
 
 
 class Collections:
-    """Tells of every time that Python looks for all of its garbage, to what ``stamps_now()`` is."""
+    """Tells of every time that Python looks for all of its garbage."""
 
-    def __init__(self, stamps_now: Callable[[], NoStamps]) -> None:
-        self._stamps_now = stamps_now
-        self._interrupted = int(StepStage.BETWEEN)
+    def __init__(self, tell: Callable[[ThreadEvent], None]) -> None:
+        self._tell = tell
         gc.callbacks.append(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
-        if info["generation"] < _FULL_COLLECTION:
-            return
-        if phase == "start":
-            self._interrupted = self._stamps_now().enter(_COLLECTOR)
-        else:
-            self._stamps_now().enter(self._interrupted)
+        if info["generation"] == _FULL_COLLECTION:
+            self._tell(ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED)
 
     def end(self) -> None:
         if self._note in gc.callbacks:
@@ -343,13 +337,30 @@ class ScriptLines(Duty):
         return True
 
 
+class _CollectiveCounts:
+    """How many collectives were issued in a step: ``before`` it, and since, inside calls that are seen."""
+
+    def __init__(self, before: int) -> None:
+        self.before = before
+        self.seen = 0
+        self._inside: int | None = None
+
+    def enter(self, stage: int) -> None:
+        """The thread is in that stage now."""
+        if stage == _COLLECTIVE and self._inside is None:
+            self._inside = _issued()
+        elif stage != _COLLECTIVE and self._inside is not None:
+            self.seen += _issued() - self._inside
+            self._inside = None
+
+
 class StepSample(Duty):
     """Follows ``stamps`` through single steps."""
 
     def __init__(self, stamps: Stamps) -> None:
         self._stamps = stamps
-        self._doing = int(StepStage.BETWEEN)
-        self._issued = self._inside = self._seen = 0
+        self._counts: _CollectiveCounts | None = None
+        """Of the step that is followed."""
         self._samples = 0
         self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
 
@@ -366,24 +377,17 @@ class StepSample(Duty):
         dist = sys.modules.get("torch.distributed")
         if dist is None or not dist.is_initialized():
             return
-        self._issued, self._seen, self._doing = _issued(), 0, int(StepStage.BETWEEN)
-        self._stamps._move = self._move  # type: ignore[method-assign]
-
-    def _move(self, stage: int, now: float) -> None:
-        before, self._doing = self._doing, stage
-        if stage == _COLLECTIVE and before != _COLLECTIVE:
-            self._inside = _issued()
-        elif before == _COLLECTIVE and stage != _COLLECTIVE:
-            self._seen += _issued() - self._inside
-        Stamps._move(self._stamps, stage, now)
+        self._counts = _CollectiveCounts(_issued())
+        self._stamps.observers.append(self._counts.enter)
 
     def end(self) -> None:
         """The followed step has ended, and its unseen collectives are told; nothing if none is followed."""
-        if "_move" not in vars(self._stamps):
+        if self._counts is None:
             return
-        del self._stamps._move
-        issued = _issued() - self._issued
-        unseen = issued - self._seen - sum(map(_of_replica, replicas.modules()))
+        counts, self._counts = self._counts, None
+        self._stamps.observers.remove(counts.enter)
+        issued = _issued() - counts.before
+        unseen = issued - counts.seen - sum(map(_of_replica, replicas.modules()))
         if unseen > 0:
             self._stamps.ring.name_unseen(f"{unseen} {issued}{self._recorder() if self.recorded else ''}")
         self._samples += 1

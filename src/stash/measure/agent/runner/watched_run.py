@@ -20,12 +20,13 @@ from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stash.measure.agent import script
 from stash.measure.agent.runner.loop_table import LoopOnTrial
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.runner.step_stages import WATCHED_STAGES
 from stash.measure.agent.runner.watch_duties import (
     Collections,
     CopiesFollowed,
@@ -39,15 +40,14 @@ from stash.measure.agent.runner.watch_duties import (
     WatcherLookout,
     WatchersMeeting,
 )
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.stages import BatchCopies
 from stash.measure.protocol.orders import Orders, current, read
-from stash.measure.protocol.stamped import LOADERS, StepRing, StepStage
+from stash.measure.protocol.stamped import LOADERS, StepRing
 from stash.measure.protocol.watch_folder import attach_file
 
 T = TypeVar("T")
-_BETWEEN, _FORWARD, _EPOCH_START = int(StepStage.BETWEEN), int(StepStage.FORWARD), int(StepStage.EPOCH_START)
-_EVALUATION = int(StepStage.EVALUATION)
 _TRAINS_AFTER = 3
 """Batches that a backward pass each has followed."""
 
@@ -124,6 +124,21 @@ def _left_by_own_user(path: Path) -> str:
         os.close(descriptor)
 
 
+class _Wait(NamedTuple):
+    """What is told of a wait for a batch."""
+
+    begins: ThreadEvent
+    ends: ThreadEvent
+    fails: ThreadEvent
+    """With any exception."""
+
+
+_IN_STEP = _Wait(ThreadEvent.READ_BEGINS, ThreadEvent.READ_ENDED, ThreadEvent.READ_FAILED)
+_OF_AN_EPOCH = _Wait(ThreadEvent.FIRST_ASKED, ThreadEvent.READ_ENDED, ThreadEvent.READ_ENDED)
+_EVALUATED = _Wait(ThreadEvent.EVALUATION_ASKED, ThreadEvent.BATCH_GIVEN, ThreadEvent.LOOP_ENDED)
+"""Its stage lasts from a loop's first batch to its end, forward passes included."""
+
+
 class WatchedLoops(script.LoopListener):
     """The waits of one process for its loaders, each by its number and name.
 
@@ -155,26 +170,45 @@ class WatchedLoops(script.LoopListener):
         is_training = _has_gradients()
         if is_training:
             self._trial = LoopOnTrial(script.passes(), stamps.mark(), id(loader.dataset))
-        before = stamps.enter(_EPOCH_START if is_training else _EVALUATION)
+        stamps.tell(ThreadEvent.EPOCH_BEGINS if is_training else ThreadEvent.EVALUATION_BEGINS)
         try:
             return take(*arguments)
         finally:
-            stamps.enter(before)
+            stamps.tell(ThreadEvent.ITERATOR_GIVEN)
 
     def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, what the training thread waits for; ``source`` is what it comes from."""
         stamps = self.stamps
         if stamps is None:
             return take(*arguments)
-        if not _has_gradients() and not self._trains_on(id(source)):
-            return self._evaluated(stamps, take, *arguments)
-        number = self._numbers.get(id(source))
-        if number is None:
-            number = self._number(source)
-        trial = self._trial
-        if trial is not None and trial.loader == id(source):
-            return self._waited_on_trial(trial, stamps, number, take, *arguments)
-        return self._waited_in_step(stamps, number, take, *arguments)
+        trial = self._trial if self._trial is not None and self._trial.loader == id(source) else None
+        wait, number = _EVALUATED, 0
+        if _has_gradients() or self._trains_on(id(source)):
+            known = self._numbers.get(id(source))
+            number = self._number(source) if known is None else known
+            wait = _IN_STEP if trial is None else self._go_on_with(trial)
+        stamps.tell(wait.begins, number)
+        try:
+            batch = take(*arguments)
+        except BaseException as error:
+            stamps.tell(wait.fails)
+            if isinstance(error, StopIteration) and wait is _IN_STEP and trial is not None:
+                self._end_trial(trial, stamps)
+            raise
+        stamps.tell(wait.ends)
+        return batch
+
+    def _go_on_with(self, trial: LoopOnTrial) -> _Wait:
+        """The loop takes another batch; the first one ends the start of its epoch."""
+        is_first = not trial.batches
+        self._trial = trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
+        return _OF_AN_EPOCH if is_first else _IN_STEP
+
+    def _end_trial(self, trial: LoopOnTrial, stamps: Stamps) -> None:
+        """The loop ends: without a backward pass it was an evaluation."""
+        if self._trial is not None and trial.is_evaluation():
+            self._trial = None
+            stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
 
     def _trains_on(self, source: int) -> bool:
         """Whether steps train on what is read without gradients, as far as the batches before this one show."""
@@ -185,46 +219,6 @@ class WatchedLoops(script.LoopListener):
         if followed >= _TRAINS_AFTER:
             self._trained_on.add(source)
         return source in self._trained_on
-
-    def _evaluated(self, stamps: Stamps, take: Callable[..., T], *arguments: Any) -> T:
-        """Its stage lasts from a loop's first batch to its end, forward passes included."""
-        stamps.enter(_EVALUATION)
-        try:
-            return take(*arguments)
-        except BaseException:
-            stamps.enter(_BETWEEN)
-            raise
-
-    def _waited_on_trial(
-        self, trial: LoopOnTrial, stamps: Stamps, number: int, take: Callable[..., T], *arguments: Any
-    ) -> T:
-        """The first batch of a loop ends the start of its epoch; a loop that ends without a pass was evaluation."""
-        is_first = not trial.batches
-        self._trial = trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
-        if is_first:
-            stamps.enter(_EPOCH_START)
-            try:
-                return take(*arguments)
-            finally:
-                stamps.enter(_FORWARD)
-        try:
-            return self._waited_in_step(stamps, number, take, *arguments)
-        except StopIteration:
-            if self._trial is not None and trial.is_evaluation():
-                self._trial = None
-                stamps.rename_since(trial.mark, _EVALUATION)
-            raise
-
-    @staticmethod
-    def _waited_in_step(stamps: Stamps, number: int, take: Callable[..., T], *arguments: Any) -> T:
-        delay = stamps.wait_begins(perf_counter())
-        try:
-            batch = take(*arguments)
-        except BaseException:
-            stamps.wait_ends(perf_counter(), delay, number, _BETWEEN)
-            raise
-        stamps.wait_ends(perf_counter(), delay, number)
-        return batch
 
     @property
     def sees_loader(self) -> bool:
@@ -259,13 +253,22 @@ class WatchedRun(script.Listener):
     def __init__(self, orders: Orders, counted_before: int | None = 0, awaited: AwaitedRun | None = None) -> None:
         self.loops: WatchedLoops = WatchedLoops()
         self.listens = True
-        self.stamps = script.NoStamps()
         self._folder = Path(orders.folder)
         self._counted_before, self._awaited = counted_before, awaited
         self._optimizers = Optimizers()
         self._counted: SeenOptimizer | None = None
         self._begun: BegunWatch | None = None
         """From the first step on."""
+
+    @property
+    def stamps(self) -> Stamps | None:
+        """Where steps are noted; ``None`` while they are not."""
+        return self.loops.stamps
+
+    def handle(self, event: ThreadEvent, about: Any = None) -> None:
+        stamps = self.loops.stamps
+        if stamps is not None:
+            stamps.tell(event, about)
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -281,7 +284,7 @@ class WatchedRun(script.Listener):
         """Note nothing any more."""
         begun.rest()
         begun.collections.end()
-        self._note_in(None)
+        self.loops.note_in(None)
 
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
@@ -295,12 +298,13 @@ class WatchedRun(script.Listener):
             rests = self.stamps is not stamps
             if own is not self._counted and not self._takes_over(own):
                 if not rests and self._counted is not None:
-                    stamps.other_stepped(beside=own.passes == self._counted.passes)
+                    beside = own.passes == self._counted.passes
+                    stamps.tell(ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE)
                 return
             if rests:
                 self._rest(begun)
                 return
-            stamps.step_ends(now)
+            stamps.handle(ThreadEvent.STEP_ENDED, now)
             if begun.duties:
                 begun.do_duties(now)
             if stamps.ring.live[2] != begun.requests.number:
@@ -312,16 +316,11 @@ class WatchedRun(script.Listener):
         """A step ended that is not stamped."""
         begun.requests.step_unstamped(begun.stamps)
         if not begun.requests.rest:
-            self._note_in(begun.stamps)
+            self.loops.note_in(begun.stamps)
             begun.go_on()
 
     def skipped(self, optimizer: Any) -> None:
         self.stepped(optimizer)
-
-    def _note_in(self, stamps: Stamps | None) -> None:
-        """From now on what steps do is noted there; nowhere, if it is ``None``."""
-        self.loops.note_in(stamps)
-        self.stamps = stamps or script.NoStamps()
 
     def _takes_over(self, own: SeenOptimizer) -> bool:
         """Another optimizer than the counted one stepped: whether steps are counted at it from now on."""
@@ -338,7 +337,7 @@ class WatchedRun(script.Listener):
         ring = StepRing(
             self._folder / f"ring.{place.rank}.{os.getpid()}", place.rank, place.ranks, place.local, place.node
         )
-        stamps = Stamps(perf_counter, ring)
+        stamps = Stamps(perf_counter, ring, WATCHED_STAGES)
         parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
         device = next((each.device for each in parameters if each.device.type != "cpu"), None)
         ring.name_device("cpu" if device is None else device.type)
@@ -346,7 +345,7 @@ class WatchedRun(script.Listener):
         if device is not None and device.type == "cuda":
             stamps.follow_device(device)
             duties.append(CopiesFollowed(BatchCopies.of_process(device)))
-        self._note_in(stamps)
+        self.loops.note_in(stamps)
         self.loops.name_loaders()
         stamps.count_from(self._counted_before or 0)
         duties.append(ModelSearch(stamps, lambda: self.loops.sees_loader))
@@ -355,7 +354,7 @@ class WatchedRun(script.Listener):
         if self._awaited is not None:
             duties.append(WatcherLookout(self._folder, partial(self._stand_aside, self._awaited)))
         requests = Requests(self._folder, place.rank)
-        self._begun = BegunWatch(stamps, requests, Collections(lambda: self.stamps), duties)
+        self._begun = BegunWatch(stamps, requests, Collections(self.handle), duties)
 
     def _duties_among_ranks(self, stamps: Stamps, place: RankPlace) -> Iterator[Duty]:
         """What only ranks do that have others beside them."""
@@ -379,7 +378,7 @@ class WatchedRun(script.Listener):
             begun.duties.append(ScriptLines(begun.stamps, self._folder, begun.requests.rank))
         if begun.requests.rest:
             begun.rest()
-            self._note_in(None)
+            self.loops.note_in(None)
 
     def exits(self, last: bool) -> None:
         if self._begun is not None:
@@ -389,7 +388,7 @@ class WatchedRun(script.Listener):
         self.exits(last=True)
 
     def note(self, text: str) -> None:
-        if isinstance(self.stamps, Stamps):
+        if self.stamps is not None:
             self.stamps.ring.note(text)
 
 
@@ -419,7 +418,7 @@ class BegunWatch:
             self.stamps.follow_device()
         for duty in self.duties:
             duty.go_on()
-        self.stamps.step_begins()
+        self.stamps.tell(ThreadEvent.STEP_BEGINS)
 
 
 def _has_gradients() -> bool:

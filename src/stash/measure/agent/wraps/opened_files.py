@@ -111,7 +111,7 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
     @functools.wraps(save)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
-            with _saving(), script.listener().ledger.saving():
+            with _saving(), script.saving():
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
         if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
@@ -151,10 +151,10 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
             return save(*args, **kwargs)
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
-            with guard.saving(target), script.listener().ledger.saving():
+            with guard.saving(target), script.saving():
                 return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
-            with _saving(), script.listener().ledger.saving():
+            with _saving(), script.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)

@@ -26,11 +26,10 @@ from typing import Any
 from weakref import WeakSet
 
 from stash.measure.agent import private, script
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.agent.wraps.opened_files import is_storage
-from stash.measure.protocol.stamped import StepStage
 
-_TRANSFER, _FORWARD, _CHECKPOINT = map(int, (StepStage.TRANSFER, StepStage.FORWARD, StepStage.CHECKPOINT))
 _MAX_CALLS = 4
 """Of one class until a backward pass: one that the script calls more often is a layer, and no model."""
 _followed: WeakSet[type[Any]] = WeakSet()
@@ -76,11 +75,8 @@ def save_in_stage(save: Callable[..., Any]) -> Callable[..., Any]:
     def saving(*args: Any, **kwargs: Any) -> Any:
         if args and is_storage(args[0]):
             return save(*args, **kwargs)
-        before = script.enter(_CHECKPOINT)
-        try:
+        with script.saving():
             return save(*args, **kwargs)
-        finally:
-            script.enter(before)
 
     return saving
 
@@ -167,13 +163,11 @@ class BatchCopies:
     def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
-        before = script.batch_made(_TRANSFER)
-        if before is None:
-            return copy(*args, **kwargs)
+        script.publish(ThreadEvent.COPY_BEGINS)
         try:
             return copy(*args, **kwargs)
         finally:
-            script.enter(before)
+            script.publish(ThreadEvent.COPY_ENDED)
 
 
 class CalledModels:
@@ -240,7 +234,7 @@ def follow_calls(model: Any) -> None:
 
     def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not compiling() and grad():
-            script.batch_made(_FORWARD)
+            script.publish(ThreadEvent.MODEL_CALLED)
         # what is inherited is looked up at each call: others (torch.fx) replace it for a while
         return own(self, *args, **kwargs) if own is not None else super(model, self).__call__(*args, **kwargs)
 

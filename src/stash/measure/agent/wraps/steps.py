@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.journal import ended
 from stash.measure.protocol.orders import current
 
@@ -57,6 +58,12 @@ class _Cycle:
         self.length: int | None = None
         self._passes = 0
         self._seen: list[int] = []
+        self._returned = 0
+
+    def count_return(self) -> int:
+        """How often a function returned gradients instead, with this time."""
+        self._returned += 1
+        return self._returned
 
     def add_pass(self) -> bool:
         """Whether it is the last of a cycle."""
@@ -93,13 +100,20 @@ class OwnUpdate:
         self._cycle = _Cycle()
         self._watched: _Watched | None = None
         self._running = False
-        self._returned = 0
-        """How often a function returned gradients."""
 
     def marked(self) -> None:
         """The script says that its step ended here."""
         self.unneeded = True
         script.listener().stepped(self)
+
+    def other_made(self, *_: Any, **__: Any) -> None:
+        """There is an optimizer of torch.optim's, whose steps will be noticed."""
+        self.unneeded = True
+
+    def other_stepped(self) -> None:
+        """One stepped."""
+        self.unneeded = True
+        self.others_steps += 1
 
     def _learn_parameters(self, tensors: Any) -> None:
         """Learn from the first loss what is trained."""
@@ -133,20 +147,20 @@ class OwnUpdate:
         if self.unneeded or self._running or self._watched is not None or not script.active():
             return run(*args, **kwargs)
         self._running = True
-        listener = script.backward_begins()
+        script.backward_begins()
         try:
             found = run(*args, **kwargs)
         finally:
             self._running = False
-            script.backward_ended(listener)
-        self._returned += 1
-        if self._returned == _LIKE_CYCLES:
+            script.publish(ThreadEvent.BACKWARD_ENDED)
+        returned = self._cycle.count_return()
+        if returned == _LIKE_CYCLES:
             self.param_groups = [{"params": list(batches.tensors(found))}]
             script.note(
                 "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
                 "counted as a step; if that is wrong, write `stash.step()` after the update"
             )
-        elif self._returned > _LIKE_CYCLES:
+        elif returned > _LIKE_CYCLES:
             script.listener().stepped(self)
         return found
 
@@ -200,14 +214,14 @@ def wrap_backward(module: ModuleType) -> None:
 
     @functools.wraps(backward)
     def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        listener = script.backward_begins()
+        script.backward_begins()
         try:
             if own_update.unneeded:
                 backward(tensors, *args, **kwargs)
             else:
                 own_update.backward(backward, tensors, *args, **kwargs)
         finally:
-            script.backward_ended(listener)
+            script.publish(ThreadEvent.BACKWARD_ENDED)
 
     module.backward = counted  # type: ignore[attr-defined]
     script.wrap(module, "grad", _returning)
@@ -238,18 +252,14 @@ def wrap_optimizer(module: ModuleType) -> None:
     may_capture = bool(cuda or hip)
 
     def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-        own_update.unneeded = True
-        own_update.others_steps += 1
+        own_update.other_stepped()
         listener = script.who_counts()
         if listener is not None and not (may_capture and _captured()):
             listener.stepped(optimizer)
 
     module.register_optimizer_step_post_hook(stepped)
 
-    def made(*_: Any, **__: Any) -> None:
-        own_update.unneeded = True  # its steps will be noticed
-
-    script.after(module.Optimizer, "__init__", made)
+    script.after(module.Optimizer, "__init__", own_update.other_made)
 
 
 def _captured() -> bool:
