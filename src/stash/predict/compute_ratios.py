@@ -15,26 +15,32 @@ from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
 from stash.predict.draws import Array, Quantity
 from stash.predict.gpu_pairs import Precision, arm, batch_pairs, left_out_errors, precision_pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates
+from stash.predict.gpu_scale import UNCOUNTED, GpuCell, GpuScale, StepMix, published_scale, rates
 
 # Another GPU
 
 
 @lru_cache(maxsize=1024)
-def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str) -> Quantity | None:
+def time_ratio(
+    first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str, mix: StepMix = UNCOUNTED
+) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
-    From the one scale of all published speeds; ``batch`` is the same on both.
+    From the one scale of all published speeds and what the job's operators say; ``batch`` is the same on both.
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
     if rates(first, precision) is None or rates(second, precision) is None:
         return None
     scale, key = published_scale(), model_key(model)
-    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision), GpuCell(key, second, precision))
+    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix))
     seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)} among them" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
+    if mix.products is not None:
+        source += f"; by its operators {mix.products:.0%} of a step on an A100 is products"
+    if mix.strict and (first.tensor_tf32_flops_per_second or second.tensor_tf32_flops_per_second):
+        source += ", which stay in float32 (`torch.set_float32_matmul_precision` allows TF32)"
     if batch is not None:
         source += f"; at batch {batch} on both, where some sources took the largest that fits"
     as_of = max(

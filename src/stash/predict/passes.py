@@ -31,7 +31,7 @@ from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Predicted
 from stash.predict.gpu_pairs import LAUNCH_SECONDS, in_bfloat16, trained_in
-from stash.predict.gpu_scale import together
+from stash.predict.gpu_scale import mix_of, together
 from stash.predict.loading import HeldToMeasurement, Loading
 from stash.predict.pipeline import Work, less_sure
 
@@ -50,7 +50,7 @@ def records(profile: Profile) -> str:
 
 # Compute
 
-_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"})
+_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"})
 """Architectures that have them."""
 _WITHOUT_BFLOAT16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})
 """Those that do not compute in it (CUDA C++ Programming Guide: compute capability 8.0 and more do)."""
@@ -151,9 +151,10 @@ def _on_another_gpu(
     work, before, known = base.profile.workload, base.passes, base.catalog()
     first, second = known.gpu(base.target.device or ""), named_gpu(target.device or "", known)
     model, precision = model_key(work.name), trained_in(work)
+    mix = mix_of(work, precision)
     if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
         raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
-    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision)
+    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision, mix)
     if quantity is None:
         raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
     if base.breakdown.waits_for_host:
@@ -170,7 +171,7 @@ def _on_another_gpu(
     ]
     if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-    rate = together(model, precision, base.draws)
+    rate = together(model, precision, mix, base.draws)
     shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
