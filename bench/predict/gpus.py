@@ -23,7 +23,7 @@ from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
 from stash.predict.draws import Draws
 from stash.predict.gpu_pairs import batch_pairs
-from stash.predict.gpu_scale import GpuScale, cell_of, rates, sheets
+from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, rates, sheets
 
 DRAWS = Draws()
 _SETS = {
@@ -94,7 +94,9 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
     for name in left_out:
         for belongs, of in sorted(_by_set().items()):
             for case in of:
-                mean, deviation = _without(name, case).ratio(*(cell_of(row, sheets()) for row in case))
+                mean, deviation = _without(name, case).ratio(
+                    *(cell_of(row, sheets()) for row in case), whole_jobs=case.second.source.startswith(WHOLE_JOBS)
+                )
                 drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
@@ -121,13 +123,18 @@ def _rules(case: Case) -> dict[str, float]:
 
 
 def _without(name: str, case: Case) -> GpuScale:
-    kept = tuple(row for row in speeds() if not LEFT_OUT[name](case, row))
-    return _fitted(kept)
+    return _fitted(
+        name,
+        case.second._replace(
+            per_second=0.0, batch=None, precision="", variant="", series="", as_of=None, strict=False
+        ),
+    )
 
 
 @cache
-def _fitted(rows: tuple[Speed, ...]) -> GpuScale:
-    return GpuScale(rows, sheets())
+def _fitted(name: str, second: Speed) -> GpuScale:
+    kept = tuple(row for row in speeds() if not LEFT_OUT[name](Case(second, second), row))
+    return GpuScale(kept, sheets())
 
 
 def batches() -> str:

@@ -177,8 +177,8 @@ _DRIVERS = {
     "rtx pro 6000 blackwell server edition": "rtx pro 6000",
 }
 """Names that NVML reports and that say nothing, or something else, of the variant they belong to: in words without
-the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3; a GH200's 480 GB are
-its processor's. All other names (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
+the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3; 480 GB are those of
+a GH200's processor. All other names (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
 
 
 def unknown(what: str, name: str, known: Iterable[str], option: str = "") -> UserError:

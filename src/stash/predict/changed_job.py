@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from stash.core.errors import UserError
+from stash.core.units import format_bytes
 from stash.predict.changes import AS_IT_IS, Alteration, Sharding, option_name, retarget
 from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
@@ -73,7 +74,9 @@ class ChangedJob:
         old = base.loading.pipeline
         workers = old.workers if self.workers is None else self.workers
         cores = old.cores
-        if target != base.target or workers != old.workers:
+        names = ("machine", "cores", "devices")
+        same_cores = all(getattr(target, name) == getattr(base.target, name) for name in names)
+        if not same_cores or workers != old.workers:
             threads = None if target.cores is None else target.cores.value
             cores = cores_worth(self.shared_cores, threads, target.devices * (workers + 1), base.draws)
         # On CPUs it is passes that take cores, elsewhere launching them.
@@ -107,6 +110,7 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
     if wanted.batch is not None or wanted.accumulate is not None:
         passes = passes_of(base.profile, base.breakdown, wanted.batch, wanted.accumulate)
     _refuse_unanswerable(base, wanted, counted=passes is not None)
+    _refuse_too_large(base, target, wanted)
     moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
     if moved or wanted.batch is not None or wanted.dtype is not None:
         scale = base.compute_scale(target, passes, wanted.dtype, wanted.gpu)
@@ -129,7 +133,19 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
         microbatches=wanted.microbatches,
         split=wanted.split,
         unchanged=wanted == AS_IT_IS,
-        only_cached=set(wanted.names) <= {"cache"},
+        only_cached=set(wanted.names) <= {"cache", "memory"},
+    )
+
+
+def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
+    """Raises UserError where not even the parameters that a rank holds fit into a device there."""
+    held, room = base.profile.workload.parameter_bytes, target.device_memory_bytes
+    shares = wanted.sharding == "zero3" or shards_itself(base.profile.workload)
+    if held is None or room is None or shares or target.device == base.target.device or held <= room.value:
+        return
+    raise UserError(
+        f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
+        "on each device; ask for a larger one, or divide them with --sharding zero3"
     )
 
 

@@ -127,6 +127,10 @@ _LIKE: dict[str, str] = {"nvswitch": "nvlink", "nvlink": "nvlink", "pcie": "pcie
 """Whose hops a wiring has, in the table of latencies."""
 
 
+_PCIE_SOCKETS = "tcp-pcie"
+"""Sockets of machines whose GPUs have no links of their own, in the table of collectives."""
+
+
 class Share(NamedTuple):
     """Of one published machine: what its wire carried, of what it claims."""
 
@@ -168,6 +172,36 @@ def socket_limit(without: str | None = None) -> Quantity | None:
         return None
     logs = np.log([each.wire_bytes_per_second for each in own])
     return _next_machine(logs, float(logs.std(ddof=1)), len(own) - 1, [each.rate for each in own])
+
+
+class PcieNodes(NamedTuple):
+    """How many machines whose GPUs have no links of their own exchange, of how many such GPUs each."""
+
+    nodes: int
+    devices: int
+
+
+@lru_cache(maxsize=32)
+def pcie_socket_limit(machines: PcieNodes, without: str | None = None) -> Quantity | None:
+    """The same of machines whose GPUs have no links of their own: sockets, kernels and GPUs share the host's PCIe.
+
+    Published of one type of machine, where two of them reach less than half of what three do; how far the next type
+    is off is taken to be what links between nodes lie apart.
+    """
+    groups: dict[PcieNodes, list[Share]] = {}
+    for each in published_shares(without):
+        if each.link == _PCIE_SOCKETS:
+            rate = each.rate
+            groups.setdefault(_alike(PcieNodes(rate.nodes, rate.ranks // rate.nodes)), []).append(each)
+    own = groups.get(_alike(machines))
+    if own is None:
+        return None
+    logs = np.log([each.wire_bytes_per_second for each in own])
+    return _next_machine(logs, *_pooled("between", without), [each.rate for each in own])
+
+
+def _alike(machines: PcieNodes) -> PcieNodes:
+    return PcieNodes(min(machines.nodes, 3), min(machines.devices, 2))
 
 
 @lru_cache(maxsize=1)
@@ -244,7 +278,7 @@ def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
     for each in published_shares(without):
-        if each.rate.scope == scope and not _limited_by_sockets(each.rate):
+        if each.rate.scope == scope and each.link != _PCIE_SOCKETS and not _limited_by_sockets(each.rate):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
     squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
     freedom = sum(len(group) - 1 for group in groups.values())

@@ -14,7 +14,7 @@ import numpy as np
 from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.against import measured as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, curve
-from stash.catalog.facts import Instance, share_of
+from stash.catalog.facts import Instance, found_by_name, share_of
 from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
@@ -23,7 +23,17 @@ from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
 from stash.core.units import counted
 from stash.predict import cluster
-from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, NodeTransport, Storage, Target, Wiring
+from stash.predict.cluster import (
+    Backend,
+    Network,
+    NetworkKind,
+    NodeLinks,
+    NodeTransport,
+    PcieNodes,
+    Storage,
+    Target,
+    Wiring,
+)
 from stash.predict.draws import Quantity, measured
 
 _LEAST_OF_STORAGE = 0.5
@@ -36,11 +46,12 @@ def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sock
     Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
     """
     name = f"{nodes} × {instance.cloud}/{instance.name}"
-    return _one_of(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
+    return _one_of(instance, transport == "rdma", min(nodes, 3)).model_copy(update={"name": name, "nodes": nodes})
 
 
 @lru_cache(maxsize=4096)
-def _one_of(instance: Instance, remote: bool) -> Target:
+def _one_of(instance: Instance, remote: bool, nodes: int) -> Target:
+    """One of so many; what sockets reach is the same of more than two."""
     sheet, devices = _Sheet(instance), instance.devices
     return Target(
         name=instance.name,
@@ -52,7 +63,7 @@ def _one_of(instance: Instance, remote: bool) -> Target:
         device_share=instance.gpu_share,
         device_memory_bytes=sheet.fact(instance.gpu_memory_bytes),
         inside=sheet.inside() if devices > 1 else None,
-        network=sheet.network(remote),
+        network=sheet.network(remote, nodes),
         cores=sheet.fact(instance.vcpus),
         memory_bytes=sheet.fact(instance.memory_bytes),
         storage=Storage(
@@ -121,11 +132,13 @@ class _Sheet:
             rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
         return NodeLinks(wiring=wiring, bytes_per_second=rate)
 
-    def network(self, remote: bool) -> Network | None:
+    def network(self, remote: bool, nodes: int) -> Network | None:
         type_ = self._instance
+        bare = bool(type_.gpu_count) and "nvlink" not in (type_.interconnect or "") and not links_of_gpu(type_.gpu)
         direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
+        pcie = PcieNodes(nodes, type_.devices) if bare and nodes > 1 else None
         transport: NetworkKind = "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
-        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport)
+        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
     def reached(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
@@ -133,15 +146,25 @@ class _Sheet:
         return None if fact is None or share is None else reach_of(fact, share)
 
 
-def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
+def links_of_gpu(name: str | None) -> bool:
+    """Whether GPUs of that name have links of their own, by their data sheet; no where it is unknown."""
+    return any(gpu.nvlink_bytes_per_second for gpu in found_by_name(name or "", gpus()))
+
+
+def network_rate(
+    claimed: Quantity | None, transport: NetworkKind, without: str | None = None, pcie: PcieNodes | None = None
+) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
-    ``without`` leaves out one source of published collectives; a faster line never carries less.
+    ``without`` leaves out one source of published collectives; ``pcie`` are machines whose GPUs have no links of
+    their own. A faster line never carries less.
     """
     if claimed is None:
         return None
     share = cluster.reached(transport, without)
-    limit = cluster.socket_limit(without) if transport == "tcp" else None
+    limit = None
+    if transport == "tcp":
+        limit = (pcie and cluster.pcie_socket_limit(pcie, without)) or cluster.socket_limit(without)
     rate = None if share is None else reach_of(claimed, share)
     if limit is None:
         return rate

@@ -32,13 +32,13 @@ _EASIER_MEMORY = 2.0
 """Times as near kernels that move memory come to its rate as products to theirs, on an A100: of MPT models."""
 _TYPICAL_SHARE = 0.15
 """s of a model of which no operator was counted."""
-_COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.14
+_COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
 """Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""
 _GPU_SPREAD, _CELL_SPREAD, _RUN_SPREAD = 0.08, 0.08, 0.08
 """of a GPU, of what is no product; of a model on it; of a published number: its run, host and versions;"""
 _VENDOR_SPREAD = 0.35
 """and of what another vendor's software makes of a data sheet."""
-_WHOLE_JOBS, _WHOLE_JOB_SPREAD = ("Gavel", "ml-energy/zeus", "siasosp23"), 0.25
+WHOLE_JOBS, _WHOLE_JOB_SPREAD = ("Gavel", "ml-energy/zeus", "siasosp23"), 0.25
 """Sources of whole jobs, with whatever else limits them, and the spread of their numbers."""
 _FREE = 10.0
 """Of a series' constant: nothing is known of it."""
@@ -198,7 +198,7 @@ class GpuScale:
     def _solved(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        whole = np.array([row.source.startswith(_WHOLE_JOBS) for row in self.rows])
+        whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
         noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
         covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
@@ -206,7 +206,7 @@ class GpuScale:
         return inverse, np.asarray(inverse @ left, np.float64)
 
     def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
-        """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance, ``[cells, cells]``.
+        """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance as runs show it.
 
         Only differences between cells of one model and precision mean anything. Raises ValueError for a hole.
         """
@@ -214,20 +214,23 @@ class GpuScale:
         inverse, weights = self._solved
         known = _covariance(places, self._seen)
         covariance: Array = _covariance(places, places) - known @ inverse @ known.T
+        covariance += _RUN_SPREAD**2 * np.eye(len(cells))
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
-    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
-        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
+    def ratio(self, first: GpuCell, second: GpuCell, whole_jobs: bool = False) -> tuple[float, float]:
+        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it.
+
+        ``whole_jobs``: with whatever else limits such runs, input and host.
+        """
         means, covariance = self.places([first, second])
-        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + 2 * _RUN_SPREAD**2
-        return float(means[0] - means[1]), math.sqrt(variance)
+        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+        return float(means[0] - means[1]), math.sqrt(variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2)
 
     def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""
         means, covariance = self.places(cells)
         normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
-        apart: Array = np.linalg.cholesky(covariance + _RUN_SPREAD**2 * np.eye(len(cells))) @ normals
-        return means[:, np.newaxis] + apart
+        return means[:, np.newaxis] + np.linalg.cholesky(covariance) @ normals
 
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
