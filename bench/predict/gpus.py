@@ -21,9 +21,9 @@ from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
+from stash.predict.compute_ratios import BATCH_EXPONENT
 from stash.predict.draws import Draws
-from stash.predict.gpu_pairs import batch_pairs
-from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, rates, sheets
+from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, published_scale, rates, sheets
 
 DRAWS = Draws()
 _SETS = {
@@ -133,21 +133,30 @@ def _without(name: str, case: Case) -> GpuScale:
 
 @cache
 def _fitted(name: str, second: Speed) -> GpuScale:
-    kept = tuple(row for row in speeds() if not LEFT_OUT[name](Case(second, second), row))
-    return GpuScale(kept, sheets())
+    case = Case(second, second)
+    return published_scale().without(np.array([LEFT_OUT[name](case, row) for row in speeds()]))
 
 
 def batches() -> str:
-    """Steps grow as batch^γ: γ of each series of published speeds, each model predicted from the others."""
-    every = batch_pairs()
-    errors, plain = [], []
-    for each in every:
-        others = [other.log_ratio for other in every if other.model != each.model]
-        errors.append(2 ** (float(np.mean(others)) - each.log_ratio) - 1)
-        plain.append(2 ** (1 - each.log_ratio) - 1)
+    """Steps grow as batch^γ: γ of every series of published speeds, by model."""
+    series: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
+    for row in speeds():
+        if row.batch is not None:
+            series[row.key, row.gpu, row.precision, row.series].append(row)
+    found: dict[str, list[float]] = defaultdict(list)
+    for (model, *_), rows in series.items():
+        logs = [math.log(row.batch or 1) for row in rows]
+        if len(set(logs)) > 1:
+            seconds = [log - math.log(row.per_second) for log, row in zip(logs, rows, strict=True)]
+            found[model].append(float(np.polyfit(logs, seconds, 1)[0]))
+    powers = [float(np.mean(each)) for each in found.values()]
+    low, middle, high = np.quantile(powers, (0.05, 0.5, 0.95))
+    errors = [2 ** (BATCH_EXPONENT.value - power) - 1 for power in powers]
+    plain = [2 ** (1 - power) - 1 for power in powers]
     return (
-        f"## Another batch\n\nA step at a doubled batch, {len(every)} series, each model from the others: median and "
-        f"90th percentile of errors {median_90(errors)}; in proportion to the batch {median_90(plain)}."
+        f"## Another batch\n\nγ of {len(powers)} models: {middle:.2f}, {low:.2f} to {high:.2f} of nine in ten. A step "
+        f"at a doubled batch: median and 90th percentile of errors {median_90(errors)}; in proportion "
+        f"{median_90(plain)}."
     )
 
 

@@ -249,7 +249,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     step = samples / float(alone["value"])
     crowded = step * (1 + compute_ratios.crowded(DRAWS.uniforms("crowding"), without=short))
     spread = model_spread(without=name)
-    # Inside a node links are told from other sources; sockets of machines with PCIe have one source, of another model.
+    # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
     links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
     whole = crowded + exposed(exchanges, step, links, spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside

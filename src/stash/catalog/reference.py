@@ -42,6 +42,7 @@ class Speed(NamedTuple):
         return model_key(self.model)
 
 
+@lru_cache(maxsize=1024)
 def model_key(name: str) -> str:
     """A model's name without what people write differently: ``"ResNet50v1.5"`` and ``"resnet-50"`` are
     ``"resnet50"``.

@@ -5,7 +5,7 @@ What is typed ends here: forecasts of stalls, of memory and of what suffices ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
 from stash.predict.loading import cores_worth, lacks, rented
 from stash.predict.mesh_shapes import Mesh
 from stash.predict.passes import Base, ComputeScale, Passes, passes_of, records, without_replicas
-from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served, warmed_share
 from stash.predict.timeline import Stage
 
 _OF_MACHINES = (
@@ -42,6 +42,8 @@ class ChangedJob:
     """Of a rank's loader; ``None``: as many as it had."""
     cached: float | None = None
     """Share of the data set in memory; ``None``: none of it, as under cold."""
+    keeps: float | None = None
+    """How well the page cache keeps it; ``None`` where that is not known."""
     storage: NodeStorage | None = None
     unpublished: bool = False
     """Whether another machine's storage is described, and not how fast it is."""
@@ -64,6 +66,15 @@ class ChangedJob:
     def more_samples(self) -> float:
         before = self.base.passes
         return 1.0 if self.passes is None or before is None else self.passes.samples / before.samples
+
+    def after(self, epochs: int) -> ChangedJob | None:
+        """The job after so many shuffled epochs on nodes that hold the data set; ``None`` where that is unknown."""
+        base, memory = self.base, self.target.memory_bytes
+        size = None if base.loading is None else base.loading.dataset_bytes
+        if not size or memory is None or self.cached is not None or cached_share(memory.value, size) < 1.0:
+            return None
+        share = warmed_share(self.target.nodes, epochs)
+        return replace(self, cached=share, keeps=1.0, unchanged=False, only_cached=False)
 
     @cached_property
     def pipeline(self) -> Pipeline | None:
@@ -90,7 +101,7 @@ class ChangedJob:
             cores=cores,
             store=None if self.storage is None else self.storage.bytes_per_second,
             cached=self.cached or 0.0,
-            keeps=base.draws.uniforms("page cache"),
+            keeps=base.draws.uniforms("page cache") if self.keeps is None else self.keeps,
             training=self.more_passes * busier,
         )
 

@@ -40,6 +40,9 @@ _VENDOR_SPREAD = 0.35
 """and of what another vendor's software makes of a data sheet."""
 WHOLE_JOBS, _WHOLE_JOB_SPREAD = ("Gavel", "ml-energy/zeus", "siasosp23"), 0.25
 """Sources of whole jobs, with whatever else limits them, and the spread of their numbers."""
+_LONGER_IN_32_BITS, PRECISION_SPREAD = 1.6, 0.45
+"""Times that a step on an A100 takes with TF32 as with amp, and how far the logarithm of published ones is off by the
+sheet of their GPU: what moves is not all in 16 bits."""
 _FREE = 10.0
 """Of a series' constant: nothing is known of it."""
 _LANES = {"Kepler": 192, "Volta": 64, "Turing": 64, "CDNA2": 128, "CDNA3": 256, "CDNA4": 256}
@@ -160,8 +163,9 @@ def _covariance(one: _Places, other: _Places) -> Array:
 class GpuScale:
     """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
 
-    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
-        self.rows = tuple(table)
+    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts], inverse: Array | None = None) -> None:
+        """``inverse`` of the rows' covariance, where it is known."""
+        self.rows, self._facts, self._inverse = tuple(table), facts, inverse
         self._models = frozenset(row.key for row in self.rows)
         self._seen = self._places([cell_of(row, facts) for row in self.rows])
 
@@ -197,13 +201,23 @@ class GpuScale:
     @cached_property
     def _solved(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
-        series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
-        noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
-        covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+        inverse = self._inverse
+        if inverse is None:
+            series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
+            whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
+            noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
+            covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+            inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
-        inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         return inverse, np.asarray(inverse @ left, np.float64)
+
+    def without(self, dropped: Array) -> GpuScale:
+        """The same fitted to the rows that are not ``dropped``, ``[rows]`` of truth values."""
+        kept, (inverse, _) = ~dropped, self._solved
+        across = inverse[np.ix_(kept, dropped)]
+        less = across @ np.linalg.solve(inverse[np.ix_(dropped, dropped)], across.T)
+        rows = [row for row, drop in zip(self.rows, dropped, strict=True) if not drop]
+        return GpuScale(rows, self._facts, inverse[np.ix_(kept, kept)] - less)
 
     def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
         """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance as runs show it.
@@ -225,6 +239,11 @@ class GpuScale:
         means, covariance = self.places([first, second])
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
         return float(means[0] - means[1]), math.sqrt(variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2)
+
+    def amp_ratio(self, cell: GpuCell) -> float:
+        """ln(seconds with amp / seconds in fp32) of one model on one GPU, by its sheet."""
+        both = self._places([cell._replace(precision=precision) for precision in ("amp", "fp32")])
+        return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
     def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""

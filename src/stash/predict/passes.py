@@ -19,8 +19,9 @@ from stash.core.units import counted
 from stash.predict.changes import Dtype, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
+    BATCH_EXPONENT,
+    LAUNCH_SECONDS,
     SAME_CORES,
-    batch_exponent,
     no_faster_than_launches,
     of_a_waiting_device,
     of_a_waiting_device_by_batch,
@@ -30,10 +31,10 @@ from stash.predict.compute_ratios import (
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, in_bfloat16, trained_in
 from stash.predict.gpu_scale import mix_of, together
 from stash.predict.loading import HeldToMeasurement, Loading
 from stash.predict.pipeline import Work, less_sure
+from stash.predict.precision import in_bfloat16, trained_in
 
 
 def command(profile: Profile) -> str:
@@ -183,17 +184,19 @@ def _batch_exponent(base: Base, larger: bool) -> Quantity:
     if device is None:
         source = "a CPU is full with any batch: an assumption"
         return Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
-    exponent = batch_exponent(base.profile.workload.name, base.catalog().gpu(device).model)
-    return of_a_waiting_device_by_batch(exponent, larger) if base.breakdown.waits_for_host else exponent
+    if base.breakdown.waits_for_host:
+        return of_a_waiting_device_by_batch(BATCH_EXPONENT, larger)
+    return BATCH_EXPONENT
 
 
 def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, base.catalog())
-    ratio = precision_ratio(base.profile.workload.name, gpu, dtype)
+    work = base.profile.workload
+    ratio = precision_ratio(gpu, dtype, mix_of(work, "fp32"))
     if ratio is None:
-        raise UserError(f"--dtype: {gpu.model} has no tensor cores, and nothing was published of it there")
+        raise UserError(f"--dtype: {gpu.model} is no faster in 16 bits by its data sheet")
     return ratio
 
 
