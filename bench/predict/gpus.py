@@ -134,7 +134,7 @@ def _without(name: str, case: Case) -> GpuScale:
 @cache
 def _fitted(name: str, second: Speed) -> GpuScale:
     case = Case(second, second)
-    return published_scale().without(np.array([LEFT_OUT[name](case, row) for row in speeds()]))
+    return published_scale().without([LEFT_OUT[name](case, row) for row in speeds()])
 
 
 def batches() -> str:
@@ -154,8 +154,8 @@ def batches() -> str:
     errors = [2 ** (BATCH_EXPONENT.value - power) - 1 for power in powers]
     plain = [2 ** (1 - power) - 1 for power in powers]
     return (
-        f"## Another batch\n\nγ of {len(powers)} models: {middle:.2f}, {low:.2f} to {high:.2f} of nine in ten. A step "
-        f"at a doubled batch: median and 90th percentile of errors {median_90(errors)}; in proportion "
+        f"## Another batch\n\nγ of {len(powers)} models: {middle:.2f}, {low:.2f} to {high:.2f} of nine in ten. A "
+        f"step at a doubled batch: median and 90th percentile of errors {median_90(errors)}; in proportion "
         f"{median_90(plain)}."
     )
 

@@ -26,7 +26,7 @@ from bench.machine import ROOT, arguments
 from bench.predict.errors import Prediction, coverage, evidence, widened
 from bench.table import median_90
 from stash.predict import cluster, collective_times, compute_ratios, exposure, timeline
-from stash.predict.cluster import NetworkKind, PcieNodes, Wiring
+from stash.predict.cluster import NetworkKind, Wiring
 from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
@@ -120,7 +120,7 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
         assert share is not None
         inside = DRAWS.of("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
-        pcie = PcieNodes(nodes, devices) if machine.wiring == "pcie" else None
+        pcie = devices if machine.wiring == "pcie" else None
         rate = network_rate(_claim(machine.between), machine.transport, without, pcie)
         assert rate is not None
         between = DRAWS.of("rate between nodes", rate)

@@ -23,7 +23,6 @@ from stash.predict.cluster import (
     Network,
     NetworkKind,
     NodeTransport,
-    PcieNodes,
     Storage,
     Target,
     transport_used,
@@ -266,7 +265,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
-    if wanted.gpu is None and target.device != measured.device and one_gpu(target, measured, known):
+    if wanted.gpu is None and target.device and _is_measured(target.device, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)
@@ -275,7 +274,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
-        update["network"] = _network(target, wanted.network, wanted.transport, nodes, devices)
+        update["network"] = _network(target, wanted.network, wanted.transport, devices)
     if wanted.network_times is not None:
         update["network"] = _faster(target, wanted.network_times)
     if wanted.disk is not None:
@@ -301,16 +300,6 @@ def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, kn
     return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
 
 
-def one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
-    """Whether both have one GPU under two names, as a driver and the catalog write them."""
-    if target.device is None or measured.device is None:
-        return False
-    try:
-        return known.gpu(target.device).name == known.gpu(measured.device).name
-    except UserError:  # made in several variants, or unknown
-        return False
-
-
 def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
     """Whether a GPU, or a model of several variants, is asked for that is the profiled one."""
     profiled = found_by_name(measured.device or "", known.gpus) if measured.device_share == 1.0 else []
@@ -332,7 +321,7 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0})
 
 
-def _reached(claimed: Quantity, transport: NetworkKind, pcie: PcieNodes | None) -> Quantity | None:
+def _reached(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
     """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
     if pcie is not None:
         return network_rate(claimed, transport, pcie=pcie)
@@ -357,7 +346,7 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
     return variants(name, known)[0]
 
 
-def _network(target: Target, rate: float, transport: NodeTransport | None, nodes: int, devices: int) -> Network:
+def _network(target: Target, rate: float, transport: NodeTransport | None, devices: int) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     kind: NetworkKind | None = old.transport
@@ -366,6 +355,6 @@ def _network(target: Target, rate: float, transport: NodeTransport | None, nodes
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed, wiring = given(rate, "--network"), None if target.inside is None else target.inside.wiring
     linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
-    pcie = PcieNodes(nodes, devices) if target.device is not None and not linked and nodes > 1 else None
+    pcie = devices if target.device is not None and not linked else None
     reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp", pcie)
     return old.model_copy(update={"bytes_per_second": reached})

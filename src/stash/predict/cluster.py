@@ -174,34 +174,23 @@ def socket_limit(without: str | None = None) -> Quantity | None:
     return _next_machine(logs, float(logs.std(ddof=1)), len(own) - 1, [each.rate for each in own])
 
 
-class PcieNodes(NamedTuple):
-    """How many machines whose GPUs have no links of their own exchange, of how many such GPUs each."""
-
-    nodes: int
-    devices: int
-
-
 @lru_cache(maxsize=32)
-def pcie_socket_limit(machines: PcieNodes, without: str | None = None) -> Quantity | None:
-    """The same of machines whose GPUs have no links of their own: sockets, kernels and GPUs share the host's PCIe.
+def pcie_socket_limit(devices: int, without: str | None = None) -> Quantity | None:
+    """The same of machines of so many GPUs that have no links of their own: all share the host's PCIe.
 
-    Published of one type of machine, where two of them reach less than half of what three do; how far the next type
-    is off is taken to be what links between nodes lie apart.
+    Published of one type of machine, of which two reach half of what three and four do; how far the next type is off
+    is taken to be what links between nodes lie apart. One rate for any number of nodes: more are never said to
+    exchange faster than fewer.
     """
-    groups: dict[PcieNodes, list[Share]] = {}
-    for each in published_shares(without):
-        if each.link == _PCIE_SOCKETS:
-            rate = each.rate
-            groups.setdefault(_alike(PcieNodes(rate.nodes, rate.ranks // rate.nodes)), []).append(each)
-    own = groups.get(_alike(machines))
-    if own is None:
+    own = [
+        each
+        for each in published_shares(without)
+        if each.link == _PCIE_SOCKETS and (each.rate.ranks > each.rate.nodes) == (devices > 1)
+    ]
+    if not own:
         return None
     logs = np.log([each.wire_bytes_per_second for each in own])
     return _next_machine(logs, *_pooled("between", without), [each.rate for each in own])
-
-
-def _alike(machines: PcieNodes) -> PcieNodes:
-    return PcieNodes(min(machines.nodes, 3), min(machines.devices, 2))
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,6 @@ from stash.predict.cluster import (
     NetworkKind,
     NodeLinks,
     NodeTransport,
-    PcieNodes,
     Storage,
     Target,
     Wiring,
@@ -46,12 +45,11 @@ def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sock
     Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
     """
     name = f"{nodes} × {instance.cloud}/{instance.name}"
-    return _one_of(instance, transport == "rdma", min(nodes, 3)).model_copy(update={"name": name, "nodes": nodes})
+    return _one_of(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
 
 
 @lru_cache(maxsize=4096)
-def _one_of(instance: Instance, remote: bool, nodes: int) -> Target:
-    """One of so many; what sockets reach is the same of more than two."""
+def _one_of(instance: Instance, remote: bool) -> Target:
     sheet, devices = _Sheet(instance), instance.devices
     return Target(
         name=instance.name,
@@ -63,7 +61,7 @@ def _one_of(instance: Instance, remote: bool, nodes: int) -> Target:
         device_share=instance.gpu_share,
         device_memory_bytes=sheet.fact(instance.gpu_memory_bytes),
         inside=sheet.inside() if devices > 1 else None,
-        network=sheet.network(remote, nodes),
+        network=sheet.network(remote),
         cores=sheet.fact(instance.vcpus),
         memory_bytes=sheet.fact(instance.memory_bytes),
         storage=Storage(
@@ -132,11 +130,11 @@ class _Sheet:
             rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
         return NodeLinks(wiring=wiring, bytes_per_second=rate)
 
-    def network(self, remote: bool, nodes: int) -> Network | None:
+    def network(self, remote: bool) -> Network | None:
         type_ = self._instance
         bare = bool(type_.gpu_count) and "nvlink" not in (type_.interconnect or "") and not links_of_gpu(type_.gpu)
         direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
-        pcie = PcieNodes(nodes, type_.devices) if bare and nodes > 1 else None
+        pcie = type_.devices if bare else None
         transport: NetworkKind = "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
         rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
@@ -152,12 +150,12 @@ def links_of_gpu(name: str | None) -> bool:
 
 
 def network_rate(
-    claimed: Quantity | None, transport: NetworkKind, without: str | None = None, pcie: PcieNodes | None = None
+    claimed: Quantity | None, transport: NetworkKind, without: str | None = None, pcie: int | None = None
 ) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
-    ``without`` leaves out one source of published collectives; ``pcie`` are machines whose GPUs have no links of
-    their own. A faster line never carries less.
+    ``without`` leaves out one source of published collectives; ``pcie``: devices of machines whose GPUs have no
+    links of their own. A faster line never carries less.
     """
     if claimed is None:
         return None

@@ -97,8 +97,12 @@ def rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
     memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak(gpu, precision)
     if not memory or not float32 or not products:
         return None
-    logs = (memory / _MEMORY, float32 / _lanes(gpu) / _INSTRUCTIONS, products / _PRODUCTS[precision])
-    return SheetRates(*map(math.log, logs), math.log(float32 / _PRODUCTS["fp32"]))
+    return SheetRates(
+        math.log(memory / _MEMORY),
+        math.log(float32 / _lanes(gpu) / _INSTRUCTIONS),
+        math.log(products / _PRODUCTS[precision]),
+        math.log(float32 / _PRODUCTS["fp32"]),
+    )
 
 
 def _lanes(gpu: GpuFacts) -> int:
@@ -211,9 +215,10 @@ class GpuScale:
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
         return inverse, np.asarray(inverse @ left, np.float64)
 
-    def without(self, dropped: Array) -> GpuScale:
-        """The same fitted to the rows that are not ``dropped``, ``[rows]`` of truth values."""
-        kept, (inverse, _) = ~dropped, self._solved
+    def without(self, drops: Sequence[bool]) -> GpuScale:
+        """The same fitted to the rows that are not dropped, ``[rows]``."""
+        dropped, (inverse, _) = np.array(drops), self._solved
+        kept = ~dropped
         across = inverse[np.ix_(kept, dropped)]
         less = across @ np.linalg.solve(inverse[np.ix_(dropped, dropped)], across.T)
         rows = [row for row, drop in zip(self.rows, dropped, strict=True) if not drop]
@@ -249,7 +254,7 @@ class GpuScale:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""
         means, covariance = self.places(cells)
         normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
-        return means[:, np.newaxis] + np.linalg.cholesky(covariance) @ normals
+        return np.asarray(means[:, np.newaxis] + np.linalg.cholesky(covariance) @ normals, np.float64)
 
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""

@@ -48,13 +48,13 @@ def test_without_set_up_nodes_talk_over_sockets() -> None:
 def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
     """Sia's T4 machines, 50 Gbit: 437 MB on two nodes of four take 1.89 s, 1.75 · 437 MB / 0.404 GB/s; a line of
     6.25 GB/s was taken to carry 2.7."""
-    two, three = (of_instance(CATALOG.instance("g4dn.12xlarge"), nodes).network for nodes in (2, 3))
-    # By a tree, whose wire carries 1/2 of each byte and a ring 7/8: 0.23 to 0.30 GB/s of two nodes of 4, 3 and 2.
-    assert 0.23e9 < two.bytes_per_second.value < 0.31e9
-    assert 2 * two.bytes_per_second.value < three.bytes_per_second.value < 0.8e9
+    found = of_instance(CATALOG.instance("g4dn.12xlarge"), 2).network.bytes_per_second
+    assert found.low < 0.23e9  # of two nodes
+    assert 0.4e9 < found.value < 0.6e9
+    assert found.high > 0.75e9  # of three and four
     one_each = base_of(gpu_job(nodes=1, ranks=1, hosts=base().profile.hosts[:1]), draws=Draws(64))
     wider = what_if(one_each, Alteration(nodes=2, network=50e9 / 8)).target.network
-    assert 0.5e9 < wider.bytes_per_second.value < 0.65e9
+    assert 0.7e9 < wider.bytes_per_second.value < 1e9
 
 
 def test_what_the_profile_used_is_told_by_its_rate() -> None:
