@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bench.machine import arguments
 from bench.predict import (
+    epochs,
     gpus,
     published,
     testbed,
@@ -19,6 +20,7 @@ SECTIONS = (
     published.section,
     testbed.section,
     gpus.section,
+    epochs.section,
 )
 
 
@@ -27,6 +29,7 @@ def beside_rules() -> str:
     found = [
         *gpus.predictions(),
         *published.throughputs(),
+        *epochs.predictions(),
     ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "

@@ -2,8 +2,8 @@
 
 Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
 the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
-second GPU, the model anywhere, the second GPU whatever it trains, or both. The rules' *best mix* is the powers of
-memory rate and FLOP/s that would have been best on the very rows.
+second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. The rules are powers of
+memory rate and FLOP/s.
 """
 
 from __future__ import annotations
@@ -20,15 +20,24 @@ import numpy as np
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.table import median_90
-from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
+from stash.predict.compute_ratios import BATCH_EXPONENT
 from stash.predict.draws import Draws
-from stash.predict.gpu_pairs import batch_pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, rates, sheets, whole_job
+from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, published_scale, rates, sheets
 
 DRAWS = Draws()
-_SETS = {"lambdal/deeplearning-benchmark @aa5addb": "Lambda", "Gavel (OSDI 2020)": "Gavel"}
-_GRID = np.linspace(0, 1.2, 25)
+_SETS = {
+    "lambdal/deeplearning-benchmark": "Lambda", "Gavel": "Gavel", "mosaicml/llm-foundry": "language models",
+    "NVIDIA/DeepLearningExamples READMEs": "NVIDIA", "siasosp23/artifacts": "Sia", "ml-energy/zeus": "Zeus",
+    "MLPerf Training v5.1": "MLPerf",
+}  # fmt: skip
+_RULES = {
+    "memory rate": (1.0, 0.0),
+    "FLOP/s": (0.0, 1.0),
+    "memory^.75 FLOP/s^.25": (0.75, 0.25),
+    "root of both": (0.5, 0.5),
+}
+"""Powers of memory rate and FLOP/s."""
 
 
 class Case(NamedTuple):
@@ -44,7 +53,7 @@ class Case(NamedTuple):
     @property
     def sets(self) -> tuple[str, ...]:
         """What it is counted with: its source, and what its GPU does not limit by itself as well."""
-        found = _SETS.get(self.second.source.split(",")[0], "others")
+        found = next((name for start, name in _SETS.items() if self.second.source.startswith(start)), "others")
         return (found, f"{found}, Recommendation alone") if self.second.key == "recommendation" else (found,)
 
 
@@ -52,6 +61,7 @@ LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
     "the model on that GPU": lambda case, row: row.key == case.second.key and row.gpu == case.second.gpu,
     "the model": lambda case, row: row.key == case.second.key,
     "the GPU": lambda case, row: row.gpu == case.second.gpu,
+    "the source": lambda case, row: row.source.split(",")[0] == case.second.source.split(",")[0],
     "the model and the GPU": lambda case, row: row.key == case.second.key or row.gpu == case.second.gpu,
 }
 """By what is left out: whether a row is."""
@@ -83,17 +93,16 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
     """Each case by each split, a source of its own in the table."""
     for name in left_out:
         for belongs, of in sorted(_by_set().items()):
-            mix = _mix(belongs)
             for case in of:
-                mean, deviation = _without(name, case).ratio(_cell(case.first), _cell(case.second))
+                mean, deviation = _without(name, case).ratio(
+                    *(cell_of(row, sheets()) for row in case), whole_jobs=case.second.source.startswith(WHOLE_JOBS)
+                )
                 drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
                 # A ratio's middle is what is compared.
-                yield Prediction(
-                    f"{belongs}, without {name}", label, measured, drawn, _rules(case, mix), math.exp(mean)
-                )
+                yield Prediction(f"{belongs}, without {name}", label, measured, drawn, _rules(case), math.exp(mean))
 
 
 @cache
@@ -105,66 +114,49 @@ def _by_set() -> dict[str, list[Case]]:
     return found
 
 
-def _rules(case: Case, mix: tuple[float, float]) -> dict[str, float]:
-    memory, flops = _sheet_logs(case)
-    return {
-        "memory rate": math.exp(memory),
-        "FLOP/s": math.exp(flops),
-        "best mix": math.exp(mix[0] * memory + mix[1] * flops),
-    }
-
-
-def _sheet_logs(case: Case) -> tuple[float, float]:
-    """ln of the first's rate over the second's: of memory, and of FLOP/s as its precision has them."""
-    first, second = _facts(case.first), _facts(case.second)
-    old, new = rates(first, case.first.precision), rates(second, case.first.precision)
+def _rules(case: Case) -> dict[str, float]:
+    old, new = (rates(sheets()[row.variant or row.gpu], row.precision) for row in case)
     assert old is not None
     assert new is not None
-    return old.memory - new.memory, old.products - new.products
-
-
-@cache
-def _mix(name: str) -> tuple[float, float]:
-    return best_mix(_by_set()[name])
-
-
-def best_mix(of: list[Case]) -> tuple[float, float]:
-    """Powers of memory rate and FLOP/s of the least median error over these very cases."""
-    logs = np.array([_sheet_logs(case) for case in of])
-    measured = np.array([case.log_ratio for case in of])
-    tried = [(a, b) for a in _GRID.tolist() for b in _GRID.tolist()]
-    return min(tried, key=lambda mix: float(np.median(np.abs(np.exp(logs @ np.array(mix) - measured) - 1))))
-
-
-def _facts(row: Speed) -> GpuFacts:
-    return sheets()[row.variant or row.gpu]
-
-
-def _cell(row: Speed) -> GpuCell:
-    return GpuCell(row.key, _facts(row), row.precision, whole_job(row))
+    memory, flops = (math.exp(one - other) for one, other in ((old.memory, new.memory), (old.products, new.products)))
+    return {name: memory**a * flops**b for name, (a, b) in _RULES.items()}
 
 
 def _without(name: str, case: Case) -> GpuScale:
-    kept = tuple(row for row in speeds() if not LEFT_OUT[name](case, row))
-    return _fitted(kept)
+    return _fitted(
+        name,
+        case.second._replace(
+            per_second=0.0, batch=None, precision="", variant="", series="", as_of=None, strict=False
+        ),
+    )
 
 
 @cache
-def _fitted(rows: tuple[Speed, ...]) -> GpuScale:
-    return GpuScale(rows, sheets())
+def _fitted(name: str, second: Speed) -> GpuScale:
+    case = Case(second, second)
+    return published_scale().without([LEFT_OUT[name](case, row) for row in speeds()])
 
 
 def batches() -> str:
-    """Steps grow as batch^γ: γ of each series of published speeds, each model predicted from the others."""
-    every = batch_pairs()
-    errors, plain = [], []
-    for each in every:
-        others = [other.log_ratio for other in every if other.model != each.model]
-        errors.append(2 ** (float(np.mean(others)) - each.log_ratio) - 1)
-        plain.append(2 ** (1 - each.log_ratio) - 1)
+    """Steps grow as batch^γ: γ of every series of published speeds, by model."""
+    series: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
+    for row in speeds():
+        if row.batch is not None:
+            series[row.key, row.gpu, row.precision, row.series].append(row)
+    found: dict[str, list[float]] = defaultdict(list)
+    for (model, *_), rows in series.items():
+        logs = [math.log(row.batch or 1) for row in rows]
+        if len(set(logs)) > 1:
+            seconds = [log - math.log(row.per_second) for log, row in zip(logs, rows, strict=True)]
+            found[model].append(float(np.polyfit(logs, seconds, 1)[0]))
+    powers = [float(np.mean(each)) for each in found.values()]
+    low, middle, high = np.quantile(powers, (0.05, 0.5, 0.95))
+    errors = [2 ** (BATCH_EXPONENT.value - power) - 1 for power in powers]
+    plain = [2 ** (1 - power) - 1 for power in powers]
     return (
-        f"## Another batch\n\nA step at a doubled batch, {len(every)} series, each model from the others: median and "
-        f"90th percentile of errors {median_90(errors)}; in proportion to the batch {median_90(plain)}."
+        f"## Another batch\n\nγ of {len(powers)} models: {middle:.2f}, {low:.2f} to {high:.2f} of nine in ten. A "
+        f"step at a doubled batch: median and 90th percentile of errors {median_90(errors)}; in proportion "
+        f"{median_90(plain)}."
     )
 
 

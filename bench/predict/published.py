@@ -70,6 +70,9 @@ MACHINES = {
     "DGX-1 32GB": Machine("nvlink", 150 * GB),
     "DGX-2": Machine("nvswitch", 150 * GB),
     "DGX-A100 80GB": Machine("nvswitch", 300 * GB),
+    "4 nodes x 4 T4 (g4dn.12xlarge)": Machine("pcie", 15.75 * GB, "tcp", 50 * GBIT),
+    "8 A100-SXM4-40GB (NVLink)": Machine("nvswitch", 300 * GB),
+    "8 RTX 2080 Ti": Machine("pcie", 15.75 * GB),
 }
 """By the name in the tables: NVIDIA's data sheets, as in ``catalog/data/gpus.csv``."""
 
@@ -117,7 +120,8 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
         assert share is not None
         inside = DRAWS.of("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
-        rate = network_rate(_claim(machine.between), machine.transport, without)
+        pcie = devices if machine.wiring == "pcie" else None
+        rate = network_rate(_claim(machine.between), machine.transport, without, pcie)
         assert rate is not None
         between = DRAWS.of("rate between nodes", rate)
     factor = DRAWS.of("latency of published machines", cluster.latency_factor())
@@ -223,8 +227,8 @@ def model_spread(without: str | None = None) -> float:
     """
     logs = []
     for key, alone, row in _pairs():
-        if row["n_nodes"] == "1" or key[1] == without:
-            continue
+        if row["n_nodes"] == "1" or key[1] == without or MACHINES[row["hardware"]].transport == "tcp":
+            continue  # of sockets it is their rate that is in doubt
         ranks, batch, machine = int(row["n_gpus"]), float(row["batch_per_gpu"]), MACHINES[row["hardware"]]
         node = next(other for same, _, other in _pairs() if same == key and other["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
@@ -245,7 +249,9 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     step = samples / float(alone["value"])
     crowded = step * (1 + compute_ratios.crowded(DRAWS.uniforms("crowding"), without=short))
     spread = model_spread(without=name)
-    whole = crowded + exposed(exchanges, step, fabric(machine, nodes, ranks // nodes), spread)
+    # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
+    links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
+    whole = crowded + exposed(exchanges, step, links, spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + over_one_nic(exchanges, ranks, link)
     return Prediction.throughput(

@@ -56,13 +56,15 @@ def test_intervals_hold_what_they_were_not_fitted_to() -> None:
 
 
 def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen() -> None:
-    for left_out, median, tail in (("the model on that GPU", 0.12, 0.30), ("the GPU", 0.125, 0.30)):
-        found = [each for each in gpus.predictions((left_out,)) if each.source.startswith("Lambda,")]
-        errors = np.abs([each.error for each in found])
-        rules = {
-            rule: np.median([abs(each.baselines[rule] / each.measured - 1) for each in found])
-            for rule in ("memory rate", "FLOP/s", "best mix")
-        }
-        assert np.median(errors) < min(median, *rules.values())
+    """Goals of issue 60, one for each; the rest is printed by ``make validate``."""
+    found = list(gpus.predictions(("the model",)))
+    for name, median, tail in (("Lambda", 0.16, 0.40), ("language models", 0.08, 0.22)):
+        own = [each for each in found if each.source.startswith(f"{name},")]
+        errors = np.abs([each.error for each in own])
+        rules = [
+            np.median([abs(each.baselines[rule] / each.measured - 1) for each in own])
+            for rule in ("memory rate", "FLOP/s", "root of both")
+        ]
+        assert np.median(errors) < min(median, *rules)
         assert np.quantile(errors, 0.9) < tail
-        assert 0.88 <= coverage(found) <= 0.99
+        assert 0.88 <= coverage(own) <= 0.99

@@ -25,10 +25,10 @@ from stash.core.ledger_rows import OPTIMIZER
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
-from stash.predict.gpu_pairs import trained_in
 from stash.predict.loading import dataset_bytes
 from stash.predict.mesh_shapes import divided, shapes
 from stash.predict.pipeline import USABLE
+from stash.predict.precision import trained_in
 from stash.predict.sufficiency import Suffices
 
 # Prep and fetch

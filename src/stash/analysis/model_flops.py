@@ -19,7 +19,7 @@ from stash.core.records.profile import Profile
 
 _PER_PARAMETER = 6
 """FLOPs of a token: two of the forward pass, four of the backward pass."""
-_WITH_BFLOAT16 = frozenset({"Ampere", "Ada", "Hopper", "Blackwell"})
+_WITH_BFLOAT16 = frozenset({"Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"})
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,22 @@ CatalogLayer = Literal["shipped", "snapshot", "user"]
 Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
+Architecture = Literal[
+    "Kepler",
+    "Maxwell",
+    "Pascal",
+    "Volta",
+    "Turing",
+    "Ampere",
+    "Ada",
+    "Hopper",
+    "Blackwell",
+    "CDNA2",
+    "CDNA3",
+    "CDNA4",
+]
+
+
 class GpuFacts(Record):
     """One GPU as its vendor and independent measurements describe it. Rates are peaks without sparsity."""
 
@@ -150,15 +166,19 @@ class Price(NamedTuple):
     """Whether it is a line of a user's file."""
 
 
-_MAKERS = {"nvidia", "tesla", "geforce", "quadro"}
+_MAKERS = {"nvidia", "tesla", "geforce", "quadro", "amd", "instinct"}
 
 _DRIVERS = {
     "h100 80gb hbm3": "h100 sxm5 80gb",
     "b300 sxm6 ac": "b300",
+    "gh200 480gb": "gh200 96gb",
+    "rtx 6000 ada generation": "rtx 6000 ada",
+    "rtx pro 6000 blackwell workstation edition": "rtx pro 6000",
+    "rtx pro 6000 blackwell server edition": "rtx pro 6000",
 }
 """Names that NVML reports and that say nothing, or something else, of the variant they belong to: in words without
-the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3. All other names
-(``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
+the maker, with the words of the catalog's name. Of the H100s only SXM5 boards have 80 GB of HBM3; 480 GB are those of
+a GH200's processor. All other names (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
 
 
 def unknown(what: str, name: str, known: Iterable[str], option: str = "") -> UserError:

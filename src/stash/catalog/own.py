@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.catalog import shipped
-from stash.catalog.facts import Date, GpuFacts, Instance, Price, PriceKind, found_by_name
+from stash.catalog.facts import Architecture, Date, GpuFacts, Instance, Price, PriceKind, found_by_name
 from stash.core import units
 from stash.core.units import format_rate, nearest
 from stash.core.user_files import UserFile, load, quantity
@@ -51,7 +51,9 @@ class OwnGpu(_Entry):
     memory_bandwidth: ByteRate = None
     nvlink: ByteRate = None
     fp32_tflops: Annotated[float | None, Field(gt=0, le=10_000)] = None
+    architecture: Architecture | None = None
     tensor_fp16_tflops: Annotated[float | None, Field(gt=0, le=100_000)] = None
+    tensor_tf32_tflops: Annotated[float | None, Field(gt=0, le=100_000)] = None
     as_of: Date = None
     source: str | None = None
     notes: str = ""
@@ -184,7 +186,9 @@ def _gpu(gpu: OwnGpu, path: Path) -> GpuFacts:
         memory_bytes_per_second=gpu.memory_bandwidth,
         nvlink_bytes_per_second=gpu.nvlink,
         fp32_flops_per_second=flops(gpu.fp32_tflops),
+        architecture=gpu.architecture,
         tensor_fp16_flops_per_second=flops(gpu.tensor_fp16_tflops),
+        tensor_tf32_flops_per_second=flops(gpu.tensor_tf32_tflops),
         as_of=gpu.as_of or "undated",
         source=gpu.source or str(path),
         notes=gpu.notes,

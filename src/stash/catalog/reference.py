@@ -34,12 +34,15 @@ class Speed(NamedTuple):
     """Measurements that differ in the GPU alone: one source and kind of input, whatever machine it was."""
     variant: str = ""
     """The GPU's exact name, e.g. ``V100-SXM2-16GB``; empty where the source does not say."""
+    strict: bool = False
+    """Whether its products were computed in true float32, though the GPU may have TF32."""
 
     @property
     def key(self) -> str:
         return model_key(self.model)
 
 
+@lru_cache(maxsize=1024)
 def model_key(name: str) -> str:
     """A model's name without what people write differently: ``"ResNet50v1.5"`` and ``"resnet-50"`` are
     ``"resnet50"``.
@@ -62,9 +65,16 @@ def speeds() -> tuple[Speed, ...]:
             source=row["source"],
             series=f"{row['source'].split(',')[0]} {row['data']}",
             variant=row["gpu"],
+            strict=row["precision"] == "fp32",
         )
         for row in rows("training_speeds.csv")
     )
+
+
+@lru_cache(maxsize=1)
+def flops_per_byte() -> Mapping[str, float]:
+    """By model's key, FLOPs of its dense products for each byte that its operators move, in mixed precision."""
+    return {row["model"]: float(row["flops_per_byte"]) for row in rows("model_intensity.csv")}
 
 
 class KnownDataset(Record):

@@ -28,7 +28,7 @@ from stash.fix.script_changes import (
     of_threads,
 )
 from stash.measure.agent.wraps.patched_code import SeldomCollected
-from stash.predict.gpu_pairs import trained_in
+from stash.predict.precision import trained_in
 
 
 def _waits(facts: Facts) -> Proposal:

@@ -99,7 +99,7 @@ def split(of_device: int, largest: int) -> tuple[int, int]:
 
     Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
     of (batch/k)ᵞ, so k^(1−γ) times that of one, and E[k^(1−γ)] >= k^(1−E[γ]) >= 1 (Jensen) as γ is 1 at most
-    (``compute_ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them stay as
+    (``compute_ratios.BATCH_EXPONENT``); a step's samples, its exchange and what its loaders make of them stay as
     they are.
     """
     passes = next(each for each in range(1, of_device + 1) if of_device % each == 0 and of_device // each <= largest)

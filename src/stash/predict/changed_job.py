@@ -5,19 +5,20 @@ What is typed ends here: forecasts of stalls, of memory and of what suffices ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from stash.core.errors import UserError
+from stash.core.units import format_bytes
 from stash.predict.changes import AS_IT_IS, Alteration, Sharding, option_name, retarget
 from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
 from stash.predict.loading import cores_worth, lacks, rented
 from stash.predict.mesh_shapes import Mesh
 from stash.predict.passes import Base, ComputeScale, Passes, passes_of, records, without_replicas
-from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served, warmed_share
 from stash.predict.timeline import Stage
 
 _OF_MACHINES = (
@@ -41,6 +42,8 @@ class ChangedJob:
     """Of a rank's loader; ``None``: as many as it had."""
     cached: float | None = None
     """Share of the data set in memory; ``None``: none of it, as under cold."""
+    keeps: float | None = None
+    """How well the page cache keeps it; ``None`` where that is not known."""
     storage: NodeStorage | None = None
     unpublished: bool = False
     """Whether another machine's storage is described, and not how fast it is."""
@@ -64,6 +67,15 @@ class ChangedJob:
         before = self.base.passes
         return 1.0 if self.passes is None or before is None else self.passes.samples / before.samples
 
+    def after(self, epochs: int) -> ChangedJob | None:
+        """The job after so many shuffled epochs on nodes that hold the data set; ``None`` where that is unknown."""
+        base, memory = self.base, self.target.memory_bytes
+        size = None if base.loading is None else base.loading.dataset_bytes
+        if not size or memory is None or self.cached is not None or cached_share(memory.value, size) < 1.0:
+            return None
+        share = warmed_share(self.target.nodes, epochs)
+        return replace(self, cached=share, keeps=1.0, unchanged=False, only_cached=False)
+
     @cached_property
     def pipeline(self) -> Pipeline | None:
         """The data pipeline of a node; ``None`` where that of the profile is unknown."""
@@ -73,7 +85,9 @@ class ChangedJob:
         old = base.loading.pipeline
         workers = old.workers if self.workers is None else self.workers
         cores = old.cores
-        if target != base.target or workers != old.workers:
+        names = ("machine", "cores", "devices")
+        same_cores = all(getattr(target, name) == getattr(base.target, name) for name in names)
+        if not same_cores or workers != old.workers:
             threads = None if target.cores is None else target.cores.value
             cores = cores_worth(self.shared_cores, threads, target.devices * (workers + 1), base.draws)
         # On CPUs it is passes that take cores, elsewhere launching them.
@@ -87,7 +101,7 @@ class ChangedJob:
             cores=cores,
             store=None if self.storage is None else self.storage.bytes_per_second,
             cached=self.cached or 0.0,
-            keeps=base.draws.uniforms("page cache"),
+            keeps=base.draws.uniforms("page cache") if self.keeps is None else self.keeps,
             training=self.more_passes * busier,
         )
 
@@ -107,6 +121,7 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
     if wanted.batch is not None or wanted.accumulate is not None:
         passes = passes_of(base.profile, base.breakdown, wanted.batch, wanted.accumulate)
     _refuse_unanswerable(base, wanted, counted=passes is not None)
+    _refuse_too_large(base, target, wanted)
     moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
     if moved or wanted.batch is not None or wanted.dtype is not None:
         scale = base.compute_scale(target, passes, wanted.dtype, wanted.gpu)
@@ -129,7 +144,19 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
         microbatches=wanted.microbatches,
         split=wanted.split,
         unchanged=wanted == AS_IT_IS,
-        only_cached=set(wanted.names) <= {"cache"},
+        only_cached=set(wanted.names) <= {"cache", "memory"},
+    )
+
+
+def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
+    """Raises UserError where not even the parameters that a rank holds fit into a device there."""
+    held, room = base.profile.workload.parameter_bytes, target.device_memory_bytes
+    shares = wanted.sharding == "zero3" or shards_itself(base.profile.workload)
+    if held is None or room is None or shares or target.device == base.target.device or held <= room.value:
+        return
+    raise UserError(
+        f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
+        "on each device; ask for a larger one, or divide them with --sharding zero3"
     )
 
 

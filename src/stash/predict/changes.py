@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from stash.catalog.facts import GpuFacts
+from stash.catalog.facts import GpuFacts, found_by_name
 from stash.catalog.machines import variants
 from stash.catalog.offers import Catalog
 from stash.core import parsers
@@ -27,7 +27,7 @@ from stash.predict.cluster import (
     Target,
     transport_used,
 )
-from stash.predict.cluster_sources import network_rate, of_instance
+from stash.predict.cluster_sources import links_of_gpu, network_rate, of_instance
 from stash.predict.draws import Quantity, given
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.ui.options import Options, declarations, option, read_as
@@ -265,7 +265,7 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
                 f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
                 "its CPUs can only be measured: run `stash profile` there"
             )
-    if wanted.gpu is None and target.device != measured.device and one_gpu(target, measured, known):
+    if wanted.gpu is None and target.device and _is_measured(target.device, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _with_gpu(target, wanted, measured, known)
@@ -274,15 +274,15 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
-        update["network"] = _network(target, wanted.network, wanted.transport)
+        update["network"] = _network(target, wanted.network, wanted.transport, devices)
     if wanted.network_times is not None:
         update["network"] = _faster(target, wanted.network_times)
     if wanted.disk is not None:
         update["storage"] = Storage(bytes_per_second=given(wanted.disk, "--disk"))
-    if wanted.cpus is not None:
-        update["cores"] = given(wanted.cpus, "--cpus")
-    if wanted.memory is not None:
-        update["memory_bytes"] = given(wanted.memory, "--memory")
+    for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
+        known_value = getattr(target, field)
+        if value is not None and (known_value is None or known_value.value != value):  # else what there is
+            update[field] = given(value, "--cpus" if field == "cores" else "--memory")
     if nodes * devices > MAX_NODES:
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
         raise UserError(f"{ranks}; forecasts go up to {MAX_NODES:,}")
@@ -300,14 +300,10 @@ def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, kn
     return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
 
 
-def one_gpu(target: Target, measured: Target, known: Catalog) -> bool:
-    """Whether both have one GPU under two names, as a driver and the catalog write them."""
-    if target.device is None or measured.device is None:
-        return False
-    try:
-        return known.gpu(target.device).name == known.gpu(measured.device).name
-    except UserError:  # made in several variants, or unknown
-        return False
+def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
+    """Whether a GPU, or a model of several variants, is asked for that is the profiled one."""
+    profiled = found_by_name(measured.device or "", known.gpus) if measured.device_share == 1.0 else []
+    return len(profiled) == 1 and profiled[0] in variants(gpu, known)
 
 
 def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:
@@ -316,7 +312,7 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
             "the job was profiled on CPUs, and no speed of a GPU follows from that; profile it once on any GPU: "
             "`stash profile` there"
         )
-    if wanted.gpu is None:
+    if wanted.gpu is None or _is_measured(wanted.gpu, measured, known):
         return target
     gpu = named_gpu(wanted.gpu, known)
     memory = None
@@ -325,8 +321,10 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0})
 
 
-def _reached(claimed: Quantity, transport: NetworkKind) -> Quantity | None:
+def _reached(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
     """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
+    if pcie is not None:
+        return network_rate(claimed, transport, pcie=pcie)
     found, least = network_rate(claimed, transport), network_rate(given(SOCKETS_FOLLOW, "--network"), transport)
     if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
         return found
@@ -348,13 +346,15 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
     return variants(name, known)[0]
 
 
-def _network(target: Target, rate: float, transport: NodeTransport | None) -> Network:
+def _network(target: Target, rate: float, transport: NodeTransport | None, devices: int) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     kind: NetworkKind | None = old.transport
     if transport is not None and transport != transport_used(old):
         kind = "tcp" if transport == "sockets" else "infiniband"
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
-    claimed = given(rate, "--network")
-    reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp")
+    claimed, wiring = given(rate, "--network"), None if target.inside is None else target.inside.wiring
+    linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
+    pcie = devices if target.device is not None and not linked else None
+    reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp", pcie)
     return old.model_copy(update={"bytes_per_second": reached})

@@ -127,6 +127,10 @@ _LIKE: dict[str, str] = {"nvswitch": "nvlink", "nvlink": "nvlink", "pcie": "pcie
 """Whose hops a wiring has, in the table of latencies."""
 
 
+_PCIE_SOCKETS = "tcp-pcie"
+"""Sockets of machines whose GPUs have no links of their own, in the table of collectives."""
+
+
 class Share(NamedTuple):
     """Of one published machine: what its wire carried, of what it claims."""
 
@@ -168,6 +172,25 @@ def socket_limit(without: str | None = None) -> Quantity | None:
         return None
     logs = np.log([each.wire_bytes_per_second for each in own])
     return _next_machine(logs, float(logs.std(ddof=1)), len(own) - 1, [each.rate for each in own])
+
+
+@lru_cache(maxsize=32)
+def pcie_socket_limit(devices: int, without: str | None = None) -> Quantity | None:
+    """The same of machines of so many GPUs that have no links of their own: all share the host's PCIe.
+
+    Published of one type of machine, of which two reach half of what three and four do; how far the next type is off
+    is taken to be what links between nodes lie apart. One rate for any number of nodes: more are never said to
+    exchange faster than fewer.
+    """
+    own = [
+        each
+        for each in published_shares(without)
+        if each.link == _PCIE_SOCKETS and (each.rate.ranks > each.rate.nodes) == (devices > 1)
+    ]
+    if not own:
+        return None
+    logs = np.log([each.wire_bytes_per_second for each in own])
+    return _next_machine(logs, *_pooled("between", without), [each.rate for each in own])
 
 
 @lru_cache(maxsize=1)
@@ -244,7 +267,7 @@ def _pooled(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
     for each in published_shares(without):
-        if each.rate.scope == scope and not _limited_by_sockets(each.rate):
+        if each.rate.scope == scope and each.link != _PCIE_SOCKETS and not _limited_by_sockets(each.rate):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
     squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
     freedom = sum(len(group) - 1 for group in groups.values())

@@ -14,7 +14,7 @@ import numpy as np
 from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.against import measured as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, curve
-from stash.catalog.facts import Instance, share_of
+from stash.catalog.facts import Instance, found_by_name, share_of
 from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
@@ -23,7 +23,16 @@ from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
 from stash.core.units import counted
 from stash.predict import cluster
-from stash.predict.cluster import Backend, Network, NetworkKind, NodeLinks, NodeTransport, Storage, Target, Wiring
+from stash.predict.cluster import (
+    Backend,
+    Network,
+    NetworkKind,
+    NodeLinks,
+    NodeTransport,
+    Storage,
+    Target,
+    Wiring,
+)
 from stash.predict.draws import Quantity, measured
 
 _LEAST_OF_STORAGE = 0.5
@@ -123,9 +132,11 @@ class _Sheet:
 
     def network(self, remote: bool) -> Network | None:
         type_ = self._instance
+        bare = bool(type_.gpu_count) and "nvlink" not in (type_.interconnect or "") and not links_of_gpu(type_.gpu)
         direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
+        pcie = type_.devices if bare else None
         transport: NetworkKind = "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
-        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport)
+        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
     def reached(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
@@ -133,15 +144,25 @@ class _Sheet:
         return None if fact is None or share is None else reach_of(fact, share)
 
 
-def network_rate(claimed: Quantity | None, transport: NetworkKind, without: str | None = None) -> Quantity | None:
+def links_of_gpu(name: str | None) -> bool:
+    """Whether GPUs of that name have links of their own, by their data sheet; no where it is unknown."""
+    return any(gpu.nvlink_bytes_per_second for gpu in found_by_name(name or "", gpus()))
+
+
+def network_rate(
+    claimed: Quantity | None, transport: NetworkKind, without: str | None = None, pcie: int | None = None
+) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
-    ``without`` leaves out one source of published collectives; a faster line never carries less.
+    ``without`` leaves out one source of published collectives; ``pcie``: devices of machines whose GPUs have no
+    links of their own. A faster line never carries less.
     """
     if claimed is None:
         return None
     share = cluster.reached(transport, without)
-    limit = cluster.socket_limit(without) if transport == "tcp" else None
+    limit = None
+    if transport == "tcp":
+        limit = (pcie and cluster.pcie_socket_limit(pcie, without)) or cluster.socket_limit(without)
     rate = None if share is None else reach_of(claimed, share)
     if limit is None:
         return rate

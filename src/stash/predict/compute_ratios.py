@@ -14,27 +14,46 @@ import numpy as np
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
 from stash.predict.draws import Array, Quantity
-from stash.predict.gpu_pairs import Precision, arm, batch_pairs, left_out_errors, precision_pairs
-from stash.predict.gpu_scale import GpuCell, GpuScale, published_scale, rates
+from stash.predict.gpu_scale import (
+    PRECISION_SPREAD,
+    UNCOUNTED,
+    GpuCell,
+    GpuScale,
+    StepMix,
+    peak,
+    published_scale,
+    rates,
+)
+from stash.predict.precision import Precision
+
+LAUNCH_SECONDS = 5e-6
+"""Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
+Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
 
 # Another GPU
 
 
 @lru_cache(maxsize=1024)
-def time_ratio(first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str) -> Quantity | None:
+def time_ratio(
+    first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str, mix: StepMix = UNCOUNTED
+) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
-    From the one scale of all published speeds; ``batch`` is the same on both.
+    From the one scale of all published speeds and what the job's operators say; ``batch`` is the same on both.
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
     if rates(first, precision) is None or rates(second, precision) is None:
         return None
     scale, key = published_scale(), model_key(model)
-    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision), GpuCell(key, second, precision))
+    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix))
     seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)} among them" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
+    if mix.products is not None:
+        source += f"; by its operators {mix.products:.0%} of a step on an A100 is products"
+    if mix.strict and (first.tensor_tf32_flops_per_second or second.tensor_tf32_flops_per_second):
+        source += ", which stay in float32 (`torch.set_float32_matmul_precision` allows TF32)"
     if batch is not None:
         source += f"; at batch {batch} on both, where some sources took the largest that fits"
     as_of = max(
@@ -101,56 +120,31 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 # Another batch, another precision
 
 
-@lru_cache(maxsize=256)
-def batch_exponent(model: str, gpu: str | None) -> Quantity:
-    """γ in seconds ∝ batchᵞ, of compute: below 1 where a GPU is not yet full. From published speeds at two batches.
+BATCH_EXPONENT = Quantity(
+    value=0.77,
+    low=0.35,
+    high=1.05,
+    origin="data sheet",
+    as_of="2026-11-29",
+    source="published models at several batches: half below 0.77 (`python -m bench.predict.gpus`)",
+)
+"""γ in seconds ∝ batchᵞ, of compute: below 1 where a GPU is not yet full."""
 
-    The model's own on that GPU, else the mean over models; the interval is that of models left out.
+
+def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Quantity | None:
+    """Seconds in the precision ``to`` over seconds in the other, on the same GPU, by its data sheet.
+
+    ``None`` for a GPU that is no faster in 16 bits than in 32, or whose sheet has a hole.
     """
-    every = batch_pairs()
-    own = [each for each in every if each.model == model_key(model) and each.gpu == gpu]
-    witnesses = own or list(every)
-    value = float(np.mean([each.log_ratio for each in witnesses]))
-    spread = _spread_of_exponents() if own else arm(left_out_errors(every))
-    what = f"{model} on {gpu} at several batches" if own else "other models at several batches"
-    sources = "; ".join(sorted({each.source for each in witnesses}))
-    return Quantity(
-        value=value,
-        low=value - spread,
-        high=value + spread,
-        origin="data sheet",
-        as_of=max((each.as_of for each in witnesses if each.as_of), default=None),
-        source=f"{what} ({sources})",
-    )
-
-
-@lru_cache(maxsize=1)
-def _spread_of_exponents() -> float:
-    """Of a model's γ against its own on other GPUs and of other sources, each left out in turn."""
-    errors = []
-    for each in batch_pairs():
-        others = [other.log_ratio for other in batch_pairs() if other.model == each.model and other != each]
-        errors += [float(np.mean(others)) - each.log_ratio] if others else []
-    return arm(errors)
-
-
-def precision_ratio(model: str, gpu: GpuFacts, to: Precision = "amp") -> Quantity | None:
-    """Seconds in the precision ``to`` over seconds in the other, on the same GPU.
-
-    The model's own where it was published, else that of other models, on that GPU or on others with tensor cores;
-    ``None`` for one without, where nothing was published.
-    """
-    pairs = precision_pairs()
-    here = [each for each in pairs if each.gpu == gpu.model]
-    own = [each for each in here if each.model == model_key(model)]
-    witnesses = own or here or (pairs if gpu.tensor_fp16_flops_per_second else ())
-    if not witnesses:
+    if rates(gpu, "amp") is None or peak(gpu, "amp") == gpu.fp32_flops_per_second:
         return None
-    what = f"{model} on {gpu.model}" if own else f"other models on {gpu.model if here else 'other GPUs'}"
-    sources = "; ".join(sorted({each.source for each in witnesses}))
-    log_ratio = float(np.mean([each.log_ratio for each in witnesses]))
-    spread = arm(left_out_errors(pairs))
-    return _quantity(log_ratio if to == "amp" else -log_ratio, spread, f"{what} in both precisions ({sources})")
+    log_ratio = published_scale().amp_ratio(GpuCell("", gpu, "amp", mix))
+    return _quantity(
+        log_ratio if to == "amp" else -log_ratio,
+        _NORMAL * PRECISION_SPREAD,
+        f"{gpu.model}'s rates in both precisions, {gpu.source}",
+        gpu.as_of,
+    )
 
 
 # Contention

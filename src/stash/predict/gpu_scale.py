@@ -1,11 +1,11 @@
-"""One scale of training speed over GPUs, models and precisions: log-linear, fitted to every published speed.
+"""One scale of training speed over GPUs: a step's products and its other kernels, each by its own rate of the sheet.
 
-ln(rate) of a model on a GPU is the model's own constant plus, over three rates r of the GPU's data sheet, the sum of
-(w + wₘ) · ln r, plus what the GPU, and the model on that GPU, are off by. Every unknown is normal with a prior (a
-Gaussian process, or generalised ridge: Rasmussen and Williams 2006, chapter 2), so the fit is one linear solve, and a
-GPU that nobody measured falls back on its data sheet, with the spread of those that were measured. Ratios are
-differences on the scale: they are transitive, whatever they rest on. The priors are rounded from the likelihood of
-all rows; ``python -m bench.predict.gpus`` leaves out GPUs and models in turn. Knows no job and no operators.
+Seconds of a step are s · products⁻ᵃ + (1 − s) · memory⁻ᵇ · instructions⁻ᶜ, all rates relative to an A100's. The
+share s of dense products comes from the job's own operators, else from what was counted of a model of that name, else
+it is a typical one. What published speeds are off by is a Gaussian process (Rasmussen and Williams 2006, chapter 2):
+of a model's exponents, of how well a GPU runs what is no product, and of a model on it. So the fit is one linear
+solve, and a GPU that nobody measured falls back on its data sheet. Ratios are differences on the scale: they are
+transitive, whatever they rest on. ``python -m bench.predict.gpus`` leaves out GPUs, models and sources in turn.
 """
 
 from __future__ import annotations
@@ -18,44 +18,48 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, model_key, speeds
+from stash.catalog.reference import Speed, flops_per_byte, model_key, speeds
 from stash.catalog.shipped import gpus
+from stash.core.records.profile import Workload
 from stash.predict.draws import Array, Draws
 
-RULE = (0.55, 0.25, 0.15)
-"""Prior exponents of the memory's rate, of the rate of instructions and of the peak of dense products."""
-_RULE_SPREAD = 0.08
-"""Standard deviations, of logarithms: of those exponents,"""
-_MODEL_SPREAD = 0.09
-"""of a model's own beside them,"""
-_GPU_SPREAD = 0.11
-"""of a GPU, whatever it trains,"""
-_CELL_SPREAD = 0.10
-"""of a model on a GPU,"""
-_RUN_SPREAD = 0.07
-"""and of a published number: its run, host and versions."""
-_WHOLE_JOBS = frozenset({"Gavel (OSDI 2020)"})
-"""Sources that published whole jobs, with whatever else limits them: reading, preparing, a simulator."""
-_WHOLE_MODEL_SPREAD, _WHOLE_CELL_SPREAD, _WHOLE_RUN_SPREAD = 0.3, 0.2, 0.15
-"""Of those beside the others: of a model's exponents, of a model on a GPU whatever its batch, and of a number. Six
-batches of a job that its host limits are one witness, not six."""
+_MEMORY, _FLOAT32, _INSTRUCTIONS = 2.0e12, 19.5e12, 19.5e12 / 64
+_PRODUCTS = {"amp": 312e12, "fp32": 156e12}
+"""Rates of an A100-SXM4-80GB, of products by precision: those in 32 bits are TF32's."""
+PRODUCT_POWER, MEMORY_POWER, INSTRUCTION_POWER = 0.9, 0.7, 0.4
+"""Of what a step's products and its other kernels gain by a faster rate."""
+_EASIER_MEMORY = 2.0
+"""Times as near kernels that move memory come to its rate as products to theirs, on an A100: of MPT models."""
+_TYPICAL_SHARE = 0.15
+"""s of a model of which no operator was counted."""
+_COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
+"""Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""
+_GPU_SPREAD, _CELL_SPREAD, _RUN_SPREAD = 0.08, 0.08, 0.08
+"""of a GPU, of what is no product; of a model on it; of a published number: its run, host and versions;"""
+_VENDOR_SPREAD = 0.35
+"""and of what another vendor's software makes of a data sheet."""
+WHOLE_JOBS, _WHOLE_JOB_SPREAD = ("Gavel", "ml-energy/zeus", "siasosp23"), 0.25
+"""Sources of whole jobs, with whatever else limits them, and the spread of their numbers."""
+_LONGER_IN_32_BITS, PRECISION_SPREAD = 1.6, 0.45
+"""Times that a step on an A100 takes with TF32 as with amp, and how far the logarithm of published ones is off by the
+sheet of their GPU: what moves is not all in 16 bits."""
 _FREE = 10.0
 """Of a series' constant: nothing is known of it."""
-_LANES = {"Kepler": 192, "Maxwell": 128, "Pascal": 64, "Volta": 64, "Turing": 64, "Ada": 128, "Hopper": 128,
-          "Blackwell": 128}  # fmt: skip
-"""Float32 lanes of a multiprocessor (CUDA C++ Programming Guide, arithmetic throughput)."""
+_LANES = {"Kepler": 192, "Volta": 64, "Turing": 64, "CDNA2": 128, "CDNA3": 256, "CDNA4": 256}
+"""Float32 lanes of a multiprocessor (CUDA C++ Programming Guide, arithmetic throughput; AMD's white papers); 128 in
+all others but the large chips of Pascal and Ampere."""
 
 
-class SheetRates(NamedTuple):
-    """A GPU's data sheet, as logarithms."""
+class StepMix(NamedTuple):
+    """What a step does, as its operators say."""
 
-    memory: float
-    """Of bytes per second."""
-    instructions: float
-    """Of warps of instructions per second, but for a factor: multiprocessors times clock. Lanes count alike however
-    many a multiprocessor has, as four schedulers feed them from Maxwell on."""
-    products: float
-    """Of FLOP/s of dense products in this precision."""
+    products: float | None = None
+    """Share of dense products in its time on an A100; ``None`` if no operators were counted."""
+    strict: float = 0.0
+    """Of those products, the part that may not use TF32 where the GPU has it."""
+
+
+UNCOUNTED = StepMix()
 
 
 class GpuCell(NamedTuple):
@@ -65,8 +69,20 @@ class GpuCell(NamedTuple):
     """Its key (``catalog.reference.model_key``)."""
     gpu: GpuFacts
     precision: str
-    whole: bool = False
-    """Whether it is the speed of a whole job that is known or asked for, not of what the device computes."""
+    mix: StepMix = UNCOUNTED
+
+
+class SheetRates(NamedTuple):
+    """A GPU's data sheet as logarithms, relative to an A100's."""
+
+    memory: float
+    """Of bytes per second."""
+    instructions: float
+    """Of multiprocessors times clock: lanes count alike however many of them a multiprocessor has."""
+    products: float
+    """Of FLOP/s of dense products in this precision, TF32 if it is fp32 and the GPU has it."""
+    float32: float
+    """Of FLOP/s in true float32, over an A100's with TF32."""
 
 
 def peak(gpu: GpuFacts, precision: str) -> float | None:
@@ -79,53 +95,58 @@ def peak(gpu: GpuFacts, precision: str) -> float | None:
 def rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
     """``None`` where the data sheet has a hole."""
     memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak(gpu, precision)
-    lanes = _lanes(gpu)
-    if not memory or not float32 or not products or lanes is None:
+    if not memory or not float32 or not products:
         return None
-    return SheetRates(math.log(memory / 1e12), math.log(float32 / lanes / 2.4e11), math.log(products / 5e13))
+    return SheetRates(
+        math.log(memory / _MEMORY),
+        math.log(float32 / _lanes(gpu) / _INSTRUCTIONS),
+        math.log(products / _PRODUCTS[precision]),
+        math.log(float32 / _PRODUCTS["fp32"]),
+    )
 
 
-def _lanes(gpu: GpuFacts) -> int | None:
-    if gpu.architecture == "Ampere":  # A100's and A30's have half of the lanes of all others, and large tensor cores
-        tensor, float32 = gpu.tensor_fp16_flops_per_second, gpu.fp32_flops_per_second
-        return 64 if tensor and float32 and tensor >= 8 * float32 else 128
-    return _LANES.get(gpu.architecture or "")
+def _lanes(gpu: GpuFacts) -> int:
+    float32 = gpu.fp32_flops_per_second or math.inf
+    if gpu.architecture == "Ampere" and (gpu.tensor_fp16_flops_per_second or 0.0) >= 8 * float32:
+        return 64  # A100 and A30: half of the lanes of all others, and large tensor cores
+    if gpu.architecture == "Pascal" and (gpu.fp16_flops_per_second or 0.0) > float32:
+        return 64  # P100, the only one that is fast in 16 bits
+    return _LANES.get(gpu.architecture or "", 128)
 
 
-def whole_job(row: Speed) -> bool:
-    """Whether the row is of a whole job, which other things than its GPU may limit."""
-    return row.source.split(",")[0] in _WHOLE_JOBS
+def mix_of(work: Workload, precision: str) -> StepMix:
+    """What a profiled job's operators say of its step: FLOPs of products over the bytes that all of them move.
+
+    In true float32 convolutions still use TF32 where products may not (``torch.backends.cudnn.allow_tf32``).
+    """
+    flops = sum(each.flops or 0.0 for each in work.operators)
+    moved = sum(each.bytes or 0 for each in work.operators)
+    strict = 0.0
+    if precision == "fp32" and work.float32_products == "highest":
+        convolved = sum(each.flops or 0.0 for each in work.operators if "conv" in each.operator)
+        strict = 1.0 - convolved / flops if flops else 1.0
+    return StepMix(share_of_products(flops / moved, precision) if flops and moved else None, strict)
+
+
+def share_of_products(intensity: float, precision: str = "amp") -> float:
+    """Of a step on an A100, from FLOPs of its products for each byte that its operators move."""
+    over = intensity * _MEMORY / _PRODUCTS[precision] * _EASIER_MEMORY
+    return over / (1 + over)
 
 
 class _Places(NamedTuple):
     """Cells as arrays, a row each."""
 
-    rates: Array
+    prior: Array
+    """ln(rate) by the sheet."""
+    other: Array
+    """Share of a step that is no product, there."""
+    slopes: Array
+    """Rates that a model's own exponents are of, times the exponents' spread, ``[places, rates]``."""
     models: list[str]
     gpus: list[str]
-    whole: Array
-    """1 of whole jobs, else 0."""
-
-    @property
-    def noise(self) -> Array:
-        """Variance of a number as it is published, ``[places]``."""
-        return np.where(self.whole > 0, _WHOLE_RUN_SPREAD, _RUN_SPREAD) ** 2
-
-
-def _places(cells: Sequence[GpuCell]) -> _Places:
-    known = [rates(cell.gpu, cell.precision) for cell in cells]
-    holes = [cell.gpu.name for cell, found in zip(cells, known, strict=True) if found is None]
-    if holes:
-        raise ValueError(f"{holes[0]}'s data sheet has a hole")
-    # The peak of products is one rate for each precision: what TF32 brings says little of what fp16 does.
-    wide = [
-        (found.memory, found.instructions, *((found.products, 0.0) if half else (0.0, found.products)))
-        for cell, found in zip(cells, known, strict=True)
-        if found is not None
-        for half in (cell.precision == "amp",)
-    ]
-    whole = np.array([float(cell.whole) for cell in cells])
-    return _Places(np.array(wide), [cell.model for cell in cells], [cell.gpu.model for cell in cells], whole)
+    foreign: Array
+    """1 of GPUs that are not NVIDIA's, else 0."""
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> Array:
@@ -134,65 +155,115 @@ def _same(one: Sequence[object], other: Sequence[object]) -> Array:
     return equal
 
 
-def _shared(one: _Places, other: _Places) -> Array:
+def _covariance(one: _Places, other: _Places) -> Array:
     """Prior covariance of two lists of places, ``[one, other]``."""
-    models, same_gpu, along = _same(one.models, other.models), _same(one.gpus, other.gpus), one.rates @ other.rates.T
-    whole = np.outer(one.whole, other.whole)
-    slopes = along * (_RULE_SPREAD**2 + models * (_MODEL_SPREAD**2 + _WHOLE_MODEL_SPREAD**2 * whole))
-    cells = models * (_CELL_SPREAD**2 + _WHOLE_CELL_SPREAD**2 * whole)
-    covariance: Array = slopes + same_gpu * (_GPU_SPREAD**2 + cells)
+    models, others = _same(one.models, other.models), np.outer(one.other, other.other)
+    of_gpus = _same(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
+    of_vendors = np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
+    covariance: Array = of_gpus + of_vendors + models * (one.slopes @ other.slopes.T)
     return covariance
-
-
-_EXPONENTS = np.array([RULE[0], RULE[1], RULE[2], RULE[2]])
 
 
 class GpuScale:
     """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
 
-    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
-        self.rows = tuple(table)
-        self._seen = _places(
-            [GpuCell(row.key, facts[row.variant or row.gpu], row.precision, whole_job(row)) for row in self.rows]
-        )
+    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts], inverse: Array | None = None) -> None:
+        """``inverse`` of the rows' covariance, where it is known."""
+        self.rows, self._facts, self._inverse = tuple(table), facts, inverse
+        self._models = frozenset(row.key for row in self.rows)
+        self._seen = self._places([cell_of(row, facts) for row in self.rows])
+
+    def _places(self, cells: Sequence[GpuCell]) -> _Places:
+        found = []
+        for cell in cells:
+            known = rates(cell.gpu, cell.precision)
+            if known is None:
+                raise ValueError(f"{cell.gpu.name}'s data sheet has a hole")
+            counted, strict = self._counted(cell), cell.mix.strict
+            share = _TYPICAL_SHARE if counted is None else counted
+            spread = _MODEL_SPREAD if counted is None else _COUNTED_SPREAD
+            fast, slow = (math.exp(-PRODUCT_POWER * rate) for rate in (known.products, known.float32))
+            products = share * ((1 - strict) * fast + strict * slow)
+            rest = (1 - share) * math.exp(-MEMORY_POWER * known.memory - INSTRUCTION_POWER * known.instructions)
+            # What TF32 brings a model says little of what fp16 does.
+            rate = (1 - strict) * known.products + strict * known.float32
+            slopes = (known.memory, known.instructions, *((rate, 0.0) if cell.precision == "amp" else (0.0, rate)))
+            scaled = (spread * slope for slope in slopes)
+            found.append((-math.log(products + rest), rest / (products + rest), *scaled))
+        columns = np.array(found).reshape(len(found), 6)
+        names = [cell.model for cell in cells], [cell.gpu.model for cell in cells]
+        foreign = np.array([float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells])
+        return _Places(columns[:, 0], columns[:, 1], columns[:, 2:], *names, foreign)
+
+    def _counted(self, cell: GpuCell) -> float | None:
+        """Share of products, of a model of that name, else of the job itself unless its exponents are fitted."""
+        counted = flops_per_byte().get(cell.model)
+        if counted is not None:
+            return share_of_products(counted)
+        return None if cell.model in self._models else cell.mix.products
 
     @cached_property
     def _solved(self) -> tuple[Array, Array]:
-        """Inverse of the rows' covariance, and that times what the prior leaves of their logarithms."""
-        series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        covariance = _shared(self._seen, self._seen) + _FREE**2 * _same(series, series) + np.diag(self._seen.noise)
-        left = np.log([row.per_second for row in self.rows]) - self._seen.rates @ _EXPONENTS
-        inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+        """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
+        inverse = self._inverse
+        if inverse is None:
+            series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
+            whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
+            noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
+            covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+            inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+        left = np.log([row.per_second for row in self.rows]) - self._seen.prior
         return inverse, np.asarray(inverse @ left, np.float64)
 
+    def without(self, drops: Sequence[bool]) -> GpuScale:
+        """The same fitted to the rows that are not dropped, ``[rows]``."""
+        dropped, (inverse, _) = np.array(drops), self._solved
+        kept = ~dropped
+        across = inverse[np.ix_(kept, dropped)]
+        less = across @ np.linalg.solve(inverse[np.ix_(dropped, dropped)], across.T)
+        rows = [row for row, drop in zip(self.rows, dropped, strict=True) if not drop]
+        return GpuScale(rows, self._facts, inverse[np.ix_(kept, kept)] - less)
+
     def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
-        """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance, ``[cells, cells]``.
+        """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance as runs show it.
 
         Only differences between cells of one model and precision mean anything. Raises ValueError for a hole.
         """
-        asked = _places(cells)
+        places = self._places(cells)
         inverse, weights = self._solved
-        known = _shared(asked, self._seen)
-        means = np.asarray(asked.rates @ _EXPONENTS + known @ weights, np.float64)
-        covariance: Array = _shared(asked, asked) - known @ inverse @ known.T
-        return means, covariance
+        known = _covariance(places, self._seen)
+        covariance: Array = _covariance(places, places) - known @ inverse @ known.T
+        covariance += _RUN_SPREAD**2 * np.eye(len(cells))
+        return np.asarray(places.prior + known @ weights, np.float64), covariance
 
-    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
-        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
+    def ratio(self, first: GpuCell, second: GpuCell, whole_jobs: bool = False) -> tuple[float, float]:
+        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it.
+
+        ``whole_jobs``: with whatever else limits such runs, input and host.
+        """
         means, covariance = self.places([first, second])
-        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] + _places([first, second]).noise.sum()
-        return float(means[0] - means[1]), math.sqrt(variance)
+        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+        return float(means[0] - means[1]), math.sqrt(variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2)
+
+    def amp_ratio(self, cell: GpuCell) -> float:
+        """ln(seconds with amp / seconds in fp32) of one model on one GPU, by its sheet."""
+        both = self._places([cell._replace(precision=precision) for precision in ("amp", "fp32")])
+        return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
     def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""
         means, covariance = self.places(cells)
         normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
-        apart: Array = np.linalg.cholesky(covariance + np.diag(_places(cells).noise)) @ normals
-        return means[:, np.newaxis] + apart
+        return np.asarray(means[:, np.newaxis] + np.linalg.cholesky(covariance) @ normals, np.float64)
 
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
+
+
+def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:
+    """Where a published number stands."""
+    return GpuCell(row.key, facts[row.variant or row.gpu], row.precision, StepMix(strict=float(row.strict)))
 
 
 @lru_cache(maxsize=1)
@@ -207,18 +278,15 @@ def published_scale() -> GpuScale:
     return GpuScale(speeds(), sheets())
 
 
-def cell(model: str, gpu: GpuFacts, precision: str) -> GpuCell:
-    return GpuCell(model_key(model), gpu, precision)
-
-
 @lru_cache(maxsize=64)
-def together(model: str, precision: str, draws: Draws) -> Mapping[str, Array]:
+def together(model: str, precision: str, mix: StepMix, draws: Draws) -> Mapping[str, Array]:
     """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
 
     What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
     GPU that was profiled is the same one for all, and variants of a GPU can hardly be distinguished by their model.
     """
     known = [gpu for gpu in gpus() if rates(gpu, precision) is not None]
-    drawn = published_scale().drawn([cell(model, gpu, precision) for gpu in known], draws)
+    cells = [GpuCell(model_key(model), gpu, precision, mix) for gpu in known]
+    drawn = published_scale().drawn(cells, draws)
     drawn.setflags(write=False)
     return {gpu.name: one for gpu, one in zip(known, drawn, strict=True)}

@@ -19,8 +19,9 @@ from stash.core.units import counted
 from stash.predict.changes import Dtype, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
+    BATCH_EXPONENT,
+    LAUNCH_SECONDS,
     SAME_CORES,
-    batch_exponent,
     no_faster_than_launches,
     of_a_waiting_device,
     of_a_waiting_device_by_batch,
@@ -30,10 +31,10 @@ from stash.predict.compute_ratios import (
 from stash.predict.draws import Array, Draws, Quantity, Used, measured
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Predicted
-from stash.predict.gpu_pairs import LAUNCH_SECONDS, in_bfloat16, trained_in
-from stash.predict.gpu_scale import together
+from stash.predict.gpu_scale import mix_of, together
 from stash.predict.loading import HeldToMeasurement, Loading
 from stash.predict.pipeline import Work, less_sure
+from stash.predict.precision import in_bfloat16, trained_in
 
 
 def command(profile: Profile) -> str:
@@ -50,7 +51,7 @@ def records(profile: Profile) -> str:
 
 # Compute
 
-_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"})
+_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"})
 """Architectures that have them."""
 _WITHOUT_BFLOAT16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})
 """Those that do not compute in it (CUDA C++ Programming Guide: compute capability 8.0 and more do)."""
@@ -151,9 +152,10 @@ def _on_another_gpu(
     work, before, known = base.profile.workload, base.passes, base.catalog()
     first, second = known.gpu(base.target.device or ""), named_gpu(target.device or "", known)
     model, precision = model_key(work.name), trained_in(work)
+    mix = mix_of(work, precision)
     if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
         raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
-    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision)
+    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision, mix)
     if quantity is None:
         raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
     if base.breakdown.waits_for_host:
@@ -170,7 +172,7 @@ def _on_another_gpu(
     ]
     if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-    rate = together(model, precision, base.draws)
+    rate = together(model, precision, mix, base.draws)
     shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
@@ -182,17 +184,19 @@ def _batch_exponent(base: Base, larger: bool) -> Quantity:
     if device is None:
         source = "a CPU is full with any batch: an assumption"
         return Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
-    exponent = batch_exponent(base.profile.workload.name, base.catalog().gpu(device).model)
-    return of_a_waiting_device_by_batch(exponent, larger) if base.breakdown.waits_for_host else exponent
+    if base.breakdown.waits_for_host:
+        return of_a_waiting_device_by_batch(BATCH_EXPONENT, larger)
+    return BATCH_EXPONENT
 
 
 def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:
     if target.device is None:
         raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
     gpu = named_gpu(target.device, base.catalog())
-    ratio = precision_ratio(base.profile.workload.name, gpu, dtype)
+    work = base.profile.workload
+    ratio = precision_ratio(gpu, dtype, mix_of(work, "fp32"))
     if ratio is None:
-        raise UserError(f"--dtype: {gpu.model} has no tensor cores, and nothing was published of it there")
+        raise UserError(f"--dtype: {gpu.model} is no faster in 16 bits by its data sheet")
     return ratio
 
 

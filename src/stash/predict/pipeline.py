@@ -133,6 +133,14 @@ def cached_share(memory_bytes: float, dataset_bytes: float) -> float:
     return min(1.0, USABLE * memory_bytes / dataset_bytes)
 
 
+def warmed_share(nodes: int, epochs: int) -> float:
+    """Of a data set that each node's memory holds, the part that a node has read after so many epochs.
+
+    Each epoch gives every sample to one of the nodes by chance: 1 − (1 − 1/n)ᵏ of them have been there.
+    """
+    return 1.0 - (1.0 - 1.0 / nodes) ** epochs
+
+
 # The pipeline of a node
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.changed_job import change_job
+from stash.predict.changed_job import ChangedJob, change_job
 from stash.predict.changes import MAX_NODES, Alteration, option_name
 from stash.predict.cluster import CALLED
 from stash.predict.forecast import Forecast
@@ -193,6 +193,8 @@ class WhatIf:
     fit: Fit | None
     on_device: bool
     """Whether the job runs on accelerators."""
+    epochs: tuple[float, ...]
+    """Seconds of the first epochs on several nodes, whose page caches fill as they shuffle; empty elsewhere."""
     training: tuple[str, ...]
     unanswered: tuple[Unanswered, ...]
     """Questions that this profile lacks a fact for."""
@@ -200,6 +202,25 @@ class WhatIf:
     """Whether what was asked for is what was measured, so that there is nothing to predict."""
     devices: tuple[int, int]
     """Of a node, as they were profiled and as they are asked about."""
+
+
+_EPOCHS = 4
+"""From the fifth on an epoch on two nodes is within a tenth of one from memory."""
+
+
+def _first_epochs(job: ChangedJob) -> tuple[float, ...]:
+    """Seconds of each of them; empty where all are alike, or it is not known how data fit into memory."""
+    counts = [loader.samples for loader in job.base.profile.workload.loaders[:1] if loader.samples]
+    if job.target.nodes == 1 or not counts or job.base.breakdown.stall("fetch") is None:
+        return ()
+    seconds = []
+    for epochs in range(_EPOCHS):
+        later = job.after(epochs)
+        drawn = None if later is None else job_stalls(later)
+        if drawn is None or not drawn.samples or drawn.unknown:
+            return ()
+        seconds.append(counts[0] / drawn.samples * float(drawn.step.mean()))
+    return tuple(seconds) if seconds[0] > (1 + SMALL_SHARE) * seconds[-1] else ()
 
 
 def answered(base: Base, wanted: Alteration) -> WhatIf:
@@ -222,6 +243,7 @@ def answered(base: Base, wanted: Alteration) -> WhatIf:
         enough=() if unknown else diminishing(base, wanted),
         data=suffices(job),
         fit=memory_fit(job),
+        epochs=() if unknown else _first_epochs(job),
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, forecast)),
         unanswered=unanswered(base.profile),

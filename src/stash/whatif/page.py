@@ -143,6 +143,9 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     for stop in answer.enough:
         yield "enough", _enough(stop)
     yield from _data(answer)
+    if answer.epochs:
+        first, *later = map(format_seconds, answer.epochs)
+        yield "epochs", f"the first takes {first}, then {', '.join(later)}: nodes keep in memory what they have read"
     yield from _memory(answer)
     for sentence in answer.training:
         yield "training", sentence
@@ -277,6 +280,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
             "largest_batch": answer.fit.largest_batch,
             "fits": answer.fit.fits,
         },
+        "epoch_seconds": list(answer.epochs),
         "training": list(answer.training),
         "unanswered": [{**item._asdict()} for item in answer.unanswered],
     }  # fmt: skip

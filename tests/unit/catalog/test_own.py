@@ -11,6 +11,7 @@ from catalogs import own_file
 from stash.catalog import layers, own, shipped
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
+from stash.predict.gpu_scale import rates
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -268,3 +269,16 @@ def test_the_documentation_lists_every_column_of_the_data() -> None:
     text = (PAGE.parents[1] / "catalog.md").read_text()
     for name in ("gpus.csv", "instances.csv", "prices.csv"):
         assert [column for column in shipped.rows(name)[0] if f"`{column}`" not in text] == []
+
+
+def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path: Path) -> None:
+    """Issue 60: neither its architecture nor TF32 could be given, so nothing was known of its speed."""
+    file = tmp_path / "own.yaml"
+    fields = "memory_bandwidth: 1TB/s, fp32_tflops: 80, tensor_fp16_tflops: 160, tensor_tf32_tflops: 80"
+    file.write_text(f"gpus:\n  - {{name: Mine, {fields}, architecture: Ada}}\n")
+    (mine,) = own.read(file).gpus
+    assert (mine.architecture, mine.tensor_tf32_flops_per_second) == ("Ada", 80e12)
+    assert rates(mine, "fp32") is not None
+    file.write_text("gpus:\n  - {name: Mine, architecture: Adaa}\n")
+    with pytest.raises(UserError, match=r"own.yaml:2: gpus\[0\].architecture: should be 'Kepler'"):
+        own.read(file)

@@ -47,3 +47,20 @@ def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest(
     assert [found.name for found in variants("V100-SXM2-16GB", everything)] == ["V100-SXM2-16GB"]
     with pytest.raises(UserError, match=r"unknown GPU 'V100-SXM9'; did you mean V100-"):
         variants("V100-SXM9", everything)
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"),
+    [
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("Quadro RTX 6000", "RTX-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX-PRO-6000"),
+        ("NVIDIA GH200 480GB", "GH200-96GB"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("NVIDIA L40", "L40"),
+    ],
+)
+def test_a_gpu_that_people_have_is_found_by_its_driver_s_name(driver: str, name: str) -> None:
+    """Issue 60: none of them was known, and MI300X brought *did you mean B300?*."""
+    assert [found.name for found in variants(driver, catalog.load())] == [name]

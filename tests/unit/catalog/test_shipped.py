@@ -80,9 +80,9 @@ def test_units_are_plausible() -> None:
             value = getattr(item, field)
             assert value is None or least <= value <= most, (item.name, field, value)
     for gpu in GPUS.values():
-        assert 8e9 < (gpu.memory_bytes or 0) < 300e9
+        assert 8e9 < (gpu.memory_bytes or 0) < 320e9
         assert 160e9 < (gpu.memory_bytes_per_second or 1e12) < 9e12
-        assert 4e12 < (gpu.fp32_flops_per_second or 1e13) < 1e14
+        assert 4e12 < (gpu.fp32_flops_per_second or 1e13) < 2e14
 
 
 def test_every_gpu_model_leads_to_a_gpu_or_is_listed_as_unknown() -> None:

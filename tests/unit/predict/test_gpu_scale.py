@@ -12,9 +12,23 @@ from hypothesis import strategies as st
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
+from stash.core.records.profile import Operator, Workload
 from stash.predict.compute_ratios import time_ratio
 from stash.predict.draws import Draws
-from stash.predict.gpu_scale import RULE, GpuCell, GpuScale, cell, published_scale, rates, sheets, together
+from stash.predict.gpu_scale import (
+    INSTRUCTION_POWER,
+    MEMORY_POWER,
+    PRODUCT_POWER,
+    UNCOUNTED,
+    GpuCell,
+    GpuScale,
+    StepMix,
+    mix_of,
+    published_scale,
+    rates,
+    sheets,
+    together,
+)
 
 GPUS = gpus()
 MODELS = (*sorted({row.key for row in speeds()}), "nobodypublishedthis")
@@ -48,7 +62,7 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
 def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before() -> None:
     draws, facts = Draws(), sheets()
     profiled, one, other = (facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB"))
-    rate, drawn = together("nobodypublishedthis", "amp", draws), []
+    rate, drawn = together("nobodypublishedthis", "amp", UNCOUNTED, draws), []
     for gpu in (one, other):
         quantity = time_ratio(profiled, gpu, "nobodypublishedthis", 64, "amp")
         assert quantity is not None
@@ -56,19 +70,58 @@ def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_b
         assert np.array_equal(np.sort(drawn[-1]), np.sort(draws.of(gpu.name, quantity)))
     _, spread = published_scale().ratio(*(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other)))
     assert float(np.log(drawn[0] / drawn[1]).std()) == pytest.approx(spread, rel=0.2)
-    assert spread < 0.5 * float(np.log(drawn[0]).std())
+    assert spread < 0.6 * float(np.log(drawn[0]).std())
 
 
-def test_without_any_row_that_tells_it_is_the_data_sheets_by_the_prior_powers() -> None:
+def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate() -> None:
     one, other = sheets()["A100-SXM4-80GB"], sheets()["H100-SXM5-80GB"]
     row = Speed("M", 32, "amp", "V100", 100.0, None, "a source", "a source", "V100-SXM2-16GB")
-    found, spread = GpuScale((row,), sheets()).ratio(cell("other", one, "amp"), cell("other", other, "amp"))
-    # Memory 3350 / 2000; instructions (67 / 128 lanes) / (19.5 / 64 lanes); products 989 / 312.
-    by_hand = (
-        RULE[0] * math.log(3350 / 2000) + RULE[1] * math.log(67 / 128 * 64 / 19.5) + RULE[2] * math.log(989 / 312)
-    )
-    assert found == pytest.approx(-by_hand, abs=1e-3)
-    assert spread > 0.2
+    mix = StepMix(products=0.6)
+    cells = (GpuCell("other", gpu, "amp", mix) for gpu in (one, other))
+    found, spread = GpuScale((row,), sheets()).ratio(*cells)
+    # Of an A100's step 0.6 by products, 989 / 312; 0.4 by memory, 3350 / 2000, and instructions of 128 and 64 lanes.
+    memory, instructions = 3350 / 2000, 67 / 128 * 64 / 19.5
+    rest = 0.4 / (memory**MEMORY_POWER * instructions**INSTRUCTION_POWER)
+    assert found == pytest.approx(math.log(0.6 / (989 / 312) ** PRODUCT_POWER + rest), abs=1e-3)
+    assert spread > 0.1
+
+
+def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory() -> None:
+    """Issue 60: A100 to H100 was 1.57 times for every model, and is 2.2 for language models of 3 billion."""
+    a100, h100 = sheets()["A100-SXM4-80GB"], sheets()["H100-SXM5-80GB"]
+
+    def times(share: float) -> float:
+        found = time_ratio(a100, h100, "nobodypublishedthis", None, "amp", StepMix(share))
+        assert found is not None
+        return 1 / found.value
+
+    assert times(0.1) < 1.9
+    assert 2.1 < times(0.63) < times(0.8) < 2.75
+
+
+def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
+    """PyTorch forbids TF32 for products unless told, and allows it for convolutions."""
+    v100, a100 = sheets()["V100-SXM2-16GB"], sheets()["A100-SXM4-80GB"]
+    product = Operator(operator="aten.mm", shapes="", dtype="float32", calls=1, flops=3e12, bytes=10**10)
+    convolution = product.model_copy(update={"operator": "aten.convolution_backward", "flops": 1e12})
+    work = Workload(command=("x",), name="x", operators=(product, convolution), float32_products="highest")
+    mix, free = mix_of(work, "fp32"), mix_of(work.model_copy(update={"float32_products": "high"}), "fp32")
+    assert mix.strict == 0.75
+    assert free.strict == mix_of(work, "amp").strict == 0.0
+    assert mix.products == free.products
+    strict, allowed = (time_ratio(v100, a100, "nobodypublishedthis", None, "fp32", each) for each in (mix, free))
+    assert strict is not None
+    assert allowed is not None
+    assert 1 / 2.2 < strict.value < 1 / 1.2
+    assert allowed.value < 1 / 3
+
+
+def test_only_the_large_chip_of_pascal_has_half_the_lanes() -> None:
+    """P40 and GTX 1080 Ti were taken to have P100's 64 lanes, and so twice their 30 multiprocessors."""
+    small, large = rates(sheets()["P40"], "fp32"), rates(sheets()["P100-PCIe-16GB"], "fp32")
+    assert small is not None
+    assert large is not None
+    assert math.exp(small.instructions - large.instructions) == pytest.approx(30 * 1.531 / (56 * 1.329), rel=0.01)
 
 
 def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
@@ -78,11 +131,11 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
         for gpu, rate in (("T4", 100.0), ("L4", 300.0))
     ]
     t4, l4 = sheets()["T4"], sheets()["L4"]
-    prior = GpuScale(rows[:1], sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
-    found = GpuScale(rows, sheets()).ratio(cell("new", t4, "fp32"), cell("new", l4, "fp32"))
-    own = GpuScale(rows, sheets()).ratio(cell("m1", t4, "fp32"), cell("m1", l4, "fp32"))
+    prior = GpuScale(rows[:1], sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
+    found = GpuScale(rows, sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
+    own = GpuScale(rows, sheets()).ratio(GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32"))
     assert prior[0] > found[0] > -math.log(3)
-    assert abs(found[0] + math.log(3)) < abs(prior[0] + math.log(3)) / 2
+    assert abs(found[0] + math.log(3)) < 0.6 * abs(prior[0] + math.log(3))  # the rest may be the models' own
     assert found[1] < prior[1]
     assert abs(own[0] + math.log(3)) <= abs(found[0] + math.log(3)) + 1e-9
 
@@ -91,4 +144,4 @@ def test_lanes_count_by_multiprocessor() -> None:
     ampere, large = rates(sheets()["A10"], "amp"), rates(sheets()["A100-SXM4-80GB"], "amp")
     # 72 multiprocessors at 1.695 GHz; 108 at 1.41.
     assert math.exp(large.instructions - ampere.instructions) == pytest.approx(108 * 1.41 / (72 * 1.695), rel=0.01)
-    assert rates(sheets()["A10"].model_copy(update={"architecture": None}), "amp") is None
+    assert rates(sheets()["A10"].model_copy(update={"memory_bytes_per_second": None}), "amp") is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from forecast_profiles import cpu_job, gpu_job
 
+from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits, Probe
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
@@ -17,6 +18,8 @@ from stash.predict.cluster_sources import of_probe
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
+from stash.predict.pipeline import warmed_share
+from stash.whatif.answers import answered
 
 
 def hosts(instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu") -> tuple[Host, ...]:
@@ -122,3 +125,50 @@ def test_what_is_recommended_of_the_type_that_was_measured_is_the_measurement(gp
     assert (found["compute"].origin, found["interconnect"].origin) == ("measured", origin)
     assert found["compute"].seconds.value == pytest.approx(0.170)
     assert all("data sheet" not in stall.origin for stall in same.stalls)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"gpu": "V100"},
+        {"gpu": "V100-SXM2-16GB"},
+        {"gpu": "Tesla V100-SXM2-16GB"},
+        {"cpus": 16},
+        {"memory": 64e9 + 0.0},
+    ],
+)
+def test_asking_for_what_there_is_changes_nothing(wish: dict[str, Any]) -> None:
+    """Issue 60: ``--gpu`` and ``--cpus`` as profiled made 22.9 (0 to 68.5) ms of prep out of 20 ± 3."""
+    base = job()
+    forecast, plain = what_if(base, Alteration(**wish)), what_if(base)
+    was, found = ({stall.name: stall.time for stall in each.breakdown.stalls} for each in (plain, forecast))
+    assert found["prep"] == was["prep"]
+    assert found["compute"] == was["compute"]
+
+
+def test_memory_that_holds_all_data_is_a_full_cache() -> None:
+    base = job()
+    memory, cache = (
+        what_if(base, each).breakdown for each in (Alteration(memory=256 * 2**30), Alteration(cache=1.0))
+    )
+    assert memory.step == cache.step
+    assert [stall.time for stall in memory.stalls] == [stall.time for stall in cache.stalls]
+
+
+def test_parameters_that_do_not_fit_are_refused() -> None:
+    work = gpu_job().workload.model_copy(update={"parameter_bytes": 28 * 10**9})
+    base = base_of(gpu_job().model_copy(update={"workload": work}), draws=Draws(64))
+    with pytest.raises(UserError, match=r"L4 has 25.8 GB, and the model's parameters alone take 28.0 GB"):
+        what_if(base, Alteration(gpu="L4"))
+    assert what_if(base, Alteration(gpu="A100-SXM4-80GB")).step is not None
+
+
+def test_page_caches_of_several_nodes_fill_over_epochs() -> None:
+    """MLPerf 5.1, RetinaNet on 8 B200 a node: 513 samples/s cold, 3,845 from memory; two nodes 1,016, 2,061, 3,948,
+    6,169 by epoch. Each epoch a node reads half of what it has not read yet."""
+    assert [warmed_share(2, epochs) for epochs in range(4)] == [0.0, 0.5, 0.75, 0.875]
+    machines = tuple(each.model_copy(update={"memory_bytes": 400 * 10**9}) for each in hosts("p3.8xlarge", gpus=4))
+    base = base_of(gpu_job(ranks=8, hosts=machines), draws=Draws(64))
+    first, second, third, fourth = answered(base, Alteration(nodes=2)).epochs
+    assert first > second > third >= fourth
+    assert answered(base, Alteration(nodes=1)).epochs == ()

@@ -39,9 +39,22 @@ def test_without_set_up_nodes_talk_over_sockets() -> None:
     plain, quick = (of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
     assert (plain.talks_over, quick.talks_over) == ("sockets", "EFA")
     limit = socket_limit()
-    assert plain.network.bytes_per_second.value == pytest.approx(limit.value)  # a line of 6.25 GB/s, and sockets
+    linked = of_instance(CATALOG.instance("p3dn.24xlarge"), 2)  # a line of 12.5 GB/s, and sockets
+    assert linked.network.bytes_per_second.value == pytest.approx(limit.value)
     assert of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").talks_over == "sockets"  # it has nothing else
     assert of_instance(CATALOG.instance("p3.8xlarge"), 1).talks_over is None
+
+
+def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
+    """Sia's T4 machines, 50 Gbit: 437 MB on two nodes of four take 1.89 s, 1.75 · 437 MB / 0.404 GB/s; a line of
+    6.25 GB/s was taken to carry 2.7."""
+    found = of_instance(CATALOG.instance("g4dn.12xlarge"), 2).network.bytes_per_second
+    assert found.low < 0.23e9  # of two nodes
+    assert 0.4e9 < found.value < 0.6e9
+    assert found.high > 0.75e9  # of three and four
+    one_each = base_of(gpu_job(nodes=1, ranks=1, hosts=base().profile.hosts[:1]), draws=Draws(64))
+    wider = what_if(one_each, Alteration(nodes=2, network=50e9 / 8)).target.network
+    assert 0.7e9 < wider.bytes_per_second.value < 1e9
 
 
 def test_what_the_profile_used_is_told_by_its_rate() -> None:
