@@ -3,7 +3,8 @@
 A list price is exact on its day. Later it may have changed: how often, and by how much, is seen from prices of the
 same cloud that the catalog holds of two dates. A price of age a has changed with probability p = 1 − exp(−a · rate),
 by one of the changes seen, each as likely; its 95 % interval is that mixture's. Where too few were seen twice, an old
-price's spread is unknown, as a spot price's always is: how spot prices move was not recorded.
+price's spread is unknown. How spot prices move was not recorded: one that is older than ``RECENT_DAYS``, or undated,
+may be anything from what it was to what the machine costs on demand.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _MIN_PAIRS = 10
 _SAME = 0.005
 """Prices this close (as a fraction) are the same price, rounded differently."""
 _YEAR = 365.25
+RECENT_DAYS = 30
+"""Days for which a price is taken for today's without being asked."""
 EXACT = (1.0, 1.0)
 """Ends of the interval of a price that is known, by that price."""
 
@@ -107,11 +110,27 @@ def _days_between(before: Offer, after: Offer) -> float | None:
     return (ages[0].least + ages[0].most - ages[1].least - ages[1].most) / 2
 
 
-def hourly_price(offer: Offer, moves: Mapping[str, PriceMoves], now: date) -> HourlyPrice:
-    """The offer's price on the day ``now``, with its spread, date and source."""
+def is_recent(as_of: str | None, now: date) -> bool:
+    """Whether a price of that date is one of these days."""
+    asked = age(as_of, now)
+    return asked is not None and asked.most <= RECENT_DAYS
+
+
+def hourly_price(
+    offer: Offer, moves: Mapping[str, PriceMoves], now: date, on_demand: float | None = None
+) -> HourlyPrice | None:
+    """The offer's price on the day ``now``, with its spread, date and source.
+
+    ``None`` of an old price on spot that no price ``on_demand`` bounds.
+    """
     value, (factors, moved) = offer.dollars_per_hour, _spread(offer, moves, now)
     # Where most have changed, the middle 95 % may lie on one side of the price: it is itself one that is possible.
     ends = {} if factors is None else {"low": value * min(factors[0], 1), "high": value * max(factors[1], 1)}
+    if paid_as(offer) == "spot" and not offer.own and not is_recent(offer.as_of, now):
+        if on_demand is None:
+            return None
+        ends = {"low": min(value, on_demand), "high": on_demand}
+        value, moved = (ends["low"] + ends["high"]) / 2, f"anything from ${value:,.4g} to what it costs on demand"
     return HourlyPrice(
         dollars_per_hour=Interval(value=value, **ends),
         paid_as=paid_as(offer),
@@ -133,7 +152,8 @@ def paid_as(offer: Offer) -> PaidAs:
 
 def agreed(price: HourlyPrice) -> bool:
     """Whether it holds whatever lists say: of one's own machine, reserved, or written down without a date."""
-    return price.paid_as in ("own", "reserved") or (price.as_of is None and price.dollars_per_hour.low is not None)
+    in_contract = price.as_of is None and price.dollars_per_hour.low is not None and price.paid_as != "spot"
+    return price.paid_as in ("own", "reserved") or in_contract
 
 
 def available(offer: Offer) -> int | None:

@@ -77,10 +77,13 @@ class PlanOptions(Options):
         "TIME", "Finish within 24h or 3d, or by 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
     max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL)
-    confidence: float = option(
-        "P", "Meet deadline and cost with at least this probability.", parsers.probability, default="0.9",
+    late_costs: float | None = option(
+        "DOLLARS", "Missing the deadline costs this (default: as much as training again).", parsers.dollars,
         panel=_GOAL,
     )  # fmt: skip
+    confidence: float | None = option(
+        "P", "Meet deadline and cost with at least this probability.", parsers.probability, panel=_GOAL
+    )
 
     cloud: tuple[str, ...] | None = option(
         "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
@@ -154,6 +157,8 @@ class PlanOptions(Options):
             raise UserError("--explain-type and --json are two ways to show a plan; leave out one of them")
         if self.pareto and self.explain_type is not None:
             raise UserError("--pareto shows many choices and --explain-type one; leave out one of the two")
+        if self.late_costs is not None and self.deadline is None:
+            raise UserError("--late-costs says what missing a deadline costs; give one, like --deadline 24h")
         _refuse_two_works(self)
 
 
@@ -284,6 +289,7 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
         deadline_seconds=_seconds_left(asked, now),
         budget_dollars=asked.max_dollars,
         confidence=asked.confidence,
+        late_dollars=asked.late_costs,
         scaling=asked.scaling,
     )
 

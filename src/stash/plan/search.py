@@ -61,6 +61,11 @@ class CandidateSet:
             count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
         return count
 
+    def asked(self, evaluator: Evaluator, goal: Goal) -> tuple[Evaluator, list[CandidateChain]]:
+        """The same candidates for another goal, by the same forecasts."""
+        other = evaluator.asked(goal)
+        return other, [other.chain(each.rentable, each.shape, each.own) for each in self.chains]
+
     def types(self) -> dict[str, list[CandidateChain]]:
         """Chains by ``cloud/name``."""
         by_type: dict[str, list[CandidateChain]] = {}
@@ -110,8 +115,7 @@ class PlanProblem:
             try:
                 chains += self._chains(rentable)
             except UserError as error:
-                instance = rentable.instance
-                unranked.append(Unranked(instance=instance.name, cloud=instance.cloud, why=str(error)))
+                unranked.append(rentable.left_out(str(error)))
         if not chains:
             why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
             raise UserError(f"nothing that may be rented can be forecast: {why}")
@@ -180,6 +184,20 @@ def least(
     With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
     """
     return next(ascending(evaluator, chains, measure, goal, slack), None)
+
+
+def cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Evaluation | None:
+    """The candidate of least expected cost that keeps ``goal``, with what being late costs: never less than its bill.
+
+    So in ascending order of bills, none after the first whose bill alone is more than the best so far can be better.
+    """
+    best: Evaluation | None = None
+    for each in ascending(evaluator, chains, "dollars", goal):
+        if best is not None and each.dollars >= best.expected:
+            break
+        if best is None or each.expected < best.expected:
+            best = each
+    return best
 
 
 def front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:

@@ -12,7 +12,9 @@ from stash.catalog.facts import Offer
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.core.intervals import Interval
+from stash.plan.bill import hourly
 from stash.plan.hourly_prices import PriceMoves, agreed, available, hourly_price, price_moves
+from stash.predict.draws import Draws
 from stash.predict.forecasting import shipped_catalog
 
 NOW = date(2026, 11, 22)
@@ -78,9 +80,24 @@ def test_an_old_price_has_the_spread_of_its_cloud_or_none() -> None:
     assert priced(azure).low is None  # of Azure no price was seen twice
 
 
-@pytest.mark.parametrize("found", [offer("p3.2xlarge", "spot"), offer("p3.2xlarge")._replace(as_of=None)])
-def test_the_spread_of_spot_and_undated_prices_is_unknown(found: Offer) -> None:
+@pytest.mark.parametrize(
+    "found",
+    [offer("p3.2xlarge", "spot")._replace(as_of="2026-11-01"), offer("p3.2xlarge")._replace(as_of=None)],
+)
+def test_the_spread_of_recent_spot_and_undated_prices_is_unknown(found: Offer) -> None:
     assert priced(found).low is None
+
+
+@pytest.mark.parametrize("as_of", ["2023-01", "2026-10-20", None])
+def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is_none(as_of: str | None) -> None:
+    spot = offer("p3.2xlarge", "spot")._replace(as_of=as_of, dollars_per_hour=1.25)
+    found = hourly_price(spot, MOVES, NOW, 3.06)
+    assert found.dollars_per_hour == Interval(value=(1.25 + 3.06) / 2, low=1.25, high=3.06)
+    assert not agreed(found)
+    drawn = hourly(found, "it", Draws(64))
+    assert (drawn.min() >= 1.25, drawn.max() <= 3.06) == (True, True)
+    assert drawn.mean() == pytest.approx(found.dollars_per_hour.value)
+    assert hourly_price(spot, MOVES, NOW) is None
 
 
 OWN = """\
@@ -111,7 +128,7 @@ def test_how_many_machines_there_are_and_how_they_are_paid(
 ) -> None:
     found = offer(name, kind, MINE)
     assert available(found) == machines
-    assert hourly_price(found, MOVES, NOW).paid_as == paid
+    assert hourly_price(found, MOVES, NOW, 12.24).paid_as == paid
 
 
 def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own() -> None:
