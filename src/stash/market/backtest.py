@@ -82,7 +82,7 @@ def replay(
     """
     market = job_market(job, trace, tariffs() if fees is None else fees, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
-    check_policies(rules, deadline)
+    _check_policies(rules, deadline)
     moments, left_out = _covered(market, starts, deadline)
     rows: list[tuple[float, list[ReplayedRun], float | None]] = []
     for start in moments:
@@ -105,7 +105,7 @@ def replay(
     return found
 
 
-def check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
+def _check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
     """Raises UserError where one is there twice, or lacks its deadline."""
     names = [rule.name for rule in rules]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -236,7 +236,7 @@ def advice_page(advice: MarketAdvice) -> Page:
     grid = Grid("Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer")
     return Page(
         title=f"{market.job.name}: {advice.word}",
-        source=f"{advice.policy} on prices of {stamp(state.now)}",
+        source=f"Prices of {stamp(state.now)}",
         verdict=(advice.sentence,),
         grids=(grid,),
         warnings=advice.warnings,
@@ -249,7 +249,6 @@ def advice_document(advice: MarketAdvice) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "answer": advice.word,
-        "policy": advice.policy,
         "at": stamp(advice.state.now),
         "to": None if advice.to is None else advice.state.market.offers[advice.to].name,
         "saves_dollars": advice.saves,

@@ -104,10 +104,6 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed: Ty
             "backtest a.market.csv.gz --job job.yaml --data-in us-east-11",
             "--data-in us-east-11: no offer is of that region or cloud; name another region with",
         ),
-        (
-            "advise --job job.yaml a.market.csv.gz --policy uniform-progress",
-            "uniform-progress works towards a deadline",
-        ),
     ],
 )
 def test_what_is_typed_wrong_is_said_in_a_sentence(typed: Typed, words: str, says: str) -> None:
@@ -124,7 +120,7 @@ def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) 
     assert "1 offer added to mine.market.csv.gz" in printed
     assert "older prices; `stash catalog refresh` gets today's" in printed
     assert [each.kind for each in read_market("mine.market.csv.gz").offers] == ["spot"]
-    found = typed("advise --job gpu.yaml --on p2.xlarge@us-east-1a --policy daily --json")
+    found = typed("advise --job gpu.yaml --on p2.xlarge@us-east-1:on-demand --json")
     assert (found["answer"], found["to"].partition("@")[0]) == ("move", "p3.2xlarge")
     assert found["saves_dollars"] > 0
     assert any("may be 90 days old and more" in each for each in found["warnings"])
@@ -133,11 +129,12 @@ def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) 
 
 
 def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes_itself_down(typed: Typed) -> None:
-    words = "advise --job gpu.stash.json --epochs 40 --on p2.xlarge@us-east-1a --policy"
-    shown = typed(f"{words} daily -o move.sky.yaml")
-    assert "sky jobs launch --yes --detach-run move.sky.yaml" in " ".join(shown.split())
+    words = "advise --job gpu.stash.json --epochs 40 --on p2.xlarge@us-east-1:on-demand"
+    shown = typed(f"{words} -o move.sky.yaml")
+    assert "sky launch -c train --yes --detach-run move.sky.yaml" in " ".join(shown.split())
+    assert "on spot of more than 30 days, or undated" in " ".join(shown.split())
     assert "train.py --lr 0.1" in Path("move.sky.yaml").read_text()
-    found = typed(f"{words} uniform-progress --deadline 1d --json")
+    found = typed(f"{words} --json")
     assert found["command"][:2] == ["sky", "launch"]
     assert yaml.safe_load(found["task"])["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
 
