@@ -131,7 +131,8 @@ def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) 
 def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes_itself_down(typed: Typed) -> None:
     words = "advise --job gpu.stash.json --epochs 40 --on p2.xlarge@us-east-1:on-demand"
     shown = typed(f"{words} -o move.sky.yaml")
-    assert "sky launch -c train --yes --detach-run move.sky.yaml" in " ".join(shown.split())
+    assert " --yes --detach-run move.sky.yaml" in " ".join(shown.split())
+    assert "`sky launch -c " in " ".join(shown.split())
     assert "on spot of more than 30 days, or undated" in " ".join(shown.split())
     assert "train.py --lr 0.1" in Path("move.sky.yaml").read_text()
     found = typed(f"{words} --json")
