@@ -21,7 +21,6 @@ import yaml
 from bench.plan.emulated import CANDIDATES, MODELS, NODES, PROFILED, TYPES, Candidate, FleetModel, machines, profiled
 from bench.plan.fleet import Row, base_for, drawn, profile_path, rows
 from bench.plan.judged import (
-    LIKELY,
     SURELY,
     Truth,
     Verdict,
@@ -81,7 +80,7 @@ def fleet_catalog() -> Catalog:
     return Catalog((), tuple(placed.instances.values()), placed.prices, ("the emulated fleet",))
 
 
-def goals(base: Base, confidence: float) -> list[Goal]:
+def goals(base: Base, confidence: float | None) -> list[Goal]:
     """Deadlines, budgets, and both: by what training takes where it was profiled, which is what a user knows."""
     here = profiled(MODELS[0])
     seconds = math.ceil(SAMPLES / here.samples_per_step) * base.breakdown.step_seconds
@@ -116,7 +115,7 @@ class Judged:
     model: FleetModel
     base: Base
     truths: dict[str, Truth]
-    confidence: float
+    confidence: float | None
     """With which limits are to be kept."""
 
     @cached_property
@@ -168,7 +167,7 @@ class Judged:
         return rules_choose(offers, facts, lambda picked: f"{picked.nodes} × {picked.offer.instance.name}")
 
 
-def judged(confidence: float) -> list[Judged]:
+def judged(confidence: float | None) -> list[Judged]:
     """Every model; raises UserError while some of its candidates were not run."""
     kept = rows()
     left = [each.name for each in CANDIDATES if each.name not in kept]
@@ -191,12 +190,12 @@ def judged(confidence: float) -> list[Judged]:
 
 def page() -> str:
     """Every table of the fleet."""
-    sure, likely = judged(SURELY), judged(LIKELY)
+    sure, surer = judged(None), judged(SURELY)
     ours = [verdict for each in sure for verdict in each.verdicts]
     nothing = [each for each in ours if each.best is None]
     by_chooser = {
-        f"Stash, {SURELY:.0%} sure": ours,
-        "Stash, more likely than not": [verdict for each in likely for verdict in each.verdicts],
+        "Stash": ours,
+        f"Stash, {SURELY:.0%} sure": [verdict for each in surer for verdict in each.verdicts],
     }
     for each in sure:
         for goal in each.goals:

@@ -19,8 +19,8 @@ from stash.catalog.facts import GpuFacts, Instance
 from stash.core.intervals import Interval
 from stash.plan.records import Goal, HourlyPrice
 
-SURELY, LIKELY = 0.9, 0.51
-"""The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""
+SURELY = 0.9
+"""A confidence to ask for, beside what ``stash recommend`` does by itself."""
 CLOSE = 0.03
 """More than the best, of what was asked for, that still counts as the best."""
 HEADS = (

@@ -5,12 +5,15 @@ Knows what was measured and nothing of forecasts. Rows: ``bench/plan/data/publis
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from bench import recorded
 from stash.catalog.facts import GpuFacts
@@ -41,10 +44,6 @@ class Setup:
     def facts(self) -> GpuFacts:
         return next(each for each in shipped_catalog().gpus if each.name == self.gpu)
 
-    @property
-    def dollars_per_hour(self) -> float:
-        return self.count * prices()[self.gpu]
-
 
 class Job(NamedTuple):
     """What is trained, as one source measured it."""
@@ -68,9 +67,19 @@ class Cell(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def prices() -> Mapping[str, float]:
-    """Dollars of a GPU for an hour."""
-    return {row["gpu"]: float(row["usd_per_gpu_hour"]) for row in recorded.rows(DATA / "gpu_prices.csv")}
+def asked() -> Mapping[str, tuple[float, ...]]:
+    """Dollars of a GPU for an hour, one of each cloud that has it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in recorded.rows(DATA / "gpu_prices.csv"):
+        found[row["gpu"]].append(float(row["usd_per_gpu_hour"]))
+    return {gpu: tuple(sorted(each)) for gpu, each in found.items()}
+
+
+def prices(job: Job, seed: int, setups: Iterable[Setup]) -> dict[Setup, float]:
+    """Dollars of an hour of each, every GPU from a cloud that is drawn for it."""
+    draw = np.random.default_rng([seed, zlib.crc32(repr(tuple(job)).encode())])
+    of_gpu = {gpu: asked()[gpu][int(draw.integers(len(asked()[gpu])))] for gpu in sorted({s.gpu for s in setups})}
+    return {each: each.count * of_gpu[each.gpu] for each in setups}
 
 
 @lru_cache(maxsize=1)
