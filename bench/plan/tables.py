@@ -1,4 +1,4 @@
-"""Published throughputs as fleets to choose from: a job, the machines it was measured on, and what those cost an hour.
+"""Published throughputs as fleets to choose from: a job, the machines it was measured on, and what those cost.
 
 Knows what was measured and nothing of forecasts. Rows: ``bench/plan/data/published.csv.gz``.
 """

@@ -123,9 +123,9 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     if not rentables:
         given = [f"--{CALLED.get(name, name)}" for name, field in LIMITED.items() if getattr(constraints, field)]
         which = f"these constraints ({listed(given)})" if given else "the catalog"
-        unknown = f"; of {len(left_out)} types a price or fact is unknown" if left_out else ""
+        first = f"; {left_out[0].instance} is left out: {left_out[0].why}" if left_out else ""
         raise UserError(
-            f"{which} leave nothing that could be rented{unknown}; loosen one, or add prices: `stash catalog refresh`"
+            f"{which} leave nothing that could be rented{first}; loosen one, or add prices: `stash catalog refresh`"
         )
     return Market(rentables, tuple(left_out))
 

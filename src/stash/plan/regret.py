@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from stash.core.formatting import chance, dollars, span
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
+from stash.plan.settings import PROFILED
 from stash.predict.draws import Array, intervals
 from stash.predict.passes import command
 
 SECONDS = 300.0
 """That a machine is rented for an experiment: its start, and the seconds below."""
-PROFILED = 40.0
-"""Of those, what a short profile takes."""
 _TRIED = 6
 """Candidates on whose machines an experiment is considered: those that are most probably the best."""
 _SEEN = 2.0

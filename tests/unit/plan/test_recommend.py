@@ -23,8 +23,9 @@ from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Choice, Constraints, Goal, RentalPlan, TrainingWork
 from stash.plan.settings import measured_machines, profiled_on
+from stash.predict.changes import AS_IT_IS
 from stash.predict.draws import Draws
-from stash.predict.forecasting import base_of
+from stash.predict.forecasting import base_of, what_if
 
 TODAY = date(2026, 11, 22)
 SAMPLES = 720_000
@@ -348,9 +349,8 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
     with pytest.raises(UserError) as refused:
         asked(cpu_job(), merge(None, None))
     assert str(refused.value) == (
-        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; to "
-        "rent GPUs, profile it once on any GPU (`stash profile train.py` there), and to rent CPUs, on the type that "
-        "you would rent"
+        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; run "
+        "`stash profile train.py` for 40 s on any machine with a GPU, or to rent CPUs on the type that you would rent"
     )
 
 
@@ -389,3 +389,30 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
 
 def test_a_named_type_is_listed_however_bad():
     assert "dearer" in {choice.rented.instance for choice in asked(listed=("dearer",)).choices}
+
+
+ASKED_TWICE = (
+    ("aws", "p3.8xlarge", 1), ("aws", "p3.8xlarge", 2), ("aws", "p3.16xlarge", 4), ("aws", "p4d.24xlarge", 1),
+    ("aws", "g4dn.xlarge", 1), ("aws", "g5.12xlarge", 1), ("gcp", "n1-standard-8+1xV100", 1),
+    ("gcp", "g2-standard-24", 1), ("azure", "Standard_NC24s_v3", 1), ("azure", "Standard_ND40rs_v2", 1),
+    ("lambda", "gpu_8x_h100_sxm5", 1), ("runpod", "2x_A100-80GB_SECURE", 1),
+)  # fmt: skip
+
+
+def test_twelve_questions_have_the_same_answer_from_recommend_and_from_whatif():
+    usual, catalog, read = gpu_job(), merge(None, None), ("warm", "cold")
+    changed = {
+        "workload": usual.workload.model_copy(update={"loaders": ()}),
+        "settings": usual.settings.model_copy(update={"rungs": usual.settings.rungs[: -len(read)]}),
+        "blocks": tuple(each for each in usual.blocks if each.rung not in read),
+        "rates": (),
+    }
+    job = usual.model_copy(update=changed)
+    base = base_of(job, draws=Draws(64), catalog=lambda: catalog)
+    for cloud, name, nodes in ASKED_TWICE:
+        others = tuple(f"{each.cloud}/{each.name}" for each in catalog.instances if each.name != name)
+        plan = asked(job, catalog, samples=nodes * 1e6, excluded=others, most_nodes=nodes, listed=(name,))
+        one = next((each for each in plan.choices if each.rented.nodes == nodes), plan.chosen)
+        changed = {"batch": one.setting.batch, "accumulate": one.setting.accumulate}
+        wanted = AS_IT_IS.changed(instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed)
+        assert what_if(base, wanted).step.value == pytest.approx(one.step.value, rel=1e-12), name
