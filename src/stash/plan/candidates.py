@@ -15,7 +15,7 @@ from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.plan.hourly_prices import available, hourly_price, price_moves
+from stash.plan.hourly_prices import available, hourly_price
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
@@ -93,7 +93,6 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     """Every type that may be rented; raises UserError if nothing is left."""
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
-    moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
     allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
     by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
@@ -106,7 +105,7 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
             fixed[id(offer.instance)] = offer.dollars_per_hour
     found, left_out = [], []
     for (instance, _), alike in by_kind.items():
-        price = hourly_price(alike[0], moves, now, fixed.get(instance))
+        price = hourly_price(alike[0], now, fixed.get(instance))
         if price is None:
             why = "its price on spot is old or undated, and none on demand says what it can be at most"
             left_out.append(unranked(alike[0].instance, why, alike[0].dollars_per_hour))

@@ -48,8 +48,6 @@ def test_a_policy_that_moves_in_circles_is_named(monkeypatch: pytest.MonkeyPatch
 def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
     found = replay(FLAT, job(5000), ["stay:p3", always(PolicyDecision(1))], [START], fees=FREE)
     assert found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
-    assert found.bounds[0] == pytest.approx((1000 * 18 + 4000 * 36) / 3600, rel=1e-3)
-    assert found.regrets("mine").tolist() == [pytest.approx(306 / 162 - 1, rel=1e-2)]
 
 
 def test_the_offers_that_a_policy_chooses_among() -> None:
@@ -92,7 +90,6 @@ def test_what_was_never_watched_is_no_offer() -> None:
             None,
             r"nothing can be replayed in .* the job takes 20.8 days on the fastest offer",
         ),
-        (10 * HOUR, ["stay:p3"], 9 * HOUR, "no course is done in 9 h; allow more"),
         (100, ["stay:p9"], None, "no offer on which the job's speed is known; there are p3"),
         (100, ["daily:every=soon"], None, "--policy daily:every=soon"),
         (100, ["daily", "daily"], None, "policy daily is given twice"),
