@@ -39,6 +39,8 @@ _DAY = 10
 """Letters of a date."""
 _HEAVY = 0.05
 """Of the median: a mean farther from it than this is shown with it."""
+_WORTH = 0.05
+"""Of the bill, or of the time: what an experiment has to save to stand before the answer."""
 _SMALL = 0.005
 """Of a bill."""
 _OTHER = "plain"
@@ -51,8 +53,8 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
     shown = [item for item in plan.choices if item.standing in FRONT] if pareto else shown_choices(plan)
     return Page(
         title=f"What to rent for {plan.workload}",
-        source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}{_aged(plan)}",
-        subtitle=(question(plan.goal),),
+        source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
+        subtitle=(f"{question(plan.goal)}{_aged(plan)}",),
         verdict=(*_first(plan), verdict(plan), *_cheaper(plan)),
         bar=() if best is None else money_parts(best),
         bar_title="" if best is None else f"Where the {dollars(best.dollars.value)} go",
@@ -81,11 +83,18 @@ def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
 
 
 def _first(plan: RentalPlan) -> tuple[str, ...]:
-    """What pays before anything is rented."""
-    if plan.experiment is None:
+    """What pays before anything is rented, where that is no trifle."""
+    if plan.experiment is None or not _is_first(plan):
         return ()
     text = plan.experiment.text
     return (f"First {text}: `{' '.join(plan.experiment.command)}`.",)
+
+
+def _is_first(plan: RentalPlan) -> bool:
+    best, found = plan.chosen, plan.experiment
+    if best is None or found is None:
+        return False
+    return found.worth > _WORTH * (best.dollars if plan.goal.aim == "dollars" else best.seconds).value
 
 
 def _youngest(plan: RentalPlan) -> int | None:
@@ -126,6 +135,8 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
     steps = [f"`{wish.typed}`: {wish.text}" for wish in plan.relaxations]
     if aged := _aged(plan):
         steps.insert(0, f"`stash catalog refresh`{aged.replace(';', ':', 1)}")
+    if plan.experiment is not None and not _is_first(plan):
+        steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
     steps += plan.exchanges
     if plan.tied and plan.experiment is None:
         steps.append("rent any of those that are tied: no measurement beforehand saves what it costs")

@@ -123,7 +123,8 @@ def exchanges(
         return () if found is None else _exchange(goal, chosen, found, less, sure)
     sure = chosen.on_time(goal) or 0.0
     surer = [each for each in others if (each.on_time(goal) or 0.0) >= sure + _LESS_SURE]
-    less_sure = [each for each in others if IN_TIME <= (each.on_time(goal) or 0.0) <= sure - _LESS_SURE]
+    cheaper = [each for each in others if each.dollars < chosen.dollars]
+    less_sure = [each for each in cheaper if IN_TIME <= (each.on_time(goal) or 0.0) <= sure - _LESS_SURE]
     best = [min(each, key=lambda one: one.dollars) for each in (less_sure, surer) if each]
     texts = (_exchange(goal, chosen, each, each.on_time(goal) or 0.0, sure) for each in best)
     return tuple(text for one in texts for text in one)

@@ -285,7 +285,7 @@ def test_machines_of_several_gpus_whose_links_no_source_names_are_ranked():
 def test_an_old_price_is_told_in_the_first_line_in_the_verdict_and_as_the_next_step():
     plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("aws",), spot="allow")
     shown = page(plan)
-    assert shown.source.endswith("; its youngest price may be 125 days old")
+    assert shown.subtitle[0].endswith("; its youngest price may be 125 days old")
     assert ", a price of 20" in verdict(plan)
     assert shown.next_steps[0] == "`stash catalog refresh`: its youngest price may be 125 days old"
     spot = [each.rented.price for each in plan.choices if each.rented.price.paid_as == "spot"]
