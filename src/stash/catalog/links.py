@@ -24,8 +24,8 @@ _ALIKE = 0.1
 
 def with_links(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
     """The same with its GPU's variant and links, as far as one name says both and no source says otherwise."""
-    said = instance.interconnect not in (None, "pcie")  # without a generation nothing is said
-    if said or instance.gpu_model is None or (instance.gpu_count or 0) <= 1:
+    is_named = instance.interconnect not in (None, "pcie")  # without a generation nothing is said
+    if is_named or instance.gpu_model is None or (instance.gpu_count or 0) <= 1:
         return instance
     alike = [gpu for gpu in gpus if gpu.model == instance.gpu_model]
     variants = [gpu for gpu in alike if gpu.name == instance.gpu] or _called(instance, alike)

@@ -182,7 +182,7 @@ def advise(options: MoveOptions) -> None:
     and --epochs count the remaining work. Nothing is started.
 
     Examples:
-      stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
+      stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1:on-demand
     """
     now, catalog = datetime.now(timezone.utc), load_catalog(options.instances)
     target = None if options.output is None else output_file(options.output, "move", ".sky.yaml")

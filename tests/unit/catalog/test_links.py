@@ -34,8 +34,8 @@ def test_links_follow_from_the_gpus_variant(name, model, gib, gpu, fabric, rate)
 
 
 def test_what_a_source_says_of_links_stays():
-    said = box("8x-sxm", gpu_model="V100", gpu_count=8, interconnect="pcie3")
-    assert with_links(said, gpus()) is said
+    wired = box("8x-sxm", gpu_model="V100", gpu_count=8, interconnect="pcie3")
+    assert with_links(wired, gpus()) is wired
     assert with_links(box("one", gpu_model="V100", gpu_count=1), gpus()).interconnect is None
 
 

@@ -272,8 +272,8 @@ def test_what_is_cheaper_for_a_gpu_but_cannot_be_ranked_stands_beside_the_answer
     found = small((SINGLE, 2.0), (tiny, 0.1))
     job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
     plan = asked(job, Catalog(GPUS, found.instances, found.prices), samples=1e6, most_nodes=1)
-    said = page(plan).verdict[-1]
-    assert said.startswith("Cheaper for a GPU and hour, but not ranked: tiny ($0.10): a single sample needs")
+    sentence = page(plan).verdict[-1]
+    assert sentence.startswith("Cheaper for a GPU and hour, but not ranked: tiny ($0.10): a single sample needs")
 
 
 def test_machines_of_several_gpus_whose_links_no_source_names_are_ranked():
