@@ -176,7 +176,7 @@ def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
 
 
 def advise(options: MoveOptions) -> None:
-    """Advise whether to stay or to move now, by what is left to save and what moving costs.
+    """Advise whether to stay or to move now, and why.
 
     Prices are the catalog's (`stash catalog refresh` renews them) and those of the market files, if any. --samples
     and --epochs count the remaining work. Nothing is started.
