@@ -9,7 +9,7 @@
 # make docs   the documentation as a site, with the reference of every command, function and field: build/site
 # make house  how large the house is, in syntax, and bench/house.json, above which nothing may rise unseen
 # make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
-# make choices what recommended machines cost more than the best ones, and build/recommendation.md (root; 3/4 h)
+# make choices what recommended machines cost more than the best ones, and build/recommendation.md (20 min)
 # make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
 # make spot   how well fleets and losses are predicted
 # make spot-truth how well speeds of fleets are predicted that trained on emulated hosts
@@ -102,7 +102,6 @@ validate: $(DEV)
 	$(BIN)/python -m bench.predict
 
 choices: $(DEV)
-	$(BIN)/python -m bench.plan.fleet
 	$(BIN)/python -m bench.plan
 
 study: $(DEV)

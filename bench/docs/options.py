@@ -29,6 +29,7 @@ MEANINGS: Mapping[str, str] = {
     "--disk": "What a machine's storage reads.",
     "--dry-run": "Print what would be done, and stop.",
     "--dtype": "In which numbers is trained.",
+    "--explain": "Show what the answer is made of.",
     "--force": "Compare even what is of different jobs.",
     "--format": "How what is written is encoded.",
     "--gpu": "A model or variant of the catalog.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.truth.cases import Case, Layer
 from stash.core.units import parse_rate
 from stash.predict.cluster import Storage, Target
 from stash.predict.draws import Quantity, given
@@ -17,9 +16,7 @@ from stash.predict.draws import Quantity, given
 NODES = (1, 2, 3)
 MAX_RANKS = 6
 """On two cores and in a few GB of memory."""
-BATCH, WORKERS = 4, 1
-FILES, FILE_BYTES = 1200, 750_000
-"""The data set, on the disk: a file a sample, read once at most, so that none comes from memory (rung *cold*)."""
+BATCH = 4
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,6 @@ class FleetModel:
     layer_bytes: int
     compute_seconds: float
     """Of a step's passes, a third of it forward."""
-
-    @property
-    def spec(self) -> tuple[Layer, ...]:
-        each = self.compute_seconds / self.layers
-        return tuple(Layer(self.layer_bytes, each / 3, each * 2 / 3) for _ in range(self.layers))
 
 
 MODELS = (
@@ -115,24 +107,6 @@ CANDIDATES = tuple(
 def profiled(model: FleetModel) -> Candidate:
     """What all forecasts of ``model`` start from."""
     return Candidate(model, *PROFILED)
-
-
-def case_of(candidate: Candidate) -> Case:
-    """The candidate as a job on the testbed; its truth is not worked out by hand, it is run."""
-    return Case(
-        name=candidate.model.name,
-        truth=lambda case, rates: {},
-        layers=candidate.model.spec,
-        nodes=candidate.nodes,
-        devices=candidate.type.devices,
-        network=candidate.type.network if candidate.nodes > 1 else None,
-        interconnect=candidate.type.inside,
-        disk=candidate.type.disk,
-        workers=WORKERS,
-        files=FILES,
-        file_bytes=FILE_BYTES,
-        batch=BATCH,
-    )
 
 
 def machines(base: Target) -> dict[str, Target]:

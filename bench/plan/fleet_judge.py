@@ -7,7 +7,6 @@ tells. Nothing that was run is looked at before all choices are made.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -15,51 +14,34 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import yaml
 
-from bench.plan.emulated import CANDIDATES, MODELS, NODES, PROFILED, TYPES, Candidate, FleetModel, machines, profiled
-from bench.plan.fleet import Row, base_for, drawn, profile_path, rows
+from bench.plan.emulated import CANDIDATES, MODELS, NODES, TYPES, Candidate, FleetModel, machines, profiled
+from bench.plan.fleet import Row, base_for, profile_path, rows
 from bench.plan.judged import (
-    LIKELY,
     SURELY,
     Truth,
     Verdict,
     judge,
-    offered,
     reliability_table,
-    rules_choose,
     verdict_table,
 )
-from bench.plan.rules import RuleFacts
-from bench.table import table
 from stash.catalog import own
-from stash.catalog.facts import GpuFacts
 from stash.catalog.offers import Catalog
 from stash.core.artefact import load
 from stash.core.errors import UserError
 from stash.plan.bill import BillFacts
-from stash.plan.hourly_prices import quantile_at
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
 from stash.predict.passes import Base
 
 SAMPLES = 1_000_000
-QUANTILES = (0.15, 0.375, 0.625, 0.85)
-"""Of a candidate's forecast, at which deadlines are set; one in each of the reliability table's middle lines."""
 DEADLINES = tuple(2.0 ** (-step / 3) for step in range(-4, 6))
 """Times what the training would take where it was profiled."""
 BUDGETS = tuple(2.0 ** (-step / 3) for step in range(-1, 6))
 """Times what it would cost there."""
 CONSTRAINTS = Constraints(
     clouds=(own.ON_PREMISE,), most_nodes=max(NODES), quotas={each.name: each.most_nodes for each in TYPES}
-)
-DEVICE = GpuFacts(
-    name="emulated",
-    model="emulated",
-    fp32_flops_per_second=1e12,
-    as_of="2026-11-22",
-    source="every type has the same, so that its peak does not matter",
 )
 
 
@@ -81,7 +63,7 @@ def fleet_catalog() -> Catalog:
     return Catalog((), tuple(placed.instances.values()), placed.prices, ("the emulated fleet",))
 
 
-def goals(base: Base, confidence: float) -> list[Goal]:
+def goals(base: Base, confidence: float | None) -> list[Goal]:
     """Deadlines, budgets, and both: by what training takes where it was profiled, which is what a user knows."""
     here = profiled(MODELS[0])
     seconds = math.ceil(SAMPLES / here.samples_per_step) * base.breakdown.step_seconds
@@ -116,7 +98,7 @@ class Judged:
     model: FleetModel
     base: Base
     truths: dict[str, Truth]
-    confidence: float
+    confidence: float | None
     """With which limits are to be kept."""
 
     @cached_property
@@ -150,32 +132,15 @@ class Judged:
                     found.append((choice.within_budget, truth.dollars <= goal.budget_dollars))
         return found
 
-    def by_rules(self, goal: Goal) -> dict[str, str | None]:
-        """Every type has the same device; what one does by itself, the profile tells."""
-        offers = [offered(each.name, DEVICE, each.devices, each.most_nodes, each.dollars_per_hour) for each in TYPES]
-        type_, nodes = PROFILED
-        breakdown = self.base.breakdown
-        samples = breakdown.samples_per_step or 0.0
-        facts = RuleFacts(
-            samples=goal.work.samples,
-            nodes=self.base.target.nodes,
-            devices=self.base.target.devices,
-            deadline_seconds=goal.deadline_seconds,
-            budget_dollars=goal.budget_dollars,
-            rates={DEVICE.model: samples / breakdown.world_size / breakdown.seconds("compute")},
-            measured={(type_.name, nodes): samples / breakdown.step_seconds},
-        )
-        return rules_choose(offers, facts, lambda picked: f"{picked.nodes} × {picked.offer.instance.name}")
 
-
-def judged(confidence: float) -> list[Judged]:
+def judged(confidence: float | None) -> list[Judged]:
     """Every model; raises UserError while some of its candidates were not run."""
     kept = rows()
     left = [each.name for each in CANDIDATES if each.name not in kept]
     left += [profiled(model).name for model in MODELS if not profile_path(model).exists()]
     if left:
         raise UserError(
-            f"{len(left)} runs are missing, like {left[0]}: `python -m bench.plan.fleet` (root) does them"
+            f"{len(left)} runs are missing, like {left[0]}; `bench.plan.fleet` of tag archive-2026-11 does them"
         )
     truths = {each: truth_of(each, kept[each.name]) for each in CANDIDATES}
     return [
@@ -191,49 +156,18 @@ def judged(confidence: float) -> list[Judged]:
 
 def page() -> str:
     """Every table of the fleet."""
-    sure, likely = judged(SURELY), judged(LIKELY)
+    sure, surer = judged(None), judged(SURELY)
     ours = [verdict for each in sure for verdict in each.verdicts]
     nothing = [each for each in ours if each.best is None]
     by_chooser = {
-        f"Stash, {SURELY:.0%} sure": ours,
-        "Stash, more likely than not": [verdict for each in likely for verdict in each.verdicts],
+        "Stash": ours,
+        f"Stash, {SURELY:.0%} sure": [verdict for each in surer for verdict in each.verdicts],
     }
-    for each in sure:
-        for goal in each.goals:
-            for rule, chosen in each.by_rules(goal).items():
-                by_chooser.setdefault(rule, []).append(judge(goal, each.truths, chosen))
     parts = (
         f"{len(ours)} goals, {len(ours) - len(nothing)} of which something keeps; {len(CANDIDATES)} candidates.",
         verdict_table(by_chooser),
         f"Of the {len(nothing)} goals that nothing keeps, {sum(each.right for each in nothing)} were recognised.",
         "Forecast chances of deadlines and budgets, and what came true:",
         reliability_table([pair for each in sure for pair in each.probabilities()]),
-        "The same of deadlines set for each candidate at set chances of its forecast:",
-        reliability_table(at_quantiles(sure)),
-        "What was forecast, and what was run:",
-        forecast_table(),
     )
     return "\n\n".join(parts)
-
-
-def at_quantiles(every: Sequence[Judged]) -> list[tuple[float, bool]]:
-    """(chance, came true): goals seldom fall where a probability is neither small nor large, so these are made to."""
-    kept, found = rows(), []
-    for each in every:
-        for candidate in (one for one in CANDIDATES if one.model == each.model):
-            step, seen = drawn(each.base, candidate).step, float(kept[candidate.name]["measured_step"])
-            found += [(chance, seen <= quantile_at(step, chance)) for chance in QUANTILES]
-    return found
-
-
-def forecast_table() -> str:
-    """How far forecasts of steps were off, by model."""
-    lines = []
-    for model in MODELS:
-        own = [row for row in rows().values() if row["model"] == model.name and row["forecast_step"]]
-        ends = np.array([[float(row[f"forecast_step{end}"]) for end in ("", "_low", "_high")] for row in own])
-        seen = np.array([float(row["measured_step"]) for row in own])
-        errors, held = ends[:, 0] / seen - 1, (ends[:, 1] <= seen) & (seen <= ends[:, 2])
-        sizes = (f"{np.percentile(np.abs(errors), q):.1%}" for q in (50, 90))
-        lines.append([model.name, len(own), *sizes, f"{errors.mean():+.1%}", f"{held.mean():.0%}"])
-    return table(["model", "candidates", "error of the step: median", "90th", "bias", "in the interval"], lines)

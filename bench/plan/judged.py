@@ -1,26 +1,22 @@
 """Choices held against the truth: whether what was asked for was kept, and what was paid more than the best.
 
-A truth is what every candidate really takes and costs; a chooser names one of them, or none, without seeing it. The
-product's rules of how people choose today are asked as well, about machines that no catalog has. Knows no fleet and
-no table.
+A truth is what every candidate really takes and costs; a chooser names one of them, or none, without seeing it. Knows
+no fleet and no table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from bench.plan.rules import RULES, Offered, Picked, RuleFacts
 from bench.table import table
-from stash.catalog.facts import GpuFacts, Instance
-from stash.core.intervals import Interval
-from stash.plan.records import Goal, HourlyPrice
+from stash.plan.records import Goal
 
-SURELY, LIKELY = 0.9, 0.51
-"""The confidence that ``stash recommend`` asks for by itself, and the least that a goal can have."""
+SURELY = 0.9
+"""A confidence to ask for, beside what ``stash recommend`` does by itself."""
 CLOSE = 0.03
 """More than the best, of what was asked for, that still counts as the best."""
 HEADS = (
@@ -109,21 +105,3 @@ def reliability_table(chances: Sequence[tuple[float, bool]]) -> str:
             mean, came = np.mean(inside, axis=0)
             lines.append([f"{low:.0%} to {high:.0%}", len(inside), f"{mean:.1%}", f"{came:.1%}"])
     return table(["forecast", "cases", "mean forecast", "came true"], lines)
-
-
-def offered(name: str, gpu: GpuFacts, devices: int, most_nodes: int, dollars_per_hour: float) -> Offered:
-    """A machine of the benchmark's as rules see one."""
-    instance = Instance(
-        cloud="benchmark", name=name, gpu_model=gpu.model, gpu_count=devices, as_of=gpu.as_of, source="the benchmark"
-    )
-    rate = Interval(value=dollars_per_hour)
-    price = HourlyPrice(dollars_per_hour=rate, paid_as="on-demand", source="the benchmark")
-    return Offered(instance, price, devices, most_nodes)
-
-
-def rules_choose(
-    offers: Sequence[Offered], facts: RuleFacts, named: Callable[[Picked], str]
-) -> dict[str, str | None]:
-    """What each rule would rent, by its name; ``None`` where it can choose nothing."""
-    picked = {rule.name: rule.chooses(offers, facts) for rule in RULES}
-    return {name: None if isinstance(each, str) else named(each) for name, each in picked.items()}

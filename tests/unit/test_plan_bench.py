@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 from forecast_profiles import gpu_job
 
-from bench.plan import emulated, fleet, fleet_judge
-from bench.plan.judged import LIKELY, Truth, Verdict, judge, reliability_table, verdict_table
-from stash.core.artefact import save
-from stash.core.errors import UserError
+from bench.plan import emulated, fleet, fleet_judge, published
+from bench.plan.judged import Truth, Verdict, judge, reliability_table, verdict_table
+from bench.plan.tables import Setup, jobs, prices
 from stash.core.intervals import Interval
 from stash.plan.records import Goal, TrainingWork
+from stash.predict import gpu_scale
 from stash.predict.cluster import Network, NodeLinks, Target
 from stash.predict.draws import measured
-from stash.predict.forecasting import forecast_of
+from stash.predict.forecasting import base_of
 
 SEEN = gpu_job(device="cpu")
 """A profile of two nodes of two ranks that knows all that forecasts ask for."""
@@ -64,13 +61,6 @@ def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
     assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
 
 
-@pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for what the fleet keeps, which is not the repository."""
-    monkeypatch.setattr(fleet, "DATA", tmp_path)
-    return tmp_path
-
-
 def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
     assert len(emulated.CANDIDATES) == 63
     assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MAX_RANKS
@@ -100,29 +90,31 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     assert emulated.machines(base)["a1"].inside is None
 
 
-def _fill(noise: float) -> None:
-    """Every candidate run with a step that is the middle of its forecast, but for some noise."""
-    random = np.random.default_rng(0)
-    for model in emulated.MODELS:
-        save(SEEN, fleet.profile_path(model))
-        base = fleet.base_for(SEEN)
-        for candidate in (each for each in emulated.CANDIDATES if each.model == model):
-            drawn = fleet.drawn(base, candidate)
-            forecast = forecast_of(base, drawn)
-            steps = np.median(drawn.step) * np.exp(noise * random.normal()) * np.linspace(0.99, 1.01, 9)
-            fleet.keep(fleet.line_of(candidate, forecast, steps))
-
-
-def test_choices_from_right_forecasts_are_right(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulated, "BATCH", 64)  # as in that profile
-    monkeypatch.setattr(fleet_judge, "DEADLINES", (1.1, 0.6))
+def test_choices_of_the_fleet_are_judged_by_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_judge, "DEADLINES", (1.1,))
     monkeypatch.setattr(fleet_judge, "BUDGETS", (1.1,))
-    with pytest.raises(UserError, match="66 runs are missing"):
-        fleet_judge.page()
-    _fill(0.0)
-    verdicts = [verdict for each in fleet_judge.judged(LIKELY) for verdict in each.verdicts]
-    assert len(verdicts) == 12
-    assert all(each.right for each in verdicts)
+    monkeypatch.setattr(fleet_judge, "MODELS", emulated.MODELS[:1])
     page = fleet_judge.page()
-    assert "12 goals" in page
-    assert "| SkyPilot | " in page
+    assert "2 goals, 2 of which something keeps" in page
+    assert "| Stash | 2 | 100% |" in page
+
+
+def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out() -> None:
+    job = next(each for each in jobs() if each.table == "Lambda")
+    setup, cell = next((each, it) for each, it in jobs()[job].items() if each.count == 1)
+    before = gpu_scale.published_scale().rows
+    with published.held_out(job):
+        base = base_of(published.profile_of(job, setup, cell))
+        left = gpu_scale.published_scale().rows
+    assert base.breakdown.step_seconds == pytest.approx(cell.batch / cell.per_second)
+    assert 0 < len(left) < len(before)
+    assert not any(row.model == job.model for row in left)
+    assert gpu_scale.published_scale().rows == before
+
+
+def test_every_gpu_of_a_question_has_the_price_of_one_cloud() -> None:
+    job, cells = next(iter(jobs().items()))
+    drawn = prices(job, 1, cells)
+    assert drawn == prices(job, 1, cells)
+    for each, dollars in drawn.items():
+        assert dollars / each.count == pytest.approx(drawn[Setup(each.gpu, 1)])

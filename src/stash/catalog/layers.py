@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stash.catalog import facts, own, shipped, snapshot
 from stash.catalog.facts import GpuFacts, Instance, Offer, Price, sliced
+from stash.catalog.links import with_links
 from stash.catalog.offers import Answer, Catalog, OfferFilter
 from stash.catalog.own import OwnFile
 from stash.catalog.snapshot import Snapshot
@@ -49,7 +50,7 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         prices = _renewed(prices, [price for part in parts for price in part.prices])
     if mine:
         prices = _overridden(prices, placed.prices)
-    whole = [sliced(instance, gpus.values()) for instance in known.values()]
+    whole = [with_links(sliced(instance, gpus.values()), gpus.values()) for instance in known.values()]
     return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), _sentences(fresh, mine))
 
 

@@ -140,6 +140,9 @@ def read(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
     file = load(path, _Content, "the instances file", "see docs/how-to/own-instances.md")
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
+    twice = next((number for number, gpu in enumerate(gpus) if gpu.name in {one.name for one in gpus[:number]}), None)
+    if twice is not None:
+        raise file.mistake(("gpus", twice, "name"), f"there are two GPUs called {gpus[twice].name!r}")
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
     seen: set[tuple[str, str]] = set()
     for number, entry in enumerate(file.content.instances):

@@ -161,6 +161,8 @@ def parse_price(text: str) -> float:
 
 def parse_dollars(text: str) -> float:
     """Dollars in a sum such as ``"300"``, ``"$1.5k"`` or ``"300 USD"``; raises UnitError for other currencies."""
+    if _PRICE_CURRENCIES.search(text):
+        raise UnitError(f"{text!r} is not in US dollars; convert it and write it like 300")
     cleaned = text.strip().lower().removeprefix("$")
     value, unit = _split(cleaned, "sum", '"300"')
     for name in _CURRENCIES:
@@ -318,6 +320,8 @@ def _dollars(given: object, example: str) -> str:
     text = _text(given, f'"{example}"')
     if _PRICE_CURRENCIES.search(text):
         raise UnitError(f"the price {text!r} is not in US dollars; convert it and write it like {example}")
+    if text.strip().startswith("-"):
+        raise UnitError(f"{text!r} is negative; write it like {example}")
     return text
 
 

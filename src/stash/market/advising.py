@@ -1,19 +1,22 @@
-"""What a policy says now: stay or move, why, what it saves, and what starts the move. Starts nothing itself."""
+"""Where to be now: stay or move, why, what that saves, and what starts the move. Starts nothing itself."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from stash.catalog.offers import Catalog
 from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
-from stash.market.job_market import JobMarket, JobState, Policy
+from stash.market.job_market import JobMarket, JobState
 from stash.market.market_trace import HOUR, MarketTrace
 from stash.plan.launch import task_body, task_name
 
@@ -22,10 +25,9 @@ from stash.plan.launch import task_body, task_name
 class MarketAdvice:
     """The answer, with what it rests on."""
 
-    policy: str
     state: JobState
     word: str
-    """``stay``, ``move`` or ``wait``."""
+    """``stay`` or ``move``."""
     sentence: str
     to: int | None
     """The offer to rent."""
@@ -54,55 +56,92 @@ def held_offer(trace: MarketTrace, name: str, now: float) -> int:
     ]
     if not found:
         raise UserError(
-            f"--on {name}: no such offer has a price now; write it like p3.2xlarge@us-east-1a, and add a market that "
-            "has it"
+            f"--on {name}: no such offer has a price now; `stash catalog refresh`, add a market that has it, or write "
+            "it like p3.2xlarge@us-east-1:on-demand"
         )
     return min(found)[1]
 
 
 def advise(
-    market: JobMarket, policy: Policy, held: int | None, now: float, deadline: float | None = None,
-    warnings: Sequence[str] = (),
-) -> MarketAdvice:  # fmt: skip
-    """What ``policy`` says ``now`` of a job that holds the offer of number ``held``, and has all its samples before
-    it.
+    market: JobMarket, held: int | None, now: float, deadline: float | None = None, warnings: Sequence[str] = ()
+) -> MarketAdvice:
+    """Where to be ``now``: the least that what is left costs, a move included, of what is done by the deadline.
 
-    The policy is asked as if it had not been before. Raises UserError.
+    The job holds the offer of number ``held`` and has all its samples before it. Prices are taken to stand still: how
+    they move is for backtests. Where nothing is in time, the soonest.
     """
-    limit = None if deadline is None else now + deadline
     here = None if held is None else market.offers[held][:2]
     # Where the job runs there is a copy of its data.
     copies = () if here is None or not market.job.data else (market.home or here, here)
-    state = JobState(market, now, now, limit, held=held, ready=now, copies=copies)
-    hold = policy.decide(state).hold
-    word = "wait" if hold is None else "stay" if hold == held else "move"
-    target = hold if word == "move" else state.best()
+    state = JobState(market, now, now, None, held=held, ready=now, copies=copies)
+    options = {number: _outlook(state, number) for number in np.flatnonzero(state.there).tolist()}
+    if held is not None:
+        options[held] = _outlook(state, held)
+    if not options:
+        raise UserError("nothing can be rented now at a price that is known; renew them: `stash catalog refresh`")
+    in_time = {each: it for each, it in options.items() if deadline is None or it.seconds <= deadline}
+
+    def dollars_first(number: int) -> tuple[float, bool]:
+        return options[number].dollars, number != held
+
+    best = min(in_time, key=dollars_first) if in_time else min(options, key=lambda each: options[each].seconds)
+    others = [each for each in in_time or options if each != held]
+    other = min(others, key=dollars_first, default=None) if best == held else best
     saves = costs = None
-    if held is not None and target is not None and target != held:
-        costs = state.move_cost(target)
-        saves = float(state.costs[held] - state.costs[target]) * market.job.samples - costs
-    to, sentence = hold if word == "move" else None, _sentence(state, word, target, saves, costs)
-    return MarketAdvice(policy.name, state, word, sentence, to, saves, costs, tuple(warnings))
+    if held is not None and other is not None:
+        costs, saves = state.move_cost(other), options[held].dollars - options[other].dollars
+    word = "stay" if best == held else "move"
+    sentence = _sentence(state, options, best, other, (saves, costs))
+    if deadline is not None and held not in in_time and best != held:
+        sentence = f"{sentence} {_late(state, options, best, deadline, bool(in_time))}"
+    return MarketAdvice(state, word, sentence, best if word == "move" else None, saves, costs, tuple(warnings))
 
 
-def _sentence(state: JobState, word: str, to: int | None, saves: float | None, costs: float | None) -> str:
+class _Outlook(NamedTuple):
+    """What is left of the job on one offer, the move there included."""
+
+    seconds: float
+    dollars: float
+
+
+def _outlook(state: JobState, to: int) -> _Outlook:
     market, held = state.market, state.held
-    if word == "wait":
-        return "Hold nothing now, says this policy; save and give back what is held."
+    seconds, paid = state.left / float(market.rates[to]), float(state.costs[to]) * state.left
+    if to == held:
+        return _Outlook(seconds, paid)
+    start = market.start_seconds(resumes=held is not None)
+    if held is not None:
+        return _Outlook(seconds + market.job.save_seconds + start, paid + state.move_cost(to))
+    data = 0.0 if market.home is None else market.data_dollars(market.home, to)
+    return _Outlook(seconds + start, paid + start * float(state.prices[to]) / HOUR + data)
+
+
+def _late(state: JobState, options: Mapping[int, _Outlook], best: int, deadline: float, is_in_time: bool) -> str:
+    done = f"done in {span(options[best].seconds)}"
+    if not is_in_time:
+        return f"Nothing is done within {span(deadline)}: this is the soonest, {done}."
+    if state.held is None:
+        return f"It is {done}."
+    return f"It is {done}; {state.market.offers[state.held].name} takes {span(options[state.held].seconds)}."
+
+
+def _sentence(
+    state: JobState, options: Mapping[int, _Outlook], best: int, other: int | None, move: tuple[float | None, ...]
+) -> str:
+    market, held, (saves, costs) = state.market, state.held, move
     if held is None:
-        assert to is not None
-        seconds, price = market.job.samples / float(market.rates[to]), float(state.prices[to])
+        seconds, price = options[best].seconds, float(state.prices[best])
         return (
-            f"Rent {market.offers[to].name} at ${price:.4g}/h: the whole job takes {span(seconds)} and costs about "
-            f"{dollars(seconds * price / HOUR)} there at today's price."
+            f"Rent {market.offers[best].name} at ${price:.4g}/h: the whole job takes {span(seconds)}, its start "
+            f"included, and costs about {dollars(options[best].dollars)} there at today's price."
         )
     here = market.offers[held].name
-    if to is None or saves is None or costs is None:
-        return f"Stay on {here}: nothing that can be rented now costs less for a sample."
+    if other is None or saves is None or costs is None:
+        return f"Stay on {here}: nothing else can be rented now."
     gain = f"saves {dollars(saves)}" if saves >= 0 else f"costs {dollars(-saves)} more"
     moving = f"{gain} over what is left, the move's {dollars(costs)} paid"
-    there = market.offers[to].name
-    return f"Move to {there}: that {moving}." if word == "move" else f"Stay on {here}: moving to {there} {moving}."
+    there = market.offers[other].name
+    return f"Move to {there}: that {moving}." if best != held else f"Stay on {here}: moving to {there} {moving}."
 
 
 def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, target: Path | None) -> MarketAdvice:

@@ -1,4 +1,4 @@
-"""Policies replayed from many starts, beside staying and beside the least that was possible."""
+"""Policies replayed from many starts, beside staying."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import span
 from stash.core.units import counted
-from stash.market.foresight import foresee
 from stash.market.job_market import JobMarket, Policy, job_market
 from stash.market.jobs import MarketJob
 from stash.market.market_trace import DAY, HOUR, MarketTrace, day
 from stash.market.policies import DEFAULT, policy
 from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
-from stash.predict.draws import Array
 
 _MOST_PLAYED = 200
 
@@ -36,8 +34,6 @@ class Backtest:
     starts: tuple[float, ...]
     left_out: Mapping[str, int]
     """Starts that were not covered, by why."""
-    bounds: tuple[float | None, ...]
-    """What no policy could have cost less than, by start; ``None``: none could be in time."""
     deadline: float | None
     """Seconds."""
 
@@ -57,11 +53,6 @@ class Backtest:
             parts.update({part: dollars / len(self.starts) for part, dollars in run.parts.items()})
         return dict(parts)
 
-    def regrets(self, name: str) -> Array:
-        """Cost over hindsight's bound, less 1, of runs that were in time and whose hindsight is known."""
-        pairs = zip(self.runs[name], self.bounds, strict=True)
-        return np.array([run.dollars / bound - 1 for run, bound in pairs if bound and not run.late])
-
 
 def replay(
     trace: MarketTrace,
@@ -77,14 +68,13 @@ def replay(
     """Every policy from every start; the same starts for all.
 
     ``starts`` are moments (seconds since 1970), or how often: ``"daily"``, ``"hourly"``, ``"6h"``. ``deadline`` is in
-    seconds from the start. ``home`` is the instance that ``stay`` holds. Hindsight may take until the deadline, or
-    without one as long as the slowest policy. Raises UserError.
+    seconds from the start. ``home`` is the instance that ``stay`` holds. Raises UserError.
     """
     market = job_market(job, trace, tariffs() if fees is None else fees, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
-    check_policies(rules, deadline)
+    _check_policies(rules, deadline)
     moments, left_out = _covered(market, starts, deadline)
-    rows: list[tuple[float, list[ReplayedRun], float | None]] = []
+    rows: list[tuple[float, list[ReplayedRun]]] = []
     for start in moments:
         try:
             runs = [play(market, rule, start, deadline) for rule in rules]
@@ -93,19 +83,15 @@ def replay(
             continue
         for run in runs:
             check_parts(run)
-        seconds = max((run.seconds for run in runs if run.seconds is not None), default=0.0)
-        rows.append((start, runs, foresee(market, start, start + (seconds if deadline is None else deadline))))
+        rows.append((start, runs))
     if not rows:
         raise UserError(_nothing(market, left_out))
-    kept, played, bounds = zip(*rows, strict=True)
+    kept, played = zip(*rows, strict=True)
     by_policy = {rule.name: runs for rule, runs in zip(rules, zip(*played, strict=True), strict=True)}
-    found = Backtest(market, rules, by_policy, kept, left_out, bounds, deadline)
-    if deadline is not None and all(bound is None for bound in bounds):
-        raise UserError(f"--deadline: even with all prices known, no course is done in {span(deadline)}; allow more")
-    return found
+    return Backtest(market, rules, by_policy, kept, left_out, deadline)
 
 
-def check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
+def _check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
     """Raises UserError where one is there twice, or lacks its deadline."""
     names = [rule.name for rule in rules]
     twice = next((name for name in names if names.count(name) > 1), None)

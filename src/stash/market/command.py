@@ -21,7 +21,7 @@ from stash.core.printable import print_note, print_written, printable_line
 from stash.core.records.profile import Profile
 from stash.core.units import counted
 from stash.market import advising
-from stash.market.backtest import check_policies, replay
+from stash.market.backtest import replay
 from stash.market.job_market import job_market
 from stash.market.jobs import MarketJob, job_of_profile, read_job
 from stash.market.market_importers import LATELY_DAYS, current_prices, import_skypilot, refuse_absurd
@@ -43,7 +43,7 @@ from stash.market.page import (
     market_document,
     market_page,
 )
-from stash.market.policies import policy
+from stash.plan.hourly_prices import RECENT_DAYS
 from stash.plan.plan_options import PlanOptions, TrainedJob, work
 from stash.predict.forecasting import base_of
 from stash.report.output import printed
@@ -182,7 +182,7 @@ def advise(options: MoveOptions) -> None:
     and --epochs count the remaining work. Nothing is started.
 
     Examples:
-      stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1a
+      stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1:on-demand
     """
     now, catalog = datetime.now(timezone.utc), load_catalog(options.instances)
     target = None if options.output is None else output_file(options.output, "move", ".sky.yaml")
@@ -192,13 +192,17 @@ def advise(options: MoveOptions) -> None:
     market = job_market(job, trace, tariffs(), missing)
     notes = ["the catalog says prices, not whether machines are to be had"]
     held = None if options.on is None else advising.held_offer(market.trace, options.on, now.timestamp())
-    rule = policy(options.policy, market, _profiled_on(profile, trace))
-    check_policies((rule,), options.deadline)
     outdated = len(old.intersection(market.offers))
+    gone = {each for each in old if each.kind == "spot"} - set(market.offers)
+    if gone:
+        price = counted(len(gone), "price")
+        notes.append(
+            f"left out: {price} on spot of more than {RECENT_DAYS} days, or undated; `stash catalog refresh`"
+        )
     if outdated:
         price = counted(outdated, "price")
         notes.append(f"{price} may be {OLD_DAYS} days old and more; `stash catalog refresh` renews them")
-    found = advising.advise(market, rule, held, now.timestamp(), options.deadline, warnings=notes)
+    found = advising.advise(market, held, now.timestamp(), options.deadline, warnings=notes)
     if found.to is not None:
         found = advising.move_task(found, profile, catalog, target)
     if target is not None and found.task is not None:

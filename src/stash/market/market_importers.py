@@ -20,6 +20,7 @@ from stash.core.records.base import Count, Number, PlainName, Record, first_mist
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
+from stash.plan.hourly_prices import is_recent
 
 _DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/market.md)'
 CONFIRM_SECONDS = 12 * HOUR
@@ -165,16 +166,18 @@ def current_prices(
 ) -> tuple[MarketTrace, set[MarketOffer]]:
     """The catalog's prices as one look at ``now``, and the offers whose price may no longer be asked.
 
-    A price of more than ``most_days`` was watched then, not now: it is left out. Raises UserError where all are.
+    A price of more than ``most_days`` was watched then, not now: it is left out, and so is one on spot that is not of
+    these days. Raises UserError where all are.
     """
     numbers: dict[MarketOffer, int] = {}
     rows, old = [], set()
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
         named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
         asked = age(offer.as_of, now.date())
-        if asked is None or asked.is_old or asked.most > most_days:
+        stale = offer.kind == "spot" and not offer.own and not is_recent(offer.as_of, now.date())
+        if asked is None or asked.is_old or asked.most > most_days or stale:
             old.add(named)
-        if most_days == math.inf or (asked is not None and asked.most <= most_days):
+        if not stale and (most_days == math.inf or (asked is not None and asked.most <= most_days)):
             number = numbers.setdefault(named, len(numbers))
             rows.append((number, now.timestamp(), offer.dollars_per_hour, math.nan))
     if not rows:

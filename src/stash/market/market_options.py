@@ -111,7 +111,6 @@ class MoveOptions(ReplayOptions):
         "MARKET...", "Market files; today's catalog is added.", Path, many=True, default=None
     )
     on: str | None = option("PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none).")
-    policy: str = option("NAME,…", "Use this policy: look-ahead:6h, daily, uniform-progress …", default="look-ahead")
     output: Path | None = option(
         "FILE", "Write a move's SkyPilot task to this file (default: show it).", Path, "--output", "-o"
     )

@@ -82,7 +82,7 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 
 
 def backtest_page(found: Backtest, source: str) -> Page:
-    """A line for each policy, hindsight last."""
+    """A line for each policy."""
     first, last = found.starts[0], found.starts[-1]
     late = "" if found.deadline is None else f", each to be done in {span(found.deadline)}"
     return Page(
@@ -92,7 +92,6 @@ def backtest_page(found: Backtest, source: str) -> Page:
         verdict=(_verdict(found),),
         grids=(_policies(found), _parts(found)),
         warnings=tuple(_warnings(found)),
-        footer="Without --deadline, hindsight may take as long as the slowest policy." if not found.deadline else "",
     )
 
 
@@ -104,32 +103,23 @@ def _verdict(found: Backtest) -> str:
     sentence = f"{best} costs least{among} in the mean, {dollars(least)}"
     if best != found.reference:
         sentence += f" ({_against(found, least)} against {found.reference}, {dollars(base)})"
-    regrets = found.regrets(best)
-    above = f", {regrets.mean():.1%} above the least that was possible" if len(regrets) else ""
-    return f"{sentence}{above}."
+    return f"{sentence}."
 
 
 def _policies(found: Backtest) -> Grid:
-    head = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "above hindsight", "late", "moves")
+    head = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
     rows = []
     for name, runs in found.runs.items():
-        regrets = found.regrets(name)
         rows.append(
             (
                 name,
                 _range([run.dollars for run in runs]),
                 _against(found, found.mean(name)),
-                f"{regrets.mean():.1%}" if len(regrets) else "unknown",
                 "-" if found.deadline is None else f"{sum(run.late for run in runs)} of {len(runs)}",
                 f"{np.mean([run.count('moved') for run in runs]):.1f}",
             )
         )
-    bounds = [each for each in found.bounds if each is not None]
-    if bounds:
-        few = "" if len(bounds) == len(found.starts) else f" of {len(bounds)} starts"
-        against = "" if few else _against(found, float(np.mean(bounds)))
-        rows.append(("hindsight", f"{_range(bounds)}{few}", against, "at least", "", ""))
-    return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3, 4))
+    return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3))
 
 
 def _against(found: Backtest, mean: float) -> str:
@@ -173,7 +163,7 @@ def _parts(found: Backtest) -> Grid:
 
 
 def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
-    """The same as JSON: per policy and start dollars, finish_seconds, leases, moves, parts; and hindsight."""
+    """The same as JSON: per policy and start dollars, finish_seconds, leases, moves, parts."""
     market = found.market
     return {
         "schema": SCHEMA,
@@ -203,15 +193,11 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
                         }
                         for lease in run.leases
                     ],
-                    "above_hindsight": None if not bound or run.late else run.dollars / bound - 1,
                 }
-                for run, bound in zip(runs, found.bounds, strict=True)
+                for run in runs
             ]
             for name, runs in found.runs.items()
         },
-        "hindsight": [
-            {"start": stamp(start), "bound": bound} for start, bound in zip(found.starts, found.bounds, strict=True)
-        ],
     }
 
 
@@ -236,7 +222,7 @@ def advice_page(advice: MarketAdvice) -> Page:
     grid = Grid("Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer")
     return Page(
         title=f"{market.job.name}: {advice.word}",
-        source=f"{advice.policy} on prices of {stamp(state.now)}",
+        source=f"Prices of {stamp(state.now)}",
         verdict=(advice.sentence,),
         grids=(grid,),
         warnings=advice.warnings,
@@ -249,7 +235,6 @@ def advice_document(advice: MarketAdvice) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "answer": advice.word,
-        "policy": advice.policy,
         "at": stamp(advice.state.now),
         "to": None if advice.to is None else advice.state.market.offers[advice.to].name,
         "saves_dollars": advice.saves,

@@ -46,7 +46,7 @@ _RENTS = {
     "srun", "stash", "terraform", "vastai",
 }  # fmt: skip
 """Programs that start machines, or jobs elsewhere."""
-_NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain_type"}
+_NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain", "explain_type"}
 _MAX_SECONDS = 600
 _PATIENCE = 30.0
 """Seconds that a command has to end by itself once it is interrupted."""

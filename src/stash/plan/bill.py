@@ -175,6 +175,8 @@ def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
     if price.low is None or price.high is None or price.low == price.high:
         return np.array([price.value])
     drawn = draws.uniforms(f"price of {of}")
+    if asked.paid_as == "spot":  # anywhere between: a price of other days says no more
+        return np.asarray(price.low + drawn * (price.high - price.low))
     # One draw more than lies outside, so that the interval of the draws has these ends again.
     outside = (int(OUTSIDE * draws.count) + 1) / draws.count
     return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))

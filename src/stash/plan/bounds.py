@@ -18,6 +18,7 @@ import numpy as np
 
 from stash.plan.bill import HOUR
 from stash.plan.hourly_prices import quantile_at
+from stash.plan.records import Goal
 from stash.plan.settings import Shape
 from stash.predict.draws import Array
 
@@ -35,7 +36,7 @@ class Least:
 
 
 def raised(
-    least: Least, number: int, step: Array, shape: Shape, price: Array, confidence: float, onward: float | None
+    least: Least, number: int, step: Array, shape: Shape, price: Array, goal: Goal, onward: float | None
 ) -> None:
     """Raise the bounds of node count ``number``, and of those beyond it, by a forecast of its step.
 
@@ -51,7 +52,7 @@ def raised(
     for bound, found in (
         (least.seconds, steps.mean(axis=1) * count),
         (least.dollars, paid.mean(axis=1) * node_hours),
-        (least.sure_seconds, quantile_at(steps, confidence) * count),
-        (least.sure_dollars, quantile_at(paid, confidence) * node_hours),
+        (least.sure_seconds, quantile_at(steps, goal.surely_in_time) * count),
+        (least.sure_dollars, quantile_at(paid, goal.surely_in_budget) * node_hours),
     ):
         bound[rows] = np.maximum(bound[rows], found)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from stash.catalog.facts import OLD_DAYS, Instance, Offer, PriceKind, age, as_written, tokens, unknown
+from stash.catalog.facts import Instance, Offer, PriceKind, as_written, tokens, unknown
 from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.plan.hourly_prices import agreed, available, hourly_price, price_moves
+from stash.plan.hourly_prices import available, hourly_price
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
@@ -54,6 +54,11 @@ class Rentable:
     def device_memory_bytes(self) -> float | None:
         return self._fact("device_memory_bytes", self.instance.gpu_memory_bytes)
 
+    def left_out(self, why: str) -> Unranked:
+        """Why it is not ranked, and what one of its GPUs costs for an hour."""
+        price = self.price.dollars_per_hour.value
+        return unranked(self.instance, why, price)
+
     def _fact(self, measured: str, published: float | None) -> float | None:
         known: Quantity | None = getattr(self.machine, measured, None)
         return published if known is None else known.value
@@ -69,6 +74,13 @@ class Rentable:
         )
 
 
+def unranked(instance: Instance, why: str, dollars_per_hour: float | None = None) -> Unranked:
+    """What is not known of a type; its price, where that is."""
+    gpus = instance.gpu_count
+    of_gpu = None if dollars_per_hour is None or not gpus else dollars_per_hour / gpus
+    return Unranked(instance=instance.name, cloud=instance.cloud, why=why, dollars_per_gpu_hour=of_gpu)
+
+
 @dataclass(frozen=True)
 class Market:
     """What the constraints leave, and what could not be judged."""
@@ -81,34 +93,40 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     """Every type that may be rented; raises UserError if nothing is left."""
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
-    moves = price_moves(catalog.query(OfferFilter(kinds=("prior",))), offers)
     allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
     by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
         anywhere = not constraints.regions or offer.instance.cloud == ON_PREMISE
         if allowed[id(offer.instance)] is True and (anywhere or offer.region in constraints.regions):
             by_kind.setdefault((id(offer.instance), offer.kind), []).append(offer)
-    every = (
-        _rentable(alike, hourly_price(alike[0], moves, now), constraints, machines.get(alike[0].instance.name))
-        for alike in by_kind.values()
-    )
-    rentables = tuple(each for each in every if each.most_nodes > 0)
-    priced = {(offer.instance.cloud, offer.instance.name) for offer in offers}
-    unranked = []
+    fixed: dict[int, float] = {}
+    for offer in reversed(offers):
+        if offer.kind == "on-demand":
+            fixed[id(offer.instance)] = offer.dollars_per_hour
+    found, left_out = [], []
+    for (instance, _), alike in by_kind.items():
+        price = hourly_price(alike[0], now, fixed.get(instance))
+        if price is None:
+            why = "its price on spot is old or undated, and none on demand says what it can be at most"
+            left_out.append(unranked(alike[0].instance, why, alike[0].dollars_per_hour))
+        else:
+            found.append(_rentable(alike, price, constraints, machines.get(alike[0].instance.name)))
+    rentables = tuple(each for each in found if each.most_nodes > 0)
+    cheapest = {(offer.instance.cloud, offer.instance.name): offer.dollars_per_hour for offer in reversed(offers)}
     for each in catalog.instances:
-        verdict = allowed[id(each)]
-        if verdict is True and (each.cloud, each.name) not in priced:
+        verdict, price_of = allowed[id(each)], cheapest.get((each.cloud, each.name))
+        if verdict is True and price_of is None:
             verdict = "its price is unknown"
         if isinstance(verdict, str):
-            unranked.append(Unranked(instance=each.name, cloud=each.cloud, why=verdict))
+            left_out.append(unranked(each, verdict, price_of))
     if not rentables:
         given = [f"--{CALLED.get(name, name)}" for name, field in LIMITED.items() if getattr(constraints, field)]
         which = f"these constraints ({listed(given)})" if given else "the catalog"
-        unknown = f"; of {len(unranked)} types a price or fact is unknown" if unranked else ""
+        first = f"; {left_out[0].instance} is left out: {left_out[0].why}" if left_out else ""
         raise UserError(
-            f"{which} leave nothing that could be rented{unknown}; loosen one, or add prices: `stash catalog refresh`"
+            f"{which} leave nothing that could be rented{first}; loosen one, or add prices: `stash catalog refresh`"
         )
-    return Market(rentables, tuple(unranked))
+    return Market(rentables, tuple(left_out))
 
 
 def _rentable(
@@ -172,13 +190,3 @@ def with_names_as_written(constraints: Constraints, catalog: Catalog) -> Constra
             },
         }
     )
-
-
-def old_prices(rentables: Sequence[Rentable], now: date) -> str | None:
-    """A warning where prices are old or undated; ``None`` if all are young."""
-    ages = [age(each.price.as_of, now) for each in rentables if not agreed(each.price)]
-    old = sum(1 for each in ages if each is None or each.is_old)
-    if not old:
-        return None
-    which = f"{old:,} of {len(ages):,} prices are older than {OLD_DAYS:,} days or undated"
-    return f"{which}; renew them: `stash catalog refresh`"

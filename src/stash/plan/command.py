@@ -42,7 +42,8 @@ def recommend(options: PlanOptions) -> None:
     found = planned(options)
     plan = found.plan
     task = None if options.launch is None else _task(found)  # if there is none, nothing is printed but that
-    _print(plan, options.explain_type, options.json, options.pareto)
+    named = plan.chosen.rented.instance if options.explain and plan.chosen is not None else options.explain_type
+    _print(plan, named, options.json, options.pareto)
     for target in targets:
         _write(plan, target, options.pareto, options.json)
     if task is not None:

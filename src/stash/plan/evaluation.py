@@ -9,6 +9,7 @@ evaluate is for ``search``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Evaluation:
     setting: Setting
     drawn: StallDraws
     billed: Bill
-    confidence: float
+    goal: Goal
 
     @property
     def steps(self) -> float:
@@ -64,11 +65,27 @@ class Evaluation:
 
     @property
     def sure_seconds(self) -> float:
-        return float(quantile_at(self.billed.seconds, self.confidence))
+        return float(quantile_at(self.billed.seconds, self.goal.surely_in_time))
 
     @property
     def sure_dollars(self) -> float:
-        return float(quantile_at(self.billed.dollars, self.confidence))
+        return float(quantile_at(self.billed.dollars, self.goal.surely_in_budget))
+
+    @cached_property
+    def objective(self) -> Array:
+        """What is to be least, ``[draws]``: seconds, or dollars with what being late costs."""
+        goal, bill = self.goal, self.billed
+        if goal.aim == "seconds":
+            return bill.seconds
+        if not goal.weighs_lateness or goal.deadline_seconds is None:
+            return bill.dollars
+        costs = bill.dollars if goal.late_dollars is None else goal.late_dollars
+        return np.asarray(bill.dollars + np.where(bill.seconds > goal.deadline_seconds, costs, 0.0))
+
+    @property
+    def expected(self) -> float:
+        """Mean of the objective."""
+        return float(self.objective.mean())
 
     def on_time(self, goal: Goal) -> float | None:
         return kept(self.billed.seconds, goal.deadline_seconds)
@@ -105,13 +122,18 @@ class Evaluator:
         goal: Goal,
         facts: BillFacts,
         transport: NodeTransport | None,
+        forecasts: dict[tuple[object, ...], StallDraws] | None = None,
     ) -> None:
         self.goal, self._facts = goal, facts
         self._transport = transport
-        self._forecasts: dict[tuple[object, ...], StallDraws] = {}
+        self._forecasts = {} if forecasts is None else forecasts
         self._evaluated: dict[tuple[int, int], Evaluation] = {}
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
+
+    def asked(self, goal: Goal) -> Evaluator:
+        """The same forecasts for another goal."""
+        return Evaluator(goal, self._facts, self._transport, self._forecasts)
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
         """Start a chain; raises UserError where nothing is known of the device's speed."""
@@ -143,7 +165,7 @@ class Evaluator:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
         onward = int(chain.shape.nodes[number]) >= chain.onward_from
         compute = chain.shape.compute if onward else None
-        raised(chain.least, number, step, chain.shape, chain.price, self.goal.confidence, compute)
+        raised(chain.least, number, step, chain.shape, chain.price, self.goal, compute)
 
     def _to_whole(self, chain: CandidateChain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
@@ -165,7 +187,7 @@ class Evaluator:
         billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
         wanted = shape.altered
         setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
-        evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal.confidence)
+        evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal)
         self._evaluated[id(chain), number] = evaluation
         least = chain.least
         least.seconds[number], least.dollars[number] = evaluation.seconds, evaluation.dollars
@@ -180,10 +202,9 @@ class Evaluator:
         lacking[number] = True
         for bound in (chain.least.seconds, chain.least.dollars, chain.least.sure_seconds, chain.least.sure_dollars):
             bound[lacking] = np.inf
-        instance = chain.rentable.instance
         if np.isfinite(chain.least.seconds).any():
             why = f"on other node counts than those ranked: {why}"
-        self.unknown[chain.rentable.key] = Unranked(instance=instance.name, cloud=instance.cloud, why=why)
+        self.unknown[chain.rentable.key] = chain.rentable.left_out(why)
 
     def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
         key = (chain.rentable.key, chain.shape, nodes, workers, share)

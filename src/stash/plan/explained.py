@@ -17,7 +17,7 @@ from stash.core.formatting import (
     span_interval,
 )
 from stash.core.units import SECONDS, nearest, scale_for
-from stash.plan.plan_charts import WORDS, label
+from stash.plan.plan_charts import WORDS, evidence_letter, label
 from stash.plan.records import Choice, Goal, PlanFact, Rental, RentalPlan, Unranked
 from stash.predict.draws import Quantity, Used, fact_text
 from stash.ui.charts.chart import Grid
@@ -94,7 +94,11 @@ def _step(choice: Choice) -> Iterator[Line]:
     scale = scale_for(choice.step.value, SECONDS, 4)
     for stall in choice.stalls:
         text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts)))
-        yield stall.name, f"{scale.number(stall.seconds.value)} {plus_minus(stall.seconds, scale)} {scale.unit}", text
+        yield (
+            f"{stall.name} [{evidence_letter(stall)}]",
+            f"{scale.number(stall.seconds.value)} {plus_minus(stall.seconds, scale)} {scale.unit}",
+            text,
+        )
     total = f"{scale.number(choice.step.value)} {plus_minus(choice.step, scale)} {scale.unit}"
     yield "step", total, f"together; {choice.samples_per_second:,.0f} samples/s"
 
@@ -126,13 +130,13 @@ def _bill(choice: Choice) -> Iterator[Line]:
 
 
 def _kept(choice: Choice, goal: Goal) -> Iterator[Line]:
-    needed = f"needed: {goal.confidence:.0%}"
     kept = "kept with unknown probability, as it may be interrupted"
     if goal.deadline_seconds is not None:
         text = kept if choice.on_time is None else f"kept with {chance(choice.on_time)}"
-        yield "deadline", span(goal.deadline_seconds), f"{text}; {needed}"
+        yield "deadline", span(goal.deadline_seconds), f"{text}; needed: {goal.surely_in_time:.0%}"
     if goal.budget_dollars is not None:
-        text = f"{kept if choice.within_budget is None else f'kept with {chance(choice.within_budget)}'}; {needed}"
+        text = f"{kept if choice.within_budget is None else f'kept with {chance(choice.within_budget)}'}; needed: "
+        text += f"{goal.surely_in_budget:.0%}"
         yield "budget", dollars(goal.budget_dollars), text
 
 

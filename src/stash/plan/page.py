@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
+from stash.catalog.facts import age
 from stash.core.formatting import chance, dollars, dollars_interval, listed, money_decimals, span, span_interval
 from stash.core.intervals import Interval
 from stash.core.units import counted, round_to_sum
 from stash.plan.explained import derivation, settings
+from stash.plan.hourly_prices import RECENT_DAYS, agreed, is_recent
 from stash.plan.plan_charts import (
+    EVIDENCE,
     FRONT,
     WORDS,
     choices_table,
     cost_against_time,
+    evidence,
     label,
     largest_stall,
     place,
@@ -34,6 +39,8 @@ _DAY = 10
 """Letters of a date."""
 _HEAVY = 0.05
 """Of the median: a mean farther from it than this is shown with it."""
+_WORTH = 0.05
+"""Of the bill, or of the time: what an experiment has to save to stand before the answer."""
 _SMALL = 0.005
 """Of a bill."""
 _OTHER = "plain"
@@ -47,8 +54,8 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
     return Page(
         title=f"What to rent for {plan.workload}",
         source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
-        subtitle=(question(plan.goal),),
-        verdict=(verdict(plan),),
+        subtitle=(f"{question(plan.goal)}{_aged(plan)}",),
+        verdict=(*_first(plan), verdict(plan), *_cheaper(plan)),
         bar=() if best is None else money_parts(best),
         bar_title="" if best is None else f"Where the {dollars(best.dollars.value)} go",
         numbers=() if best is None else tuple(_numbers(best, plan.goal)),
@@ -62,8 +69,9 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
 
 def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
     yield "rent", label(best)
-    yield "time", f"{span_interval(best.seconds)}{_median(best.seconds, best.median_seconds, span)}"
-    yield "cost", f"{dollars_interval(best.dollars)}{_median(best.dollars, best.median_dollars, dollars)}"
+    known = f" [{evidence(best)}]"
+    yield "time", f"{span_interval(best.seconds)}{_median(best.seconds, best.median_seconds, span)}{known}"
+    yield "cost", f"{dollars_interval(best.dollars)}{_median(best.dollars, best.median_dollars, dollars)}{known}"
     if goal.deadline_seconds is not None:
         yield "on time", chance(best.on_time, goal.deadline_seconds)
     if goal.budget_dollars is not None:
@@ -74,11 +82,63 @@ def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
     yield "where", place(best)
 
 
+def _first(plan: RentalPlan) -> tuple[str, ...]:
+    """What pays before anything is rented, where that is no trifle."""
+    if plan.experiment is None or not _is_first(plan):
+        return ()
+    text = plan.experiment.text
+    return (f"First {text}: `{' '.join(plan.experiment.command)}`.",)
+
+
+def _is_first(plan: RentalPlan) -> bool:
+    best, found = plan.chosen, plan.experiment
+    if best is None or found is None:
+        return False
+    return found.worth > _WORTH * (best.dollars if plan.goal.aim == "dollars" else best.seconds).value
+
+
+def _youngest(plan: RentalPlan) -> int | None:
+    """Days that the youngest of its prices may be old; ``None`` where all are undated or agreed."""
+    now = date.fromisoformat(plan.created[:_DAY])
+    listed_prices = (item.rented.price for item in plan.choices if not agreed(item.rented.price))
+    ages = [found.most for price in listed_prices if (found := age(price.as_of, now)) is not None]
+    return min(ages, default=None)
+
+
+def _aged(plan: RentalPlan) -> str:
+    """How old its prices are, where that is more than ``RECENT_DAYS``."""
+    if all(agreed(item.rented.price) for item in plan.choices):
+        return ""
+    youngest = _youngest(plan)
+    if youngest is None:
+        return "; its prices are undated"
+    return f"; its youngest price may be {youngest:,} days old" if youngest > RECENT_DAYS else ""
+
+
+def _cheaper(plan: RentalPlan) -> tuple[str, ...]:
+    """Types that were left out though a GPU of theirs costs less for an hour than one of the answer's."""
+    best = plan.chosen
+    if best is None or best.rented.device is None:
+        return ()
+    most = best.rented.price.dollars_per_hour.value / best.rented.devices
+    ranked = {(item.rented.cloud, item.rented.instance) for item in plan.choices}
+    known = [(item.dollars_per_gpu_hour, item) for item in plan.unranked if item.dollars_per_gpu_hour is not None]
+    less = sorted((each for each in known if each[0] < most and (each[1].cloud, each[1].instance) not in ranked),
+                  key=lambda each: each[0])  # fmt: skip
+    if not less:
+        return ()
+    names = [f"{item.instance} ({dollars(price)})" for price, item in less]
+    return (f"Cheaper for a GPU and hour, but not ranked: {listed(names, most=3)}: {less[0][1].why}.",)
+
+
 def _next(plan: RentalPlan) -> tuple[str, ...]:
     steps = [f"`{wish.typed}`: {wish.text}" for wish in plan.relaxations]
-    if plan.experiment is not None:
+    if aged := _aged(plan):
+        steps.insert(0, f"`stash catalog refresh`{aged.replace(';', ':', 1)}")
+    if plan.experiment is not None and not _is_first(plan):
         steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
-    elif plan.tied:
+    steps += plan.exchanges
+    if plan.tied and plan.experiment is None:
         steps.append("rent any of those that are tied: no measurement beforehand saves what it costs")
     return tuple(steps)
 
@@ -123,8 +183,12 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
         return ()
     hidden, rest = len(plan.choices) - len(shown), "off the front" if pareto else "more"
     below = f"{counted(hidden, 'choice')} {rest}: `--json`, or `-o plan.html`, has all; `--explain-type` one"
+    letters = [letter for letter in EVIDENCE if any(letter in evidence(item) for item in shown)]
+    legend = ", ".join(f"{letter} {EVIDENCE[letter]}" for letter in letters)
     why = (lambda item: "" if item.standing == "front" else _why(item)) if pareto else _why
-    return (replace(choices_table(plan, shown, True, why), below=below if hidden > 0 else ""),)
+    return (
+        replace(choices_table(plan, shown, True, why), below=f"by: {legend}" + (f"; {below}" if hidden > 0 else "")),
+    )
 
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
@@ -203,7 +267,7 @@ def verdict(plan: RentalPlan) -> str:
     if best is None:
         return _nothing(plan)
     over = f", over {best.transport}" if best.transport else ""
-    paid = f"{best.rented.price.paid_as} at {dollars(best.rented.dollars_per_hour)}/h{over}"
+    paid = f"{best.rented.price.paid_as} at {_hourly(best)}/h{_dated(plan, best)}{over}"
     text = (
         f"Rent {best.name} ({place(best)}, {paid}): done in {span_interval(best.seconds)}"
         f"{_median(best.seconds, best.median_seconds, span)} for {dollars_interval(best.dollars)}"
@@ -222,6 +286,23 @@ def verdict(plan: RentalPlan) -> str:
         names = listed([label(item) for item in plan.tied], most=3)
         text += f" {names} {'is' if len(plan.tied) == 1 else 'are'} as good within the intervals."
     return f"{text}{_risked(plan)}"
+
+
+def _hourly(best: Choice) -> str:
+    """Of all machines; both ends where anything between is as likely."""
+    price, nodes = best.rented.price, best.rented.nodes
+    ends = price.dollars_per_hour
+    if price.paid_as == "spot" and ends.low is not None and ends.high is not None:
+        return f"{dollars(nodes * ends.low)} to {dollars(nodes * ends.high)}"
+    return dollars(best.rented.dollars_per_hour)
+
+
+def _dated(plan: RentalPlan, best: Choice) -> str:
+    """The price's date, where it is not of these days."""
+    price = best.rented.price
+    if agreed(price) or is_recent(price.as_of, date.fromisoformat(plan.created[:_DAY])):
+        return ""
+    return ", an undated price" if price.as_of is None else f", a price of {price.as_of}"
 
 
 def _risked(plan: RentalPlan) -> str:
@@ -256,7 +337,8 @@ def _nothing(plan: RentalPlan) -> str:
     goal = plan.goal
     asked = [f"a deadline of {span(goal.deadline_seconds)}"] if goal.deadline_seconds is not None else []
     asked += [f"a budget of {_budget(goal.budget_dollars)}"] if goal.budget_dollars is not None else []
-    kept = f"keeps {listed(asked)} with a probability of {goal.confidence:.0%}" if asked else "is allowed"
+    sure = "more likely than not" if goal.confidence is None else f"with a probability of {goal.confidence:.0%}"
+    kept = f"keeps {listed(asked)} {sure}" if asked else "is allowed"
     return f"Nothing that may be rented {kept}."
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.units import Scale, counted
-from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan
+from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, StallShare
 from stash.ui.charts.builders import (
     PlotCurve,
     PlotPoint,
@@ -39,6 +39,28 @@ _MEANINGS = {
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
 _UNKNOWN = "of no offer are both its price and the step on it known"
+
+
+EVIDENCE = {
+    "m": "measured",
+    "p": "published for this model",
+    "o": "scaled from what was profiled",
+    "s": "data sheets",
+    "g": "as given",
+}
+"""What a figure rests on, by its letter: the surest first."""
+
+
+def evidence(choice: Choice) -> str:
+    """The letter of what its time rests on, and so its bill: of its least certain part."""
+    return max(map(evidence_letter, choice.stalls), key="mgops".index, default="s")
+
+
+def evidence_letter(stall: StallShare) -> str:
+    if stall.origin != "data sheet":
+        return {"measured": "m", "scaled": "o"}.get(stall.origin, "g")
+    named = any(" among them" in fact.source and "none of" not in fact.source for fact in stall.facts)
+    return "p" if named and stall.name == "compute" else "s"
 
 
 def cost_against_time(plan: RentalPlan) -> Chart | Blank:
@@ -148,6 +170,7 @@ def choices_table(
         ("what", label, True, 0),
         ("time", lambda item: span_interval(item.seconds, scale), False, 0),
         ("cost", lambda item: dollars_interval(item.dollars), False, 0),
+        ("by", evidence, True, 1),
         ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False, 0),
         ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False, 0),
         (superlative(goal), lambda item: chance(item.best), False, 1),

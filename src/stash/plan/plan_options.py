@@ -77,10 +77,13 @@ class PlanOptions(Options):
         "TIME", "Finish within 24h or 3d, or by 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
     max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL)
-    confidence: float = option(
-        "P", "Meet deadline and cost with at least this probability.", parsers.probability, default="0.9",
+    late_costs: float | None = option(
+        "DOLLARS", "Missing the deadline costs this (default: as much as training again).", parsers.dollars,
         panel=_GOAL,
     )  # fmt: skip
+    confidence: float | None = option(
+        "P", "Meet deadline and cost with at least this probability.", parsers.probability, panel=_GOAL
+    )
 
     cloud: tuple[str, ...] | None = option(
         "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
@@ -133,6 +136,7 @@ class PlanOptions(Options):
     data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_BILL)
 
     pareto: bool = flag("Show the whole front of cost against time.", panel=_SHOWN)
+    explain: bool = flag("Explain the sums behind the answer's time and bill, with sources.", panel=_SHOWN)
     explain_type: str | None = option(
         "TYPE", "Explain the time and the bill of this type, with sources.",
         panel=_SHOWN,
@@ -150,10 +154,11 @@ class PlanOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        if self.explain_type is not None and self.json:
-            raise UserError("--explain-type and --json are two ways to show a plan; leave out one of them")
-        if self.pareto and self.explain_type is not None:
-            raise UserError("--pareto shows many choices and --explain-type one; leave out one of the two")
+        shown = self.given("pareto", "explain", "explain_type", "json")
+        if len(shown) > 1 and shown != ["--pareto", "--json"]:
+            raise UserError(f"{listed(shown)} are different ways to show a plan; leave out all but one of them")
+        if self.late_costs is not None and self.deadline is None:
+            raise UserError("--late-costs says what missing a deadline costs; give one, like --deadline 24h")
         _refuse_two_works(self)
 
 
@@ -284,6 +289,7 @@ def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
         deadline_seconds=_seconds_left(asked, now),
         budget_dollars=asked.max_dollars,
         confidence=asked.confidence,
+        late_dollars=asked.late_costs,
         scaling=asked.scaling,
     )
 

@@ -16,9 +16,9 @@ import numpy as np
 from stash.core.formatting import chance, dollars, span
 from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
-from stash.plan.records import Goal
-from stash.plan.regret import chances, objective
-from stash.plan.search import CandidateSet, Measure, PlanProblem, front, keeps, least
+from stash.plan.records import IN_BUDGET, IN_TIME, Goal
+from stash.plan.regret import chances
+from stash.plan.search import CandidateSet, Measure, PlanProblem, cheapest, front, keeps, least
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
@@ -26,13 +26,16 @@ from stash.predict.draws import Array
 
 def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
-    sure = f"with {chance(goal.confidence)} probability or more"
+    sure = f"with {chance(goal.confidence or IN_BUDGET)} probability or more"
     if evaluation.rental.price.paid_as == "spot":
         sure = f"{sure}, unless it is interrupted"
     if goal.aim == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
+    if goal.weighs_lateness:
+        unless = ", unless it is interrupted" if evaluation.rental.price.paid_as == "spot" else ""
+        return f"the least expected cost for {' and '.join(kept)}, with what being late costs{unless}"
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
 
@@ -73,10 +76,10 @@ def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
     """Which limit it misses, and by how much."""
     reasons = []
     on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)
-    if on_time is not None and on_time < goal.confidence and goal.deadline_seconds is not None:
+    if on_time is not None and on_time < goal.surely_in_time and goal.deadline_seconds is not None:
         limit = span(goal.deadline_seconds)
         reasons.append(f"takes {span(evaluation.seconds)}, done in {limit} with {chance(on_time)} probability")
-    if within is not None and within < goal.confidence and goal.budget_dollars is not None:
+    if within is not None and within < goal.surely_in_budget and goal.budget_dollars is not None:
         limit = dollars(goal.budget_dollars)
         reasons.append(f"costs {dollars(evaluation.dollars)}, within {limit} with {chance(within)} probability")
     step = float(evaluation.drawn.step.mean())
@@ -98,21 +101,77 @@ def _dollar_parts(evaluation: Evaluation) -> Mapping[str, float]:
     }
 
 
+# What certainty costs
+
+_LESS_SURE = 0.05
+"""That an exchange gives up of the probability to keep the limits."""
+_WORTHWHILE = 0.05
+"""Of what is to be least: an exchange that brings less is not one."""
+
+
+def exchanges(
+    problem: PlanProblem, candidates: CandidateSet, goal: Goal, chosen: Evaluation, others: Sequence[Evaluation]
+) -> tuple[str, ...]:
+    """What a little less certainty would buy, and where lateness is weighed, what more of it costs: sentences."""
+    if goal.deadline_seconds is None and goal.budget_dollars is None:
+        return ()
+    if not goal.weighs_lateness:
+        sure = goal.confidence or IN_BUDGET
+        less = max(sure - _LESS_SURE, IN_TIME)
+        looser = goal.model_copy(update={"confidence": less})
+        found = least(*candidates.asked(problem.evaluator, looser), goal.aim, looser)
+        return () if found is None else _exchange(goal, chosen, found, less, sure)
+    sure = chosen.on_time(goal) or 0.0
+    surer = [each for each in others if (each.on_time(goal) or 0.0) >= sure + _LESS_SURE]
+    cheaper = [each for each in others if each.dollars < chosen.dollars]
+    less_sure = [each for each in cheaper if IN_TIME <= (each.on_time(goal) or 0.0) <= sure - _LESS_SURE]
+    best = [min(each, key=lambda one: one.dollars) for each in (less_sure, surer) if each]
+    texts = (_exchange(goal, chosen, each, each.on_time(goal) or 0.0, sure) for each in best)
+    return tuple(text for one in texts for text in one)
+
+
+def _exchange(goal: Goal, chosen: Evaluation, other: Evaluation, its: float, sure: float) -> tuple[str, ...]:
+    mine, theirs = (getattr(each, goal.aim) for each in (chosen, other))
+    if abs(theirs - mine) < _WORTHWHILE * mine:
+        return ()
+    if goal.aim == "dollars":
+        what = f"{dollars(abs(theirs - mine))} {'more' if theirs > mine else 'less'}"
+    else:
+        what = f"{mine / theirs:.2g} times sooner" if mine >= 2 * theirs else f"{span(mine - theirs)} sooner"
+    return (f"{chance(its)} instead of {chance(sure)}: {what}, with {other.rental.name}",)
+
+
+# Beyond what was profiled
+
+_FAR = 16
+"""Times the devices that were profiled."""
+
+
+def far_beyond(evaluation: Evaluation) -> str | None:
+    """A doubt about many more devices than were profiled; ``None`` where they are not so many."""
+    ranks, before = int(evaluation.shape.ranks[evaluation.number]), evaluation.shape.base.target.ranks
+    if ranks <= _FAR * before:
+        return None
+    return (
+        f"{ranks:,} devices are {ranks / before:,.0f} times the {before:,} that were profiled, far beyond what "
+        "forecasts were checked on: profile on two such machines first"
+    )
+
+
 # Ties
 
 NEAR = 0.10
 """Of the chosen one's mean: what is farther is no tie, however uncertain."""
 
 
-def difference(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> Array:
+def difference(evaluation: Evaluation, chosen: Evaluation) -> Array:
     """How much worse than the chosen one, ``[draws]``."""
-    return objective(goal, evaluation) - objective(goal, chosen)
+    return evaluation.objective - chosen.objective
 
 
-def tied(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> bool:
-    mean = float(objective(goal, chosen).mean())
-    less = difference(goal, evaluation, chosen)
-    return float(less.mean()) <= NEAR * mean and not apart(less)
+def tied(evaluation: Evaluation, chosen: Evaluation) -> bool:
+    less = difference(evaluation, chosen)
+    return float(less.mean()) <= NEAR * chosen.expected and not apart(less)
 
 
 # Standings
@@ -150,7 +209,9 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
     missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
     best = front(evaluator, candidates.chains, goal)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
-    near = np.inf if chosen is None else (1 + NEAR) * getattr(chosen, measure)
+    if goal.weighs_lateness:
+        chosen = cheapest(evaluator, candidates.chains, goal)
+    near = np.inf if chosen is None else (1 + NEAR) * chosen.expected
     on_front = {each.rentable.key for each in best}
     ties: list[Evaluation] = []
     lost: list[Evaluation] = []
@@ -168,7 +229,7 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
             unlisted += key not in on_front
             continue
         evaluation = None if chosen is None else _best(evaluator, chains, goal, near)
-        if evaluation is not None and chosen is not None and tied(goal, evaluation, chosen):
+        if evaluation is not None and chosen is not None and tied(evaluation, chosen):
             ties.append(evaluation)
         elif not shown:
             unlisted += key not in on_front
@@ -176,15 +237,13 @@ def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed
             lost.append(evaluation)
         elif (nearest := least(evaluator, chains, missed, slack=SLACK)) is not None:
             infeasible.append(nearest)
-    lost.sort(key=lambda each: float(getattr(each, measure)))
+    lost.sort(key=lambda each: each.expected)
     rest = [each for each in best if each is not chosen and each not in ties]
     if chosen is not None:
         # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.
         found = (chosen, *ties, *rest, *lost)
-        shares = dict(zip(found, chances(goal, found).tolist(), strict=True))
-        alike = [
-            each for each in lost if shares[each] >= shares[chosen] and not apart(difference(goal, each, chosen))
-        ]
+        shares = dict(zip(found, chances(found).tolist(), strict=True))
+        alike = [each for each in lost if shares[each] >= shares[chosen] and not apart(difference(each, chosen))]
         ties += alike
         lost = [each for each in lost if each not in alike]
     return Standings(chosen, tuple(ties), tuple(rest), tuple(lost), tuple(infeasible), unlisted)
@@ -197,7 +256,9 @@ def _bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
 
 
 def _best(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal, near: float) -> Evaluation | None:
-    """Of one type; exactly where it may be a tie, else as near as ``SLACK``."""
+    """Of one type; exactly where it may be a tie, or lateness counts, else as near as ``SLACK``."""
+    if goal.weighs_lateness:
+        return cheapest(evaluator, chains, goal)
     evaluation = least(evaluator, chains, goal.aim, goal, SLACK)
     if evaluation is None or getattr(evaluation, goal.aim) > near * (1 + SLACK):
         return evaluation

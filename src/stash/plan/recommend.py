@@ -16,10 +16,20 @@ from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
-from stash.plan.candidates import old_prices, with_names_as_written
-from stash.plan.evaluation import Evaluation
+from stash.plan.candidates import with_names_as_written
+from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.ranking import Standings, difference
-from stash.plan.records import CALLED, LIMITED, Choice, ChoiceStanding, Constraints, Goal, Relaxation, RentalPlan
+from stash.plan.records import (
+    CALLED,
+    IN_BUDGET,
+    LIMITED,
+    Choice,
+    ChoiceStanding,
+    Constraints,
+    Goal,
+    Relaxation,
+    RentalPlan,
+)
 from stash.plan.search import CandidateSet, Measure, PlanProblem, least
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
@@ -37,15 +47,17 @@ def relaxations(
 ) -> tuple[Relaxation, ...]:
     """What to loosen, each by itself, deadline and budget first.
 
-    A deadline or budget is the least that something keeps with the confidence asked for. A constraint is in the way
+    A deadline or budget is the least that something keeps with the confidence asked for, 90 % where none was: what is
+    suggested is no gamble. A constraint is in the way
     if without it, and with all others, something is feasible.
     """
-    of_goal = tuple(_of_goal(problem, candidates, goal)) or tuple(_of_both(problem, candidates, goal))
-    return (*of_goal, *_of_constraints(problem, goal, constraints))
+    surely = goal.model_copy(update={"confidence": goal.confidence or IN_BUDGET})
+    evaluator, chains = candidates.asked(problem.evaluator, surely)
+    of_goal = tuple(_of_goal(evaluator, chains, surely)) or tuple(_of_both(evaluator, chains, surely))
+    return (*of_goal, *_of_constraints(problem, surely, constraints))
 
 
-def _of_goal(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
-    evaluator, chains = problem.evaluator, candidates.chains
+def _of_goal(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Iterator[Relaxation]:
     if goal.deadline_seconds is not None:
         nearest = least(evaluator, chains, "sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
         if nearest is not None:
@@ -76,13 +88,13 @@ def _faster(nearest: Evaluation, times: float, limit: str) -> str:
     return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
-def _of_both(problem: PlanProblem, candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
+def _of_both(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Iterator[Relaxation]:
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
     ends: tuple[tuple[Measure, str], ...] = (("sure_dollars", "cheapest"), ("sure_seconds", "fastest"))
     for measure, what in ends:
-        nearest = least(problem.evaluator, candidates.chains, measure)
+        nearest = least(evaluator, chains, measure)
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
             to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
@@ -96,15 +108,12 @@ def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) 
             left = problem.candidates(constraints.model_copy(update=update))
         except UserError:
             continue
-        nearest = least(problem.evaluator, left.chains, goal.aim, goal)
+        nearest = least(*left.asked(problem.evaluator, goal), goal.aim, goal)
         if nearest is None:
             continue
         to, text = _loosened_to(option, nearest)
-        yield Relaxation(
-            option=option,
-            to=to,
-            text=f"{text} makes {nearest.rental.name} feasible: {span(nearest.seconds)}, {dollars(nearest.dollars)}",
-        )
+        text = f"{text} makes {nearest.rental.name} feasible: {span(nearest.seconds)}, {dollars(nearest.dollars)}"
+        yield Relaxation(option=option, to=to, text="; ".join(filter(None, (text, ranking.far_beyond(nearest)))))
 
 
 def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]]]:
@@ -170,7 +179,6 @@ def recommend(
     candidates = problem.candidates(constraints)
     standings = ranking.standings(problem, candidates, goal, listed)
     taken, warned = policy_notes(plan)
-    old = old_prices(candidates.market.rentables, now)
     draws = problem.bases[0].draws
     return RentalPlan(
         stash_version=__version__,
@@ -185,9 +193,12 @@ def recommend(
         experiment=None
         if standings.chosen is None
         else regret.experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
+        exchanges=()
+        if standings.chosen is None
+        else ranking.exchanges(problem, candidates, goal, standings.chosen, standings.feasible[1:]),
         relaxations=() if standings.chosen else relaxations(problem, candidates, goal, constraints),
         assumptions=(*taken, *_assumed(problem, candidates, bill, files, standings.unlisted)),
-        warnings=(*warned, *(() if old is None else (old,))),
+        warnings=warned,
         weighed=candidates.combinations,
         pruned=candidates.pruned,
         seed=draws.seed,
@@ -199,10 +210,10 @@ def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = standings.chosen
     if chosen is not None:
-        best = dict(zip(standings.feasible, regret.chances(goal, standings.feasible).tolist(), strict=True))
+        best = dict(zip(standings.feasible, regret.chances(standings.feasible).tolist(), strict=True))
         yield _choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
         for each in standings.ties:
-            better = float(np.mean(difference(goal, each, chosen) < 0))
+            better = float(np.mean(difference(each, chosen) < 0))
             yield _choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
         for each in standings.front:
             yield _choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
@@ -216,6 +227,7 @@ def _choice(
     goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str, best: float | None = None
 ) -> Choice:
     parts, billed = evaluation.drawn.parts, evaluation.billed
+    doubts = filter(None, (ranking.far_beyond(evaluation),))
     median_seconds, median_dollars = np.median([billed.seconds, billed.dollars], axis=1).tolist()
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
     revocable = evaluation.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
@@ -238,7 +250,7 @@ def _choice(
         median_dollars=median_dollars,
         transport=evaluation.drawn.target.talks_over,
         origin=worst(part.origin for part in parts),
-        beyond=tuple(dict.fromkeys(sentence for part in parts for sentence in part.beyond)),
+        beyond=tuple(dict.fromkeys((*doubts, *(sentence for part in parts for sentence in part.beyond)))),
     )
 
 
@@ -246,6 +258,12 @@ def _assumed(
     problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
+    if problem.evaluator.goal.weighs_lateness:
+        late = problem.evaluator.goal.late_dollars
+        costs = (
+            "as much as training once more (--late-costs 500 says what it does)" if late is None else dollars(late)
+        )
+        yield f"being late costs {costs}, and a deadline is kept more likely than not"
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)

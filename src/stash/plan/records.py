@@ -42,6 +42,10 @@ ChoiceStanding = Literal["chosen", "tied", "front", "lost", "infeasible"]
 something else is better in both. *infeasible*: misses the deadline, the budget, a quota or memory."""
 
 
+IN_TIME, IN_BUDGET = 0.5, 0.9
+"""Without a confidence: a deadline is kept more likely than not, and what being late costs decides how much more."""
+
+
 class TrainingWork(Record):
     """How much is to be trained."""
 
@@ -56,9 +60,26 @@ class Goal(Record):
     work: TrainingWork
     deadline_seconds: Number | None = Field(None, gt=0)
     budget_dollars: Number | None = Field(None, gt=0)
-    confidence: float = Field(0.9, ge=0.5, lt=1)
-    """How probable it has to be that deadline and budget are kept."""
+    confidence: float | None = Field(None, ge=0.5, lt=1)
+    """How probable it has to be that deadline and budget are kept; ``None``: ``IN_TIME`` and ``IN_BUDGET``."""
+    late_dollars: Number | None = Field(None, ge=0)
+    """What missing the deadline costs; ``None``: as much as training once more."""
     scaling: ScalingPolicy = "per device"
+
+    @property
+    def surely_in_time(self) -> float:
+        """How probable it has to be that the deadline is kept."""
+        return IN_TIME if self.confidence is None else self.confidence
+
+    @property
+    def surely_in_budget(self) -> float:
+        return IN_BUDGET if self.confidence is None else self.confidence
+
+    @property
+    def weighs_lateness(self) -> bool:
+        """Whether being late has a price; with a confidence it is forbidden as surely as that, and has none."""
+        priced = self.late_dollars is not None or self.confidence is None
+        return self.deadline_seconds is not None and priced
 
     @property
     def aim(self) -> Literal["seconds", "dollars"]:
@@ -227,6 +248,7 @@ class Unranked(Record):
     why: Sentence
     count: int = 1
     """Offers."""
+    dollars_per_gpu_hour: Number | None = None
 
 
 class Experiment(Record):
@@ -295,6 +317,8 @@ class RentalPlan(Record):
     """``None`` where nothing was chosen."""
     experiment: Experiment | None = None
     """Worth more than it costs; ``None`` where guessing is cheaper."""
+    exchanges: tuple[Sentence, ...] = ()
+    """What more or less certainty would buy: ``55% instead of 88%: $31 less``."""
     relaxations: tuple[Relaxation, ...] = ()
     """Where nothing is feasible: the nearest wishes that are."""
     assumptions: tuple[Sentence, ...] = ()

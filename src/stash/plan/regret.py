@@ -20,27 +20,21 @@ from numpy.typing import NDArray
 from stash.core.formatting import chance, dollars, span
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
+from stash.plan.settings import PROFILED
 from stash.predict.draws import Array, intervals
 from stash.predict.passes import command
 
 SECONDS = 300.0
 """That a machine is rented for an experiment: its start, and the seconds below."""
-PROFILED = 40.0
-"""Of those, what a short profile takes."""
 _TRIED = 6
 """Candidates on whose machines an experiment is considered: those that are most probably the best."""
 _SEEN = 2.0
 """Standard errors that a correlation has to differ from none by, to be taken for more than chance of the draws."""
 
 
-def objective(goal: Goal, evaluation: Evaluation) -> Array:
-    """What is to be least, ``[draws]``."""
-    return evaluation.billed.seconds if goal.aim == "seconds" else evaluation.billed.dollars
-
-
-def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
+def chances(evaluations: Sequence[Evaluation]) -> Array:
     """How probably each is the best of them, ``[evaluations]``; those that are equal in a draw share it."""
-    every = np.array([objective(goal, each) for each in evaluations])
+    every = np.array([each.objective for each in evaluations])
     best = every <= every.min(axis=0)
     shares: Array = (best / best.sum(axis=0)).mean(axis=1)
     return shares
@@ -48,10 +42,10 @@ def chances(goal: Goal, evaluations: Sequence[Evaluation]) -> Array:
 
 def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
     """Measure the risk of choosing that one of them now."""
-    every = np.array([objective(goal, each) for each in evaluations])
-    (regret,) = intervals((objective(goal, chosen) - every.min(axis=0))[np.newaxis])
+    every = np.array([each.objective for each in evaluations])
+    (regret,) = intervals((chosen.objective - every.min(axis=0))[np.newaxis])
     return Risk(
-        best=float(chances(goal, evaluations)[[each is chosen for each in evaluations].index(True)]),
+        best=float(chances(evaluations)[[each is chosen for each in evaluations].index(True)]),
         regret=regret,
         unit=goal.aim,
         among=len(evaluations),
@@ -79,10 +73,10 @@ class _Trial:
         return self.worth - (SECONDS if goal.aim == "seconds" else self.price)
 
 
-def worth(goal: Goal, evaluations: Sequence[Evaluation], outcome: Array) -> float:
+def worth(evaluations: Sequence[Evaluation], outcome: Array) -> float:
     """What knowing ``outcome``, ``[draws]``, before choosing is expected to save, seconds or dollars; 0 or more."""
     spread = float(outcome.std())
-    every = np.array([objective(goal, each) for each in evaluations])
+    every = np.array([each.objective for each in evaluations])
     means = every.mean(axis=1, keepdims=True)
     if not spread:
         return 0.0
@@ -106,13 +100,13 @@ def experiment(
 
     ``evaluations`` keep the limits of the goal as surely as it asks for, ``unsure`` do not.
     """
-    probable = np.argsort(-chances(goal, evaluations), kind="stable")[:_TRIED]
+    probable = np.argsort(-chances(evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
     outcomes = ((on, _outcome(goal, on)) for on in tried)
-    trials = [_Trial(on, worth(goal, evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
+    trials = [_Trial(on, worth(evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
     for on in unsure:
         keeps = _keeps(goal, on)
-        trials.append(_Trial(on, saved(objective(goal, chosen), objective(goal, on), keeps), float(keeps.mean())))
+        trials.append(_Trial(on, saved(chosen.objective, on.objective, keeps), float(keeps.mean())))
     best = max(trials, key=lambda each: each.gain(goal), default=None)
     return None if best is None or best.gain(goal) <= 0 else _proposed(goal, best)
 
@@ -133,8 +127,9 @@ def _proposed(goal: Goal, trial: _Trial) -> Experiment:
         seconds=SECONDS,
         dollars=trial.price,
         worth=trial.worth,
-        text=f"profile {trial.on.rental.name} for {PROFILED:.0f} s before renting{unsure}: choosing after it saves "
-        f"{saves} in the mean, and {SECONDS / 60:.0f} minutes of it cost {dollars(trial.price)}",
+        text=f"profile on 1 × {trial.on.rental.instance} before renting ({PROFILED:.0f} s, "
+        f"{dollars(trial.price)} for {SECONDS / 60:.0f} minutes of it){unsure}: choosing after it saves an expected "
+        f"{saves}",
     )
 
 

@@ -8,6 +8,7 @@ search gone on: in ascending dollars, only what is sooner than all before it can
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
+from stash.core.formatting import listed
+from stash.core.units import counted
 from stash.plan.bill import BillFacts
 from stash.plan.bounds import Least
 from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import Constraints, Goal, Unranked
 from stash.plan.settings import (
+    PROFILED,
     Nearest,
     Shapes,
     StepPlan,
@@ -37,6 +41,12 @@ from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.passes import Base, command
 
 _FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
+_HOLES = {
+    "memory_bandwidth": "memory_bytes_per_second",
+    "fp32_tflops": "fp32_flops_per_second",
+    "tensor_fp16_tflops": "tensor_fp16_flops_per_second",
+}
+"""What a GPU's speed is told from, by the names that fields have in a file of one's own."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,11 @@ class CandidateSet:
             count += (chain.rentable.offers - 1) * len(chain.shape.nodes)
             count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
         return count
+
+    def asked(self, evaluator: Evaluator, goal: Goal) -> tuple[Evaluator, list[CandidateChain]]:
+        """The same candidates for another goal, by the same forecasts."""
+        other = evaluator.asked(goal)
+        return other, [other.chain(each.rentable, each.shape, each.own) for each in self.chains]
 
     def types(self) -> dict[str, list[CandidateChain]]:
         """Chains by ``cloud/name``."""
@@ -110,12 +125,20 @@ class PlanProblem:
             try:
                 chains += self._chains(rentable)
             except UserError as error:
-                instance = rentable.instance
-                unranked.append(Unranked(instance=instance.name, cloud=instance.cloud, why=str(error)))
+                unranked.append(rentable.left_out(f"{error}{self._holes(rentable)}"))
         if not chains:
-            why = f"{unranked[-1].instance}: {unranked[-1].why}" if unranked else "none of it has a GPU"
+            reasons = Counter(each.why for each in unranked).most_common(2)
+            why = "; ".join(f"{why} ({counted(count, 'type')})" for why, count in reasons) or "none of it has a GPU"
             raise UserError(f"nothing that may be rented can be forecast: {why}")
         return CandidateSet(left, tuple(chains), tuple(unranked))
+
+    def _holes(self, rentable: Rentable) -> str:
+        """What the GPU's data sheet lacks, and what would fill it; empty where that is not what is missing."""
+        known = [gpu for gpu in self._catalog.gpus if rentable.device in (gpu.name, gpu.model)]
+        lacks = [name for name, field in _HOLES.items() if known and getattr(known[0], field) is None]
+        if "memory_bandwidth" not in lacks and "fp32_tflops" not in lacks:
+            return ""
+        return f"; or add {listed(lacks)} to {known[0].name} under gpus: in a file for --instances"
 
     def _refuse_unknown_cpus(self, left: Market) -> None:
         """Raise UserError where all profiles are of CPUs, and none is of a type that may be rented."""
@@ -123,7 +146,7 @@ class PlanProblem:
         if on_cpus and not any(each.device is None and each.machine is not None for each in left.rentables):
             again = command(self.bases[0].profile)
             raise UserError(
-                f"{_FROM_CPUS}; to rent GPUs, profile it once on any GPU (`{again}` there), and to rent CPUs, on the "
+                f"{_FROM_CPUS}; run `{again}` for {PROFILED:.0f} s on any machine with a GPU, or to rent CPUs on the "
                 "type that you would rent"
             )
 
@@ -180,6 +203,20 @@ def least(
     With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
     """
     return next(ascending(evaluator, chains, measure, goal, slack), None)
+
+
+def cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Evaluation | None:
+    """The candidate of least expected cost that keeps ``goal``, with what being late costs: never less than its bill.
+
+    So in ascending order of bills, none after the first whose bill alone is more than the best so far can be better.
+    """
+    best: Evaluation | None = None
+    for each in ascending(evaluator, chains, "dollars", goal):
+        if best is not None and each.dollars >= best.expected:
+            break
+        if best is None or each.expected < best.expected:
+            best = each
+    return best
 
 
 def front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:

@@ -29,6 +29,8 @@ from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, holds_shards, job_footprint
 from stash.predict.passes import Base, Passes, records, without_replicas
 
+PROFILED = 40.0
+"""Seconds that a short profile takes."""
 _SMALLER = 0.01
 """Of a device's samples: less than this is a rounding of the profiled batch, and no other one."""
 

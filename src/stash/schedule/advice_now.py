@@ -143,8 +143,14 @@ def _why(
     return f"no {' or '.join(own)} is free"
 
 
-def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:
-    """Jobs with their change and reason, and the requests."""
+_MAX_LINES = 10
+"""Changes that are shown without ``--all``."""
+
+
+def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), everything: bool = False) -> Page:
+    """Changes with their reasons, and the requests; with ``everything`` all of both, and jobs that stay."""
+    changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
+    shown = found.jobs if everything else changes[:_MAX_LINES]
     rows = tuple(
         (
             each.job.name,
@@ -154,9 +160,11 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> 
             each.change,
             each.why,
         )
-        for each in found.jobs
+        for each in shown
     )
-    changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
+    hidden = len(found.jobs) - len(shown)
+    kept = len(found.jobs) - len(changes)
+    below = f"{counted(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all" if hidden else ""
     policy = POLICIES[found.policy]
     reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {policy.objective}."
     gain = policy.gain or policy.objective
@@ -165,12 +173,13 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> 
     notes = [each.note for each in asked if each.note]
     chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []
     if requests or notes:
-        chapters.append(Chapter("requests", "Requests to Slurm", points=(*requests, *notes), brief=True))
+        most = 0 if everything else _MAX_LINES
+        chapters.append(Chapter("requests", "Requests to Slurm", points=(*requests, *notes), brief=True, most=most))
     return Page(
         title=f"What to run now, by {found.policy}",
         verdict=(f"{counted(len(changes), 'change')} for {counted(len(found.jobs), 'job')}.{reached}",),
         grids=(Grid("", ("type", "node", "share", "change", "why"), rows, frozenset({0, 1, 2, 4, 5}), first="job",
-                    ranks=(0, 1, 4, 5, 2, 3), prose=True),),
+                    ranks=(0, 1, 4, 5, 2, 3), prose=True, below=below),) if rows else (),
         warnings=tuple(f"{name} was left out: {why}." for name, why in found.excluded[:5]),
         chapters=tuple(chapters),
     )  # fmt: skip

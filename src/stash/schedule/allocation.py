@@ -73,8 +73,7 @@ class JobPolicy:
     """One policy."""
 
     name: str
-    rule: Callable[[JobDemand], ShareAllocation] | None
-    """``None`` of Hadar, which chooses places itself."""
+    rule: Callable[[JobDemand], ShareAllocation]
     text: str
     """What it does, in a few words."""
     preempts: bool = True
@@ -93,8 +92,6 @@ class JobPolicy:
 
     def allocate(self, demand: JobDemand, seed: int = 0) -> ShareAllocation:
         """Shares of time for these jobs; raises UserError for jobs that the policy cannot take."""
-        if self.rule is None:
-            raise ValueError(f"{self.name} chooses places, not shares")
         return fifo(demand, seed) if self.seeded else self.rule(demand)
 
 
@@ -116,7 +113,6 @@ POLICIES: Mapping[str, JobPolicy] = {
         JobPolicy("fifo-aware", fifo_aware, "first come first served, each on the fastest free type",
                   by_work=True, fills=False, backfills=False),
         JobPolicy("srtf", shortest_remaining, "shortest remaining time first", fills=False, by_work=True),
-        JobPolicy("hadar", None, "prices of nodes that rise as they fill", fills=False, by_work=True),
     )
 }  # fmt: skip
 

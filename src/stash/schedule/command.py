@@ -182,6 +182,7 @@ class QueueAdviceOptions(_QueueOptions):
 
     policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
     engine: Literal["slurm"] | None = option("slurm", "Print requests to Slurm.", parsers.one_of(("slurm",)))
+    all: bool = flag("Show every job, not only changes.")
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
@@ -189,8 +190,12 @@ class QueueAdviceOptions(_QueueOptions):
             raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
             raise UserError("--apply is for --engine slurm; give both")
-        if self.policy == ("hadar",):
-            raise UserError("--policy hadar: its prices are those of a whole simulation; take another policy here")
+        _refuse_draws(self.policy[0])
+
+
+def _refuse_draws(policy: str) -> None:
+    if POLICIES[policy].seeded:
+        raise UserError(f"--policy {policy} draws types, and one draw is no answer; take {policy}-aware here")
 
 
 def advise(options: QueueAdviceOptions) -> None:
@@ -209,7 +214,7 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)
-    printed(advice_document(found, asked) if options.json else advice_page(found, asked))
+    printed(advice_document(found, asked) if options.json else advice_page(found, asked, options.all))
     if options.apply:
         for line in apply(asked):
             note(line)
@@ -228,6 +233,7 @@ class EconomicsOptions(_QueueOptions):
     def check(self) -> None:
         if len(self.policy) != 1:
             raise UserError("--policy takes one policy here")
+        _refuse_draws(self.policy[0])
 
 
 def economics(options: EconomicsOptions) -> None:

@@ -7,6 +7,10 @@ a solution over all exchanges is a solution too, and gives identical jobs equal 
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +23,20 @@ from stash.schedule.records import Floats, JobDemand, WholeNumbers
 _TOLERANCE = 1e-10
 _INFEASIBLE = 2
 """``linprog``'s status."""
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What HiGHS writes to the process's own output, past Python, belongs on no page."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        with open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class Infeasible(Exception):  # noqa: N818  # what a program is, not what went wrong
@@ -99,14 +117,19 @@ class ShareProgram:
         if rows is not None and least is not None:
             left = vstack([left, -csr_array(rows)], format="csr")
             right = np.concatenate([right, -least])
-        found = linprog(
-            -objective, A_ub=left, b_ub=right, bounds=[*self._bounds, (0.0, most)], method="highs",
-            options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
-        )  # fmt: skip
+        with _silence():
+            found = linprog(
+                -objective, A_ub=left, b_ub=right, bounds=[*self._bounds, (0.0, most)], method="highs",
+                options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
+            )  # fmt: skip
         if found.status == _INFEASIBLE:
             raise Infeasible
         if found.x is None:
-            raise StashError(f"HiGHS cannot solve the program: {found.message}")
+            rates = self.rates[self.rates > 0]
+            raise StashError(
+                f"no shares of time could be computed: rates from {rates.min():g} to {rates.max():g} steps/s lie too "
+                "far apart; leave out the slowest jobs, or take --policy srtf"
+            )
         size, types = self.shape
         prices = np.abs(found.ineqlin.marginals)
         return Solved(

@@ -77,10 +77,6 @@ class RateTable:
         pairs = [list(zip(self._rates[number], row, strict=True)) for number, row in enumerate(self.fewest)]
         packed_rates = np.array([[rates.get(few, 0.0) for rates, few in row] for row in pairs])
         self.packed: Floats = packed_rates[self.kind]
-        over = [[max((rate for nodes, rate in rates.items() if nodes > 1), default=0.0) for rates, _ in row]
-                for row in pairs]  # fmt: skip
-        self.over: Floats = np.array(over)[self.kind]
-        """The best rate of each job over several nodes of a type, 0 where none is known."""
         self.restart: Floats = np.array([matrix.restart.get(job.model, RESTART) for job in jobs])
 
     def spread(self, job: int, kind: int, nodes: int) -> float | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +86,21 @@ def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> 
         objective=course.objective,
         unplaced=course.unplaced,
     )
+
+
+def mean_figures(runs: Sequence[ScheduleFigures]) -> ScheduleFigures:
+    """Of several runs of one policy, each figure's mean; counts to the nearest whole one."""
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    means: dict[str, Any] = {}
+    for field in fields(first):
+        values = [getattr(each, field.name) for each in runs]
+        if isinstance(values[0], (int, float)):
+            mean = float(np.mean(values))
+            means[field.name] = round(mean) if isinstance(values[0], int) else mean
+    lost = {cause: float(np.mean([each.lost[cause] for each in runs])) for cause in first.lost}
+    return replace(first, **means, lost=lost)
 
 
 def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> Floats:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from stash.core.formatting import listed
 from stash.core.units import counted
-from stash.schedule.comparing import PolicyComparison
+from stash.schedule.comparing import DRAWN, PolicyComparison
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
 from stash.schedule.metrics import ScheduleFigures
 from stash.schedule.profile_rates import FoundRates
@@ -33,7 +34,11 @@ def page(found: PolicyComparison) -> Page:
         "JCT, its 99th percentile and queued time in hours; ρ: JCT over the time alone on the job's share of the "
         "cluster, unfair above 1; moves and spread: GPU time lost to them."
     )
-    table = Grid("", _HEAD, tuple(_row(one) for one in found.figures.values()), frozenset({0}), below, first="policy",
+    if found.spread:
+        drawn = ", ".join(found.spread)
+        below += f" {drawn} draws: means of {DRAWN} runs, ± their standard deviation."
+    rows = tuple(_row(one, found.spread.get(name)) for name, one in found.figures.items())
+    table = Grid("", _HEAD, rows, frozenset({0}), below, first="policy",
                  ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
     return Page(
@@ -51,10 +56,10 @@ def _hours(seconds: float) -> str:
     return f"{seconds / HOUR:.2f}"
 
 
-def _row(one: ScheduleFigures) -> tuple[str, ...]:
+def _row(one: ScheduleFigures, spread: float | None) -> tuple[str, ...]:
     return (
         one.policy,
-        _hours(one.jct_mean_seconds),
+        _hours(one.jct_mean_seconds) + ("" if spread is None else f" ± {_hours(spread)}"),
         _hours(one.jct_p99_seconds),
         _hours(one.queued_mean_seconds),
         f"{one.unfair:.0%}",
@@ -104,6 +109,12 @@ def _bounds(found: PolicyComparison) -> list[str]:
 
 def _warnings(found: PolicyComparison) -> list[str]:
     lines = []
+    if found.unrated:
+        idle, gpus = sum(found.unrated.values()), found.cluster.gpus
+        lines.append(
+            f"{idle} of {gpus} GPUs stand idle: no job has a rate on {listed(list(found.unrated))}; "
+            "`stash schedule throughputs` adds rates, or write 0 where a job does not run."
+        )
     load = found.bounds.load
     if load is not None and load > 1:
         lines.append(
@@ -135,12 +146,14 @@ def document(found: PolicyComparison) -> dict[str, Any]:
         "seed": found.seed,
         "bounds": {"makespan_seconds": bound.makespan_seconds, "load": bound.load},
         "excluded": [{"job": name, "why": why} for name, why in found.excluded],
+        "unrated_gpus": dict(found.unrated),
         "deadline_relaxation": found.relaxed,
         "policies": {
             name: {
                 **vars(one),
                 "objective": None if math.isnan(one.objective) else one.objective,
                 "objective_unit": found.policies[name].objective or None,
+                "jct_deviation_seconds": found.spread.get(name),
             }
             for name, one in found.figures.items()
         },

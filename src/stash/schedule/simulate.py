@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.core.errors import UserError
-from stash.schedule import hadar
 from stash.schedule.allocation import JobPolicy, choose_types, order_turns, priorities
 from stash.schedule.matrix import RateMatrix, RateTable
 from stash.schedule.placement import FreeGpus, GangPlace
@@ -148,14 +147,12 @@ class ScheduleRun:
         now, began = self.now, float(self.began[job])
         working = min(float(self.since[job]), now)
         worked, rate = now - working, float(self.rate[job])
-        for node, gpus in self.place[job]:
-            kind = self.free.kind_of[node]
-            packed = float(self.packed[job, kind])
-            at_rate = gpus * worked * (rate / packed if packed > 0 else 1.0)
-            self.productive[kind] += at_rate
-            self.lost["moves"][kind] += gpus * (working - began)
-            self.lost["spreading"][kind] += gpus * worked - at_rate
-            self.served[job, kind] += gpus * (now - began)
+        kind, gpus = self.kind[job], float(self.gpus[job])
+        at_rate = gpus * worked * rate / float(self.packed[job, kind])
+        self.productive[kind] += at_rate
+        self.lost["moves"][kind] += gpus * (working - began)
+        self.lost["spreading"][kind] += gpus * worked - at_rate
+        self.served[job, kind] += gpus * (now - began)
         self.held[job] += now - began
         self.received[job, self.kind[job]] += now - self.counted[job]
         self.left[job] -= worked * rate
@@ -216,9 +213,7 @@ class ScheduleRun:
         jobs = np.fromiter(self.active, dtype=np.int64, count=len(self.active))
         if not len(jobs):
             return
-        if self.policy.rule is None:
-            self.place_by_price(jobs)
-        elif self.policy.preempts or self.allocated_at < 0:  # else what runs goes on, and there is nothing to decide
+        if self.policy.preempts or self.allocated_at < 0:  # else what runs goes on, and there is nothing to decide
             self.update_shares(jobs, self.round_seconds, self.changed or self.policy.by_work)
             order = self.turns(jobs)
             self.change_jobs(jobs, self.choice(jobs, order))
@@ -279,29 +274,6 @@ class ScheduleRun:
                 self.stop(job)
                 self.start(job, kind, better, rate)
 
-    def place_by_price(self, jobs: WholeNumbers) -> None:
-        """Hadar's round: places by payoff."""
-        asked = hadar.HadarRound(
-            jobs=jobs,
-            work=np.array([self.jobs[job].steps for job in jobs]) / self.best[jobs],
-            left=self.left_now(jobs),
-            elapsed=self.now - self.submit[jobs],
-            gpus=self.gpus[jobs],
-            running=[self.place[job] for job in jobs],
-            pause=self.table.restart[jobs] * self.started[jobs],
-            nodes=[node.gpus for node in self.cluster.nodes],
-            kind_of=self.free.kind_of,
-        )
-        found = hadar.place(asked, self.table)
-        for job in jobs[self.kind[jobs] >= 0].tolist():
-            if found.places.get(job) != self.place[job]:
-                self.stop(job)
-        for job, place in found.places.items():
-            if place != self.place[job]:
-                kinds = dict.fromkeys(self.free.kind_of[node] for node, _ in place)
-                self.start(job, min(kinds, key=self.packed[job].__getitem__), place, found.rates[job])
-        self.changed = False
-
     # Within a round
 
     def line_up(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
@@ -313,7 +285,7 @@ class ScheduleRun:
 
     def fill(self) -> None:
         """Give free GPUs to waiting jobs, in the order of the last round, then of arrival."""
-        if not self.waiting or not any(self.free.left) or self.policy.rule is None:
+        if not self.waiting or not any(self.free.left):
             return
         if not self.policy.fills:
             self.fill_queue()

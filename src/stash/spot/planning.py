@@ -30,7 +30,7 @@ from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.provision import provision
-from stash.spot.risk import RevocationRate, keeps_limits, mean_dollars, with_risk
+from stash.spot.risk import RevocationRate, chance_text, keeps_limits, mean_dollars, with_risk
 from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
@@ -206,7 +206,7 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
 def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.chosen is not None
     assert found.risk is not None
-    chance = f"in time with probability {found.risk.p_deadline.value:.2f}"
+    chance = chance_text(found, found.risk.p_deadline.value)
     if keeps_limits(found):
         more = _mean(found) - least
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"

@@ -157,16 +157,30 @@ def _undisturbed_chance(plan: FleetPlan) -> float:
     return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
 
 
+UNKNOWN_ERROR = "the pool does not say how wrong its numbers are"
+
+
+def chance_text(plan: FleetPlan, p_deadline: float) -> str:
+    """How probably it is in time: what revocations alone leave of it is no probability where its error is unknown."""
+    if FleetWish.of(plan).deviation is None:
+        return f"in time with unknown probability, as {UNKNOWN_ERROR}"
+    return f"in time with probability {p_deadline:.2f}"
+
+
 def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | None) -> str:
     """Whether to take spot, or why not."""
     assert plan.chosen is not None
+    likely = chance_text(plan, p_deadline)
     rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
     if not on_spot(plan.pool, plan.chosen.workers):
         return (
             f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
-            f"for less; in time with probability {p_deadline:.2f}"
+            f"for less; {likely}"
         )
     if p_deadline < _least_chance(plan):
+        if FleetWish.of(plan).deviation is None:
+            late = f"revocations alone make {1 - p_deadline:.0%} of runs late"
+            return f"refuse spot: {late}, and how wrong the plan is besides is unknown; {rest}"
         asked = (
             f"without revocations it would be with {_undisturbed_chance(plan):.2f}"
             if plan.confidence is None
@@ -175,7 +189,7 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
         return f"refuse spot: with revocations it is in time with probability {p_deadline:.2f}, and {asked}; {rest}"
     if fixed is not None and dollars >= fixed:
         return f"refuse spot: it costs ${dollars:.2f} in the mean, and on-demand ${fixed:.2f}"
-    return f"take spot: ${dollars:.2f} in the mean, {rest}; in time with probability {p_deadline:.2f}"
+    return f"take spot: ${dollars:.2f} in the mean, {rest}; {likely}"
 
 
 # Runs of a fleet whose workers are replaced one by one

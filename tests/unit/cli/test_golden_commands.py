@@ -119,6 +119,7 @@ CHANGING = (
     (re.compile(r'run="[0-9a-f]{24}"'), 'run="ID"'),  # of all fields of the record, those that come later too
     (re.compile(r"\b\d+ d\b( \*)?|(?<=age_days\": )\d+"), "AGE"),
     (re.compile(r"(?<=in )\d+(\.\d+)? s(?= )"), "… s"),
+    (re.compile(r"(?<=may be )[\d,]+(?= days old)"), "AGE"),
 )
 """What differs from run to run, and what stands for it."""
 

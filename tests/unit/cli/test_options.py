@@ -134,7 +134,7 @@ def test_money_is_read_alike_everywhere() -> None:
         if declared.metavar.startswith("DOLLARS"):
             assert declared.read("$20") == declared.read("20") == 20, called
     assert {called for _, called, declared in options() if declared.metavar.startswith("DOLLARS")} == {
-        "--max-dollars", "--max-price",
+        "--max-dollars", "--max-price", "--late-costs",
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from catalogs import own_file
 
 from stash.catalog.layers import merge
-from stash.plan.candidates import Rentable, market, old_prices
+from stash.plan.candidates import Rentable, market
 from stash.plan.records import Constraints
 from stash.predict.changes import MAX_NODES
 
@@ -57,10 +57,3 @@ def test_each_way_to_pay_has_its_own_price() -> None:
     assert lab.source == "invoice 4711"
     assert rentable("p3.8xlarge", "reserved").price.dollars_per_hour.value == 5
     assert rentable("p3.8xlarge", "on-demand").price.dollars_per_hour.value == 12.24
-
-
-def test_old_list_prices_are_warned_of_and_agreed_ones_are_not() -> None:
-    agreed = [rentable("lab-box", "own"), rentable("p3.8xlarge", "reserved")]
-    assert old_prices(agreed, NOW) is None
-    warned = old_prices([*agreed, rentable("p3.8xlarge", "on-demand")], NOW)
-    assert warned.startswith("1 of 1 prices are older than 90 days")

@@ -56,10 +56,11 @@ def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
     many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
     (grid,) = page(many).grids
     assert len(grid.rows) == 4
-    assert grid.below.startswith("6 choices more: `--json`")
+    assert "; 6 choices more: `--json`" in grid.below
+    assert grid.below.startswith("by: o scaled from what was profiled, s data sheets;")
     (front,) = page(plan_builder.plan(), pareto=True).grids
     assert [row[0] for row in front.rows] == ["rent", "tie", "front"]
-    assert front.below.startswith("3 choices off the front")
+    assert "; 3 choices off the front" in front.below
 
 
 def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> None:

@@ -23,8 +23,9 @@ from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Choice, Constraints, Goal, RentalPlan, TrainingWork
 from stash.plan.settings import measured_machines, profiled_on
+from stash.predict.changes import AS_IT_IS
 from stash.predict.draws import Draws
-from stash.predict.forecasting import base_of
+from stash.predict.forecasting import base_of, what_if
 
 TODAY = date(2026, 11, 22)
 SAMPLES = 720_000
@@ -110,7 +111,8 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
 
 def test_of_a_type_that_is_late_the_fastest_is_what_comes_nearest_to_a_deadline():
     """Types are cheapest on few nodes, and on those nowhere near the deadline."""
-    plan = asked(gpu_job(), merge(None, None), samples=1.2e8, deadline_seconds=HOUR, clouds=("aws",))
+    plan = asked(gpu_job(), merge(None, None), samples=1.2e8, deadline_seconds=HOUR, clouds=("aws",),
+                 confidence=0.9)  # fmt: skip
     late = {each.rented.instance: each for each in plan.choices if each.standing == "infeasible"}
     assert late["p3.16xlarge"].rented.nodes == 16
     assert late["p3.16xlarge"].seconds.value < 1.05 * HOUR
@@ -206,11 +208,14 @@ def test_the_nearest_profile_speaks_for_a_machine():
 
 
 def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
-    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR)
+    plan = asked(
+        gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR, clouds=("aws", "azure")
+    )
     assert plan.tied
     assert plan.experiment.command[1] == "profile"
     assert plan.experiment.worth > plan.experiment.dollars
-    assert f"{plan.experiment.on} for 40 s before renting: choosing after it saves $" in plan.experiment.text
+    assert f"profile on 1 × {plan.experiment.on} before renting (40 s, $" in plan.experiment.text
+    assert page(plan).verdict[0] == f"First {plan.experiment.text}: `{' '.join(plan.experiment.command)}`."
     for tie in plan.tied:
         assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value or tie.best >= plan.chosen.best
     assert plan.risk.regret.value > plan.experiment.worth  # a measurement never saves more than knowing all would
@@ -225,10 +230,74 @@ def test_a_cheaper_one_that_may_miss_the_deadline_is_worth_a_profile():
     (missed,) = (each for each in plan.choices if each.standing == "infeasible")
     assert missed.dollars.value < plan.chosen.dollars.value
     assert plan.experiment.on == unsure.name
-    assert f"before renting, as it keeps the limits with {missed.on_time:.0%} probability" in plan.experiment.text
+    assert f", as it keeps the limits with {missed.on_time:.0%} probability" in plan.experiment.text
     saved = plan.chosen.dollars.value - missed.dollars.value
     # Where it is in time it is cheaper yet than in the mean.
     assert missed.on_time * saved < plan.experiment.worth < 1.25 * missed.on_time * saved
+
+
+def unsure_fleet() -> Catalog:
+    """One measured machine, and one at half its bill whose speed is only forecast."""
+    found = small((PAIR, 5.0), (kind("RTX-A6000", 1, None), 2.0))
+    return Catalog(GPUS, found.instances, found.prices)
+
+
+@pytest.mark.parametrize(("late", "name"), [(None, "1 × rtxx1-None"), (1.0, "1 × rtxx1-None"), (1e4, "1 × pair")])
+def test_what_being_late_costs_decides_how_sure_the_choice_has_to_be(late, name):
+    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=late)
+    assert plan.chosen.name == name
+    surely = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, confidence=0.95)
+    assert surely.chosen.name == "1 × pair"
+
+
+def test_the_expected_cost_is_the_bill_and_what_being_late_costs_as_often_as_it_is():
+    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=100.0)
+    assert any("being late costs $100" in each for each in plan.assumptions)
+    gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
+    assert 0.5 <= gamble.on_time < 1.0
+    # The pair's bill is $6.50 and it is never late; the other costs less than half, and $100 where it is late.
+    assert (gamble.dollars.value + (1 - gamble.on_time) * 100 < 6.5) is (plan.chosen.name != "1 × pair")
+
+
+def test_an_exchange_says_what_less_certainty_would_buy():
+    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=1e4)
+    gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
+    saved = plan.chosen.dollars.value - gamble.dollars.value
+    assert plan.exchanges == (f"{gamble.on_time:.0%} instead of > 99%: ${saved:.2f} less, with {gamble.name}",)
+    assert plan.exchanges[0] in page(plan).next_steps
+
+
+def test_what_is_cheaper_for_a_gpu_but_cannot_be_ranked_stands_beside_the_answer():
+    tiny = box("tiny", gpu_count=1, **{**V100, "gpu_memory_bytes": 2**30})
+    found = small((SINGLE, 2.0), (tiny, 0.1))
+    job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
+    plan = asked(job, Catalog(GPUS, found.instances, found.prices), samples=1e6, most_nodes=1)
+    sentence = page(plan).verdict[-1]
+    assert sentence.startswith("Cheaper for a GPU and hour, but not ranked: tiny ($0.10): a single sample needs")
+
+
+def test_machines_of_several_gpus_whose_links_no_source_names_are_ranked():
+    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("lambda", "runpod"), most_nodes=1)
+    ranked = {each.rented.instance for each in plan.choices}
+    assert {"gpu_8x_v100", "gpu_8x_a100_80gb_sxm4", "2x_A100-80GB_SECURE"} <= ranked
+
+
+def test_an_old_price_is_told_in_the_first_line_in_the_verdict_and_as_the_next_step():
+    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("aws",), spot="allow")
+    shown = page(plan)
+    assert shown.subtitle[0].endswith("; its youngest price may be 125 days old")
+    assert ", a price of 20" in verdict(plan)
+    assert shown.next_steps[0] == "`stash catalog refresh`: its youngest price may be 125 days old"
+    spot = [each.rented.price for each in plan.choices if each.rented.price.paid_as == "spot"]
+    assert spot
+    assert all(price.dollars_per_hour.low < price.dollars_per_hour.high for price in spot)
+
+
+def test_far_more_devices_than_were_profiled_are_doubted():
+    plan = asked(gpu_job(), merge(None, None), samples=3e8, deadline_seconds=HOUR, gpus=("V100",), clouds=("aws",),
+                 most_nodes=1)  # fmt: skip
+    (more,) = (each for each in plan.relaxations if each.option == "max-nodes")
+    assert re.search(r"devices are [\d,]+ times the 4 that were profiled", more.text)
 
 
 def test_equal_offers_are_tied_and_no_experiment_can_tell():
@@ -280,9 +349,8 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
     with pytest.raises(UserError) as refused:
         asked(cpu_job(), merge(None, None))
     assert str(refused.value) == (
-        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; to "
-        "rent GPUs, profile it once on any GPU (`stash profile train.py` there), and to rent CPUs, on the type that "
-        "you would rent"
+        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; run "
+        "`stash profile train.py` for 40 s on any machine with a GPU, or to rent CPUs on the type that you would rent"
     )
 
 
@@ -321,3 +389,30 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
 
 def test_a_named_type_is_listed_however_bad():
     assert "dearer" in {choice.rented.instance for choice in asked(listed=("dearer",)).choices}
+
+
+ASKED_TWICE = (
+    ("aws", "p3.8xlarge", 1), ("aws", "p3.8xlarge", 2), ("aws", "p3.16xlarge", 4), ("aws", "p4d.24xlarge", 1),
+    ("aws", "g4dn.xlarge", 1), ("aws", "g5.12xlarge", 1), ("gcp", "n1-standard-8+1xV100", 1),
+    ("gcp", "g2-standard-24", 1), ("azure", "Standard_NC24s_v3", 1), ("azure", "Standard_ND40rs_v2", 1),
+    ("lambda", "gpu_8x_h100_sxm5", 1), ("runpod", "2x_A100-80GB_SECURE", 1),
+)  # fmt: skip
+
+
+def test_twelve_questions_have_the_same_answer_from_recommend_and_from_whatif():
+    usual, catalog, read = gpu_job(), merge(None, None), ("warm", "cold")
+    changed = {
+        "workload": usual.workload.model_copy(update={"loaders": ()}),
+        "settings": usual.settings.model_copy(update={"rungs": usual.settings.rungs[: -len(read)]}),
+        "blocks": tuple(each for each in usual.blocks if each.rung not in read),
+        "rates": (),
+    }
+    job = usual.model_copy(update=changed)
+    base = base_of(job, draws=Draws(64), catalog=lambda: catalog)
+    for cloud, name, nodes in ASKED_TWICE:
+        others = tuple(f"{each.cloud}/{each.name}" for each in catalog.instances if each.name != name)
+        plan = asked(job, catalog, samples=nodes * 1e6, excluded=others, most_nodes=nodes, listed=(name,))
+        one = next((each for each in plan.choices if each.rented.nodes == nodes), plan.chosen)
+        changed = {"batch": one.setting.batch, "accumulate": one.setting.accumulate}
+        wanted = AS_IT_IS.changed(instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed)
+        assert what_if(base, wanted).step.value == pytest.approx(one.step.value, rel=1e-12), name

@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import commands
+import numpy as np
 import pytest
-from schedules import EXAMPLES, cluster, job, matrix
+from schedules import EXAMPLES, cluster, example, job, matrix
 
 from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advice
 from stash.schedule.allocation import POLICIES
+from stash.schedule.comparing import compared
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
+from stash.schedule.jobs_file import JobsFile
+from stash.schedule.page import page
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply, current, requests
 
@@ -39,11 +43,11 @@ def run(monkeypatch: Patch, *words: str) -> int:
 
 
 def test_policies_stand_side_by_side_on_any_screen(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "fifo,max-min,hadar") == 0
+    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "fifo,max-min,srtf") == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "13 jobs on 48 GPUs" in out
-    assert all(f"\n  {name} " in out for name in ("fifo", "max-min", "hadar"))
+    assert all(f"\n  {name} " in out for name in ("fifo", "max-min", "srtf"))
     assert "The makespan cannot be below" in out
     assert "?" not in out
 
@@ -57,14 +61,42 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
 
 
+def test_a_type_without_a_rate_is_said_to_stand_idle(monkeypatch: Patch, capsys: Capture) -> None:
+    lines = Path("matrix.csv").read_text().splitlines()
+    Path("matrix.csv").write_text("\n".join(line for line in lines if ",P100," not in line) + "\n")
+    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "srtf") == 0
+    assert "16 of 48 GPUs stand idle: no job has a rate on P100" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ() -> None:
+    jobs, lab, rates = example()
+    found = compared(JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3)
+    each = [simulate(jobs[:12], lab, rates, POLICIES["fifo"], seed=seed) for seed in range(3, 13)]
+    means = [float((one.finish - one.submit).mean()) for one in each]
+    assert found.figures["fifo"].jct_mean_seconds == pytest.approx(float(np.mean(means)))
+    assert found.spread == {"fifo": pytest.approx(float(np.std(means, ddof=1)))}
+    assert page(found).grids[0].rows[0][1].endswith(f" ± {found.spread['fifo'] / 3600:.2f}")
+
+
+def test_advice_shows_ten_changes_and_all_says_the_rest(monkeypatch: Patch, capsys: Capture) -> None:
+    assert run(monkeypatch, "advise", "jobs.csv", *LAB) == 0
+    brief = capsys.readouterr().out
+    assert run(monkeypatch, "advise", "jobs.csv", *LAB, "--all") == 0
+    whole = capsys.readouterr().out
+    assert "--all" in brief
+    assert len(brief.splitlines()) < 60 < len(whole.splitlines())
+    assert " waits " in whole
+    assert " waits " not in brief
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        (("advise", "few.csv", *LAB, "--policy", "fifo"), "--policy fifo draws types, and one draw is no answer"),
         (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
         (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
         (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
-        (("advise", "few.csv", *LAB, "--policy", "hadar"), "--policy hadar: its prices are those of a whole"),
         (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
         (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
         (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
@@ -242,7 +274,7 @@ def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str
 
 
 def test_advice_names_places(monkeypatch: Patch, capsys: Capture) -> None:
-    for policy in ("fifo", "srtf", "max-min"):
+    for policy in ("fifo-aware", "srtf", "max-min"):
         assert run(monkeypatch, "advise", "few.csv", *LAB, "--policy", policy, "--json") == 0
         found = json.loads(capsys.readouterr().out)
         assert len(found["jobs"]) == 13

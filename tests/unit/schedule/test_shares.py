@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import demand
 
+from stash.core.errors import StashError
 from stash.schedule import shares
 from stash.schedule.linear import Groups, merged
 from stash.schedule.records import JobDemand, ShareAllocation
@@ -202,3 +205,16 @@ def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_pr
         ):
             assert found[name] == pytest.approx(one["objectives"][theirs], rel=1e-6), name
         assert 0.95 < found["makespan"] / one["objectives"]["makespan"] <= 1
+
+
+def test_what_the_solver_prints_is_on_no_page_and_what_it_cannot_solve_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def talks(*_: object, **__: object) -> SimpleNamespace:
+        os.write(1, b"WARNING: HiGHS says something\n")
+        return SimpleNamespace(status=4, x=None)
+
+    monkeypatch.setattr("stash.schedule.linear.linprog", talks)
+    with pytest.raises(StashError, match=r"no shares of time could be computed: rates from 1 to 40 steps/s lie too"):
+        shares.makespan(demand([[1.0, 40.0]], [1, 1]))
+    assert capfd.readouterr().out == ""

@@ -10,6 +10,7 @@ from fleet_pools import published
 
 from stash.spot.fleet_costs import FleetWish
 from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Uncertainty
+from stash.spot.pages.fleet_plan import document, page
 from stash.spot.provision import provision
 from stash.spot.risk import (
     HOUR,
@@ -103,3 +104,15 @@ def test_a_confidence_that_revocations_break_refuses_spot() -> None:
     asked = risk_of(plan, stated(plan, 4)).advice
     assert asked.startswith("refuse spot: with revocations it is in time with probability 0.")
     assert "--confidence asks for 0.9" in asked
+
+
+def test_an_unknown_error_of_the_pool_is_an_unknown_probability() -> None:
+    plan = a_plan()
+    unsure = plan.model_copy(update={"pool": plan.pool.model_copy(update={"uncertainty": None})})
+    found = with_risk(unsure, stated(unsure, 1e-6))
+    assert "in time with unknown probability, as the pool does not say how wrong its numbers are" in found.risk.advice
+    shown = document(found)
+    assert (shown["p_deadline"], shown["risk"]["p_deadline"]) == (None, None)
+    assert not any("100.0%" in text for _, text in dict(enumerate(page(found, "x").chapters[0].facts)).values())
+    often = with_risk(unsure, stated(unsure, 20))
+    assert often.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")

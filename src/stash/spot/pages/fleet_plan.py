@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from stash.core.units import format_bytes
+from stash.spot.fleet_costs import FleetWish
 from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetRisk, ParameterServers
+from stash.spot.risk import UNKNOWN_ERROR
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -71,7 +73,7 @@ def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
 
 
 def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
-    likely = "unknown: the pool does not say how wrong its numbers are (uncertainty)"
+    likely = f"unknown: {UNKNOWN_ERROR} (uncertainty)"
     if chosen.p_deadline is not None:
         likely = f"{chosen.p_deadline:.1%}"
     server = plan.pool.server
@@ -87,7 +89,7 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
         ("in time", f"without revocations {likely}" if plan.risk is not None or _revocable(chosen) else likely),
-        *(_risky(plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _revocable(chosen) else ()),
+        *(_risky(plan, plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _revocable(chosen) else ()),
     )
 
 
@@ -98,12 +100,14 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
     return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
 
 
-def _risky(risk: FleetRisk) -> Iterator[tuple[str, str]]:
+def _risky(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
     cost, arm = risk.dollars, risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
-    yield "", f"{_share(risk.p_deadline.value)} with them, {how}; ${cost.value:.3f}{spread} in the mean"
+    share = in_time(plan)
+    with_them = "unknown with them" if share is None else f"{_share(share)} with them"
+    yield "", f"{with_them}, {how}; ${cost.value:.3f}{spread} in the mean"
     yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
@@ -137,6 +141,7 @@ def document(plan: FleetPlan) -> dict[str, Any]:
     """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
     own = {} if plan.chosen is None else plan.chosen.model_dump()
     whole = plan.model_dump()
+    unsure = FleetWish.of(plan).deviation is None
     return {
         "schema": SCHEMA,
         "workers": own.get("workers", {}),
@@ -150,14 +155,14 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         **{name: whole[name] for name in ("runners_up", "looser", "beyond")},
         "notes": plan.pool.notes,
         "advice": None if plan.risk is None else plan.risk.advice,
-        "risk": whole["risk"],
+        "risk": None if plan.risk is None else whole["risk"] | ({"p_deadline": None} if unsure else {}),
     }
 
 
 def in_time(plan: FleetPlan) -> float | None:
-    """How probably, with revocations; ``None`` for spot machines whose revocations are unknown."""
+    """How probably, with revocations; ``None`` where these, or how wrong the pool's numbers are, are unknown."""
     if plan.risk is not None:
-        return plan.risk.p_deadline.value
+        return None if FleetWish.of(plan).deviation is None else plan.risk.p_deadline.value
     return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline
 
 

@@ -1,0 +1,267 @@
+"""Decisions of ``plan.recommend`` on published throughputs, beside a rule: what each costs more than the best.
+
+A job is profiled on one GPU, by what was published of that, under a name that nobody published; no forecast knows a
+published speed of its model. It is to be done on any other machine that it was published on, by deadlines from longer
+to far shorter than it takes where it was profiled. Each GPU's price is that of a cloud that is drawn. The published
+numbers then say what the choice takes and costs. What being late is taken to cost, and how sure a deadline has to be,
+was chosen on one half of the models and is judged on the other.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from bench.plan.judged import SURELY, Truth, Verdict, judge, reliability_table, verdict_table
+from bench.plan.tables import Cell, Job, Setup, jobs, prices
+from stash.catalog import reference
+from stash.catalog.facts import Instance, Price
+from stash.catalog.offers import Catalog
+from stash.core.errors import UserError
+from stash.core.records.host import Gpu, Host
+from stash.core.records.profile import Block, Gradient, Memory, Profile, Rank, Settings, Workload
+from stash.plan.bill import BillFacts
+from stash.plan.recommend import recommend
+from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.predict.forecasting import base_of, shipped_catalog
+from stash.predict.passes import Base
+
+TODAY = date(2026, 11, 29)
+DEADLINES = (1.6, 1.15, 0.8, 0.55, 0.4, 0.28, 0.2, 0.14, 0.1, 0.07, 0.05)
+"""Times what the job takes where it was profiled."""
+MARGIN = 1.25
+"""Of the rule by memory's rate: how much sooner than the deadline it has to be done."""
+SEEDS = (0, 1)
+"""Of prices."""
+HOURS = 24.0
+"""That it takes there."""
+CLOUD = "published"
+
+
+def profile_of(job: Job, setup: Setup, cell: Cell) -> Profile:
+    """What a profile of one GPU would hold of such a job: its step, its batch, and when 50 equal gradients are ready.
+
+    Under a name that nobody published.
+    """
+    step = cell.batch / cell.per_second
+    gpu = Gpu(index=0, name=setup.gpu, memory_bytes=int(setup.facts.memory_bytes or 0))
+    ready = np.linspace(0.35, 0.97, 50) * step
+    gradients = tuple(
+        Gradient(name=f"layer{number}", bytes=int(job.parameters * 4 / 50), ready_seconds=float(seconds))
+        for number, seconds in enumerate(ready)
+    )
+    blocks = tuple(
+        Block(round=number, rung="solo", rank=0, steps=10, seconds=10 * step * (1 + wiggle), samples=10 * cell.batch)
+        for number, wiggle in enumerate((-0.002, 0.002, -0.001, 0.001, 0.0, 0.0))
+    )
+    return Profile(
+        stash_version="0",
+        created=f"{TODAY.isoformat()}T00:00:00+00:00",
+        workload=Workload(
+            command=("train.py",), name=f"unpublished {job.model}", batch=cell.batch, gradients=gradients,
+            parameters=int(job.parameters), parameter_bytes=int(4 * job.parameters),
+            precision="float16" if job.precision == "amp" else "float32",
+        ),
+        hosts=(Host(hostname="here", gpus=(gpu,)),),
+        ranks=(Rank(rank=0, node=0, local_rank=0, device="cuda:0"),),
+        software={},
+        settings=Settings(precision=0.02, budget_seconds=60.0, rungs=("solo",), isolated=False, why="published"),
+        blocks=blocks,
+        memory=(Memory(rank=0, allocated_bytes=10**9),),
+        ended="precision",
+        elapsed_seconds=60.0,
+    )  # fmt: skip
+
+
+def machine_of(setup: Setup) -> Instance:
+    """The set-up as a catalog has it."""
+    facts = setup.facts
+    linked = facts.nvlink_bytes_per_second is not None
+    return Instance(
+        cloud=CLOUD, name=setup.name, gpu_model=facts.model, gpu=facts.name, gpu_count=setup.count,
+        gpu_memory_bytes=facts.memory_bytes, interconnect="none" if setup.count == 1 else
+        ("nvlink3+nvswitch" if linked else "pcie3"), pcie_bytes_per_second=15.75e9,
+        interconnect_bytes_per_second=facts.nvlink_bytes_per_second, as_of=TODAY.isoformat(), source="published",
+    )  # fmt: skip
+
+
+@contextmanager
+def held_out(job: Job) -> Iterator[None]:
+    """Forecasts know no published speed of this model."""
+    key = reference.model_key(job.model.partition(",")[0])
+    kept = tuple(row for row in reference.speeds() if row.key != key)
+    modules = [each for name, each in sys.modules.items() if name.startswith("stash.predict")]
+    users = [each for each in modules if getattr(each, "speeds", None) is reference.speeds]
+    cached = [each for module in modules for each in vars(module).values() if hasattr(each, "cache_clear")]
+    for module in users:
+        module.speeds = lambda: kept  # type: ignore[attr-defined]
+    for each in cached:
+        each.cache_clear()
+    try:
+        yield
+    finally:
+        for module in users:
+            module.speeds = reference.speeds  # type: ignore[attr-defined]
+        for each in cached:
+            each.cache_clear()
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One job, profiled on one GPU, to be moved to any of the set-ups."""
+
+    job: Job
+    profiled: Setup
+    cells: Mapping[Setup, Cell]
+    dollars: Mapping[Setup, float]
+    """Of an hour."""
+    base: Base
+
+    @property
+    def kind(self) -> str:
+        return f"{self.job.table}, {'one GPU' if all(each.count == 1 for each in self.cells) else 'any number'}"
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether its model was not looked at when defaults were chosen."""
+        return zlib.crc32(self.job.model.partition(",")[0].encode()) % 2 == 1
+
+    @property
+    def work(self) -> TrainingWork:
+        samples = self.cells[self.profiled].per_second * HOURS * 3600
+        return TrainingWork(samples=samples, text="published")
+
+    @cached_property
+    def truths(self) -> Mapping[str, Truth]:
+        samples = self.work.samples
+        return {
+            each.name: Truth.at(samples / cell.per_second, self.dollars[each]) for each, cell in self.cells.items()
+        }
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        prices = tuple(
+            Price(CLOUD, each.name, None, "on-demand", dollars, TODAY.isoformat(), "published", "")
+            for each, dollars in self.dollars.items()
+        )
+        return Catalog(shipped_catalog().gpus, tuple(map(machine_of, self.cells)), prices)
+
+    def goals(self) -> list[Goal]:
+        """Without a deadline, and with each that something keeps."""
+        late = [None, *(each * HOURS * 3600 for each in DEADLINES)]
+        every = [Goal(work=self.work, deadline_seconds=each) for each in late]
+        return [goal for goal in every if any(truth.keeps(goal) for truth in self.truths.values())]
+
+    def plan(self, goal: Goal) -> RentalPlan:
+        return recommend(
+            [self.base], goal, Constraints(most_nodes=1), self.catalog, BillFacts(), ["published"], TODAY
+        )
+
+    def by_memory(self, goal: Goal) -> str | None:
+        """The cheapest in time by ratios of memory's rate, GPUs taken to add up, with a margin."""
+        mine, found = self.profiled.facts.memory_bytes_per_second or 1.0, []
+        for each, dollars in self.dollars.items():
+            seconds = HOURS * 3600 * mine / (each.facts.memory_bytes_per_second or 1.0) / each.count
+            margin = 1.0 if each == self.profiled else MARGIN
+            if goal.deadline_seconds is None or seconds * margin <= goal.deadline_seconds:
+                found.append((seconds * dollars, each.count, each.name))
+        return min(found)[2] if found else None
+
+
+def questions(part: int = 1) -> Iterator[Question]:
+    """Every one, or each of so many."""
+    number = 0
+    for job, cells in jobs().items():
+        with held_out(job):
+            for setup, cell in cells.items():
+                if setup.count > 1:
+                    continue
+                base = None
+                for seed, alone in product(SEEDS, (True, False)):
+                    number += 1
+                    among = {each: it for each, it in cells.items() if each.count == 1 or not alone}
+                    if number % part or len(among) < 2:
+                        continue
+                    base = base or base_of(profile_of(job, setup, cell))
+                    yield Question(job, setup, among, prices(job, seed, among), base)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One goal of one question: what each chooser's choice was worth, and what was forecast."""
+
+    question: Question
+    goal: Goal
+    verdicts: Mapping[str, Verdict]
+    in_time: tuple[tuple[float, bool], ...]
+    """Of choices that the plan shows: how probably it is in time, and whether it is."""
+    cheapest: tuple[tuple[float, bool], ...]
+    """Without a deadline: how probably each is the cheapest, and whether it is."""
+
+
+def decisions(part: int = 1) -> Iterator[Decision]:
+    for question in questions(part):
+        for goal in question.goals():
+            plan, chosen = _planned(question, goal)
+            _, surely = _planned(question, goal.model_copy(update={"confidence": SURELY}))
+            by = {
+                "Stash": chosen,
+                f"Stash, {SURELY:.0%} sure": surely,
+                "memory's rate, 25 %": question.by_memory(goal),
+            }
+            truths = question.truths
+            verdicts = {name: judge(goal, truths, each) for name, each in by.items()}
+            shown = () if plan is None else plan.choices
+            least = min(truths, key=lambda name: truths[name].dollars)
+            yield Decision(
+                question,
+                goal,
+                verdicts,
+                tuple(
+                    (each.on_time, truths[each.rented.instance].seconds <= (goal.deadline_seconds or 0.0))
+                    for each in shown if each.on_time is not None
+                ),
+                tuple(
+                    (each.best, each.rented.instance == least)
+                    for each in shown if each.best is not None and goal.deadline_seconds is None
+                ),
+            )  # fmt: skip
+
+
+def _planned(question: Question, goal: Goal) -> tuple[RentalPlan | None, str | None]:
+    try:
+        plan = question.plan(goal)
+    except UserError:
+        return None, None
+    return plan, None if plan.chosen is None else plan.chosen.rented.instance
+
+
+def page(part: int = 1) -> str:
+    """The regret tables, and how often what was forecast came true."""
+    every = list(decisions(part))
+    late = [each for each in every if each.goal.deadline_seconds is not None]
+    groups: dict[str, list[Decision]] = defaultdict(list)
+    for each in late:
+        groups[each.question.kind].append(each)
+    groups["all"] = late
+    groups["all, of models held out"] = [each for each in late if each.question.is_held_out]
+    groups["all, without a deadline"] = [each for each in every if each.goal.deadline_seconds is None]
+    parts = [" ".join((__doc__ or "").split()), f"{len(late)} decisions with a deadline, {len(every)} in all."]
+    for name, found in groups.items():
+        if found:
+            by = {chooser: [each.verdicts[chooser] for each in found] for chooser in found[0].verdicts}
+            parts += [f"### {name}", verdict_table(by)]
+    in_time = [pair for each in late for pair in each.in_time]
+    cheapest = [pair for each in every for pair in each.cheapest]
+    parts += ["Forecast chances of being in time, and what came true:", reliability_table(in_time)]
+    parts += ["Forecast chances of being the cheapest, and what came true:", reliability_table(cheapest)]
+    return "\n\n".join(parts)

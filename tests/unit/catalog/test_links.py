@@ -1,0 +1,58 @@
+"""Links of offers that no source names: by the variant of the GPU, else PCIe of its generation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from catalogs import box
+from price_lists import HUNT_HEAD, Web, zipped
+
+from stash.catalog import layers, refresh
+from stash.catalog.layers import merge
+from stash.catalog.links import with_links
+from stash.catalog.shipped import gpus
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "gib", "gpu", "fabric", "rate"),
+    [
+        ("gpu_8x_h100_sxm5", "H100", 80, "H100-SXM5-80GB", "nvlink4+nvswitch", 450e9),
+        ("2x_A100-80GB-SXM_SECURE", "A100", 80, "A100-SXM4-80GB", "nvlink3+nvswitch", 300e9),
+        ("8xV100-HGX-32", "V100", 32, "V100-SXM2-32GB", "nvlink2", 150e9),
+        ("gpu_2x_h100_pcie", "H100", 80, "H100-PCIe-80GB", None, 63e9),
+        ("gpu_8x_v100", "V100", 16, None, None, 15.75e9),
+        ("4x_RTX-A6000", "RTX-A6000", 48, None, None, 31e9),
+    ],
+)
+def test_links_follow_from_the_gpus_variant(name, model, gib, gpu, fabric, rate):
+    found = with_links(box(name, gpu_model=model, gpu_count=8, gpu_memory_bytes=gib * GIB), gpus())
+    assert (found.gpu, found.interconnect) == (gpu, fabric)
+    assert (found.interconnect_bytes_per_second if fabric else found.pcie_bytes_per_second) == rate
+
+
+def test_what_a_source_says_of_links_stays():
+    wired = box("8x-sxm", gpu_model="V100", gpu_count=8, interconnect="pcie3")
+    assert with_links(wired, gpus()) is wired
+    assert with_links(box("one", gpu_model="V100", gpu_count=1), gpus()).interconnect is None
+
+
+def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
+    machines = [each for each in merge(None, None).instances if (each.gpu_count or 0) > 1]
+    known = [each for each in machines if each.interconnect_bytes_per_second or each.pair_max_bytes_per_second
+             or each.pcie_bytes_per_second]  # fmt: skip
+    assert {each.name for each in machines} - {each.name for each in known} == set()
+
+
+@pytest.mark.usefixtures("home")
+def test_so_it_is_after_a_refresh(home: Path):
+    line = "8x_H100-SXM,US-CA-1,21.5,128,1000.0,8,H100,80.0,False,,nvidia,,x86,{}\n"
+    web = Web()
+    web.pages[f"{refresh.GPUHUNT}/runpod/version"] = b"20261119-1"
+    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zipped(HUNT_HEAD + line, "runpod.csv")
+    refresh.refresh(web)
+    known = layers.load()
+    offer = next(each for each in known.instances if each.cloud == "runpod" and each.gpu_count == 8)
+    assert (offer.interconnect, offer.interconnect_bytes_per_second) == ("nvlink4+nvswitch", 450e9)
