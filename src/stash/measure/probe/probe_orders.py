@@ -9,12 +9,21 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-WEIGHTS = {"copies": 1.0, "reads": 2.5, "streams": 2.0, "exchanges": 3.0}
+WEIGHTS = {"compute": 4.0, "copies": 1.0, "reads": 2.5, "streams": 2.0, "exchanges": 3.0}
 """The parts in the order they run, with their shares: a peer lost half-way spoils only the last two."""
 PARTS = tuple(WEIGHTS)
 MEETING = "STASH_PROBE_MEETING"
 """The environment variable that holds how many seconds nodes wait for each other at the start."""
+
+
+class Product(NamedTuple):
+    """A matrix product to measure: m by k times k by n."""
+
+    dtype: str
+    """``float32``, ``bfloat16``, ``float16``, ``tf32`` or ``fp8``."""
+    shape: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,10 @@ class ProbeOrders:
     data: str | None = None
     instance: str | None = None
     ask_metadata: bool = False
+    products: tuple[Product, ...] = ()
+    """The job's own; without any, standard ones are measured."""
+    force: bool = False
+    """Measure GPUs that others use, too."""
     secret: str | None = field(default=None, repr=False)
     """Of the run, if its nodes have one (``--rdzv-id``); the file is in a folder that is the user's alone."""
     version: str = ""
@@ -53,7 +66,8 @@ class ProbeOrders:
 def read_orders(path: str | Path) -> ProbeOrders:
     """The orders in a file; raises OSError or ValueError."""
     fields = json.loads(Path(path).read_text())
-    return ProbeOrders(**{**fields, "parts": tuple(fields["parts"])})
+    products = tuple(Product(dtype, tuple(shape)) for dtype, shape in fields["products"])
+    return ProbeOrders(**{**fields, "parts": tuple(fields["parts"]), "products": products})
 
 
 def shares(parts: Iterable[str], budget: float) -> dict[str, float]:

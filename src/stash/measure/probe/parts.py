@@ -1,0 +1,135 @@
+"""The parts of a machine that compute, one after the other: its cores, then its GPUs; and what held them back.
+
+What the kernel and the driver tell of the time in which a part was busy stands beside its figures. A GPU that others
+use is left alone unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from stash.core.records.host import PartFigure, PartState, Unmeasured
+from stash.measure.host.describe import vector_level
+from stash.measure.host.gpu_readings import Ask, GpuReading, asker, read_errors, read_gpu, state_of, users_of
+from stash.measure.host.gpus import nvml, string
+from stash.measure.linux import counters, run_queue
+from stash.measure.probe.computing import CpuLane, GpuLane, Work, cpu_tasks, gpu_tasks, take_bursts
+from stash.measure.probe.copies import cache_bytes
+from stash.measure.probe.probe_orders import Product
+
+_CPU_SHARE = 0.35
+"""Of the time, on a machine with GPUs."""
+_LOOKS_EVERY = 0.05
+
+Found = list[PartFigure | PartState | Unmeasured]
+
+
+@dataclass(frozen=True)
+class ComputingMachine:
+    """What is measured: cores, memory that is free, CUDA devices; and NVML, which a test plays."""
+
+    cores: int
+    free_bytes: int
+    devices: int
+    library: Any = None
+
+
+def measure(
+    machine: ComputingMachine, seconds: float, products: Sequence[Product] = (), force: bool = False
+) -> Found:
+    """Figures and state of the cores and of each GPU, within about ``seconds``."""
+    share = _CPU_SHARE if machine.devices else 1.0
+    found = _cores(machine, share * seconds, products)
+    if machine.devices:
+        found += _gpus(machine, (1 - share) * seconds, products, force)
+    return found
+
+
+def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> Found:
+    before, quota, began = counters.totals(), run_queue.quota_periods(), time.monotonic()
+    own = time.process_time()
+    tasks = cpu_tasks(products, machine.cores, machine.free_bytes, cache_bytes(), vector_level())
+    figures = take_bursts([(CpuLane(), tasks)], seconds)
+    activity, elapsed, quota_now = counters.since(before), time.monotonic() - began, run_queue.quota_periods()
+    throttled = others = None
+    if quota is not None and quota_now is not None:
+        throttled = (quota_now[0] - quota[0]) / max(1, quota_now[1] - quota[1])
+    if activity.cpu_seconds is not None:
+        others = (activity.cpu_seconds - (time.process_time() - own)) / elapsed
+    return [*figures, PartState(device="cpu", steal=activity.steal, throttled=throttled, others_cores=others)]
+
+
+@dataclass
+class _Looks:
+    """Readings of several GPUs, one each now and then."""
+
+    asks: Mapping[str, Ask]
+    readings: dict[str, list[GpuReading]] = field(default_factory=dict)
+    at: float = 0.0
+
+    def __call__(self) -> None:
+        if time.monotonic() - self.at >= _LOOKS_EVERY:
+            self.at = time.monotonic()
+            for device, ask in self.asks.items():
+                self.readings.setdefault(device, []).append(read_gpu(ask))
+
+
+def _gpus(machine: ComputingMachine, seconds: float, products: Sequence[Product], force: bool) -> Found:
+    with nvml(machine.library) as library:
+        # before this process is on any of them: a container sees its own processes by other numbers than NVML
+        known = {} if library is None else _known(library)
+        found: Found = []
+        if library is None:
+            why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
+            found.append(Unmeasured(link="compute, state of the GPUs", why=why))
+        asks, work = {}, list[Work]()
+        users: dict[str, tuple[str, ...]] = {}
+        for index in range(machine.devices):
+            device, ask = f"cuda:{index}", known.get(_identity(index))
+            users[device] = () if ask is None else ask.users
+            if users[device] and not force:
+                who = ", ".join(users[device])
+                why = f"GPU {index} is in use by {who}; --force measures it all the same"
+                found.append(Unmeasured(link=f"compute on {device}", why=why))
+                continue
+            tasks, missing = gpu_tasks(index, products)
+            found += missing
+            work.append((GpuLane(index), tasks))
+            if ask is not None:
+                asks[device] = ask.ask
+        looks = _Looks(asks)
+        found += take_bursts(work, seconds, looks)
+        found += [
+            state_of(device, looks.readings.get(device, ()), read_errors(ask), users[device])
+            for device, ask in asks.items()
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class _Known:
+    """One GPU as NVML has it."""
+
+    ask: Ask
+    users: tuple[str, ...]
+
+
+def _known(library: Any, own: Callable[[int], bool] = lambda pid: pid == os.getpid()) -> dict[str, _Known]:
+    """By identity."""
+    found = {}
+    for index in range(library.nvmlDeviceGetCount()):
+        ask = asker(library, library.nvmlDeviceGetHandleByIndex(index))
+        identity = ask("nvmlDeviceGetUUID")
+        if identity is not None:
+            found[string(identity).removeprefix("GPU-")] = _Known(ask, users_of(ask, own) or ())
+    return found
+
+
+def _identity(index: int) -> str:
+    return str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
