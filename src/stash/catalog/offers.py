@@ -192,6 +192,11 @@ class Catalog:
             [self._offer(price) for price in self.prices if (price.cloud, price.instance) == key]
         )
 
+    def newest_on_demand(self, instance: Instance) -> Offer | None:
+        """Its on-demand price of the newest date, of one date the cheapest; ``None`` where none is known."""
+        offers = [offer for offer in self.offers_of(instance) if offer.kind == "on-demand"]
+        return max(offers, key=lambda each: each.as_of or "", default=None)
+
     @cached_property
     def regions(self) -> tuple[str, ...]:
         """All regions that some offer is in."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stash.advice.rental import RentalVerdict, brief, loss_facts
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading
 from stash.analysis.findings.rates import Curve, Link
-from stash.core.formatting import bits_parts, listed, parts, plain, quantity
+from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
@@ -18,20 +19,26 @@ from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 UNKNOWN = "unknown"
+_MAX_FINE = 8
 _MAX_COLUMNS = 6
 
 
-def page(probe: Probe, reading: Reading, saved: str | None = None) -> Page:
-    """What was found, the machines, and their links; ``saved`` is the file it is in, if any."""
+def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: RentalVerdict | None = None) -> Page:
+    """What was found, the machines, and their links; ``saved`` is the file it is in, if any.
+
+    With a ``verdict`` what to do with the machines comes first, and what it rests on.
+    """
     several = len(probe.hosts) > 1
     findings = findings_of(reading, several)
+    count = f"{counted(len(findings), 'finding')}." if findings else "No findings."
     return Page(
         title=listed(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe"),
-        verdict=(f"{counted(len(findings), 'finding')}." if findings else "No findings.",),
+        subtitle=(counted(len(probe.hosts), "machine"), "measured by stash probe", *_price(verdict)),
+        verdict=(count,) if verdict is None else (verdict.text, count),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
         chapters=(
+            *_rental(verdict),
             Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),), brief=True),
             Chapter("tables", "Every link, against the catalog", label="Tables", brief=True,
                     grids=link_grids(probe.hosts, reading)),
@@ -40,6 +47,34 @@ def page(probe: Probe, reading: Reading, saved: str | None = None) -> Page:
         ),
         made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
     )  # fmt: skip
+
+
+def _price(verdict: RentalVerdict | None) -> tuple[str, ...]:
+    if verdict is None or verdict.dollars_per_hour is None:
+        return ()
+    return (f"{verdict.instance}, {dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
+
+
+def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
+    """What the verdict rests on: costs by part, what is as usual, what is unknown."""
+    if verdict is None:
+        return ()
+    facts = [
+        *loss_facts(verdict),
+        *(("fine", text) for text in verdict.fine[:_MAX_FINE]),
+        ("compared", _compared(verdict)),
+        ("unknown", "; ".join(verdict.unknown) or "nothing"),
+    ]
+    return (Chapter("rental", "Keep it or give it back", label="Verdict", brief=True, facts=tuple(facts)),)
+
+
+def _compared(verdict: RentalVerdict) -> str:
+    if not verdict.compared:
+        return "with no other machine: data sheets and the machine itself prove little about one rental"
+    return (
+        f"{counted(verdict.compared, 'figure')} with their like; of healthy machines, 1 probe in "
+        f"{1 / verdict.error_rate:.0f} calls some part slow"
+    )
 
 
 def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
@@ -293,7 +328,7 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
 SCHEMA = 1
 
 
-def document(probe: Probe, reading: Reading) -> dict[str, Any]:
+def document(probe: Probe, reading: Reading, verdict: RentalVerdict | None = None) -> dict[str, Any]:
     """Keys in the order of the contract; ratios of a comparison are derived here, because they are not stored."""
     derived = reading.model_dump(mode="json")
     for comparison, record in zip(derived["comparisons"], reading.comparisons, strict=True):
@@ -304,4 +339,5 @@ def document(probe: Probe, reading: Reading) -> dict[str, Any]:
         "probe": probe.model_dump(mode="json"),
         **derived,
         "next_steps": list(next_steps(reading.findings)),
+        "verdict": None if verdict is None else brief(verdict),
     }

@@ -128,7 +128,7 @@ class _Slot:
             self.calls.append(1)
             self.bursts.append([])
             repeat(lambda: self.once(lambda: None), 0.0, least=1)
-            self.calls[0] = max(1, round(_REPETITION / max(1e-7, max(self.bursts.pop()[-1]))))
+            self.calls[0] = max(1, round(_REPETITION / max(1e-7, *self.bursts.pop()[-1])))
         self.bursts.append([])
         repeat(lambda: self.once(look), seconds, least=_LEAST)
         del self.bursts[-1][0]  # it warms up
@@ -138,7 +138,12 @@ class _Slot:
             taken = tuple(tuple(row[number] for row in burst) for burst in self.bursts)
             work = task.work * self.calls[0]
             yield PartFigure(
-                device=lane.name, name=task.name, unit=task.unit, work=work, together=len(self.lanes) > 1, bursts=taken
+                device=lane.name,
+                name=task.name,
+                unit=task.unit,
+                work=work,
+                together=len(self.lanes) > 1,
+                bursts=taken,
             )
 
 

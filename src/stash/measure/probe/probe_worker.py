@@ -38,7 +38,7 @@ from stash.core.records.host import (
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import copies, disk_reads, exchanges, parts, streams
-from stash.measure.probe.probe_orders import MEETING, Product, ProbeOrders, read_orders, shares
+from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
 
 M = TypeVar("M", bound=Record)

@@ -49,10 +49,11 @@ class Direction:
 def slots(nodes: int, seconds: float) -> tuple[list[tuple[Direction, ...]], list[Unmeasured]]:
     """What fits into ``seconds``, in order, and what does not; the directions of a slot run at the same time.
 
-    Pairs that share no node, in log2 rounds and one more, so that every node meets several others: one whose every pair is slow is the odd one out, whatever its number.
+    Pairs share no node, in log2 rounds and one more: every node meets several others, and one whose every pair is
+    slow is the odd one out, whatever its number.
     """
     wanted = [
-        tuple(Direction(*ends[:: 1 if forth else -1], flows) for ends in pairs)
+        tuple(Direction(a, b, flows) if forth else Direction(b, a, flows) for a, b in pairs)
         for pairs in pair_rounds(nodes)
         for forth in (True, False)
         for flows in FLOWS

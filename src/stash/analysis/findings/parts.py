@@ -1,0 +1,177 @@
+"""Findings about the parts that compute: what the kernel and the driver saw, and figures below those of their like.
+
+One table of checks: what a part's state must be for a finding, and one for figures. Whose business each finding is,
+the machine's or that of whoever uses it, ``advice.rental`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from stash.analysis.findings.machine import Fact, Finding, exactly, unlike
+from stash.analysis.findings.peers import ERROR_RATE, Standing, slow
+from stash.analysis.findings.rates import burst_rates, gpu_index
+from stash.core.formatting import Unit, listed, plain, quantity
+from stash.core.records.host import Host, PartState
+from stash.core.units import counted
+
+THROTTLED, OTHERS = 0.02, 0.25
+"""Of periods with a used up quota; cores that other programs took."""
+_SLOW_CLOCK = 0.95
+_LINK_ERRORS = 100
+"""Since the driver was loaded: a few replays are healed by the link itself."""
+_WARM = 1.05
+"""Times slower in the last burst than in the first one."""
+_EATEN = 0.85
+"""Times as slow as products get, from where on it is memory that others use."""
+_MANY = 3
+"""Slow figures of one part that are named."""
+
+
+class StateCheck(NamedTuple):
+    """A row of the table: the finding that a part's state is, if it holds."""
+
+    name: str
+    field: str
+    """The measured one."""
+    holds: Callable[[PartState], bool]
+    text: str
+    unit: Unit = "count"
+
+
+def _is_braked(state: PartState) -> bool:
+    """A power cap alone is how a busy GPU keeps within its watts."""
+    is_slow = state.clock is None or state.clock < _SLOW_CLOCK
+    return bool({"power brake", "heat", "hardware"} & {*state.held_by}) and is_slow
+
+
+STATE_CHECKS = (
+    StateCheck(
+        "quota-used-up", "throttled", lambda state: (state.throttled or 0) > THROTTLED,
+        "the quota of CPU time of its control group was used up in {value:.0%} of its periods", "fraction",
+    ),
+    StateCheck(
+        "busy-cores", "others_cores", lambda state: (state.others_cores or 0) > OTHERS,
+        "other programs used {value:.1f} cores meanwhile{programs}",
+    ),
+    StateCheck(
+        "gpu-in-use", "", lambda state: bool(state.users),
+        "{part} was in use by {users}: its figures are of what is left",
+    ),
+    StateCheck(
+        "held-clock", "clock", _is_braked,
+        "{part} ran at {value:.0%} of its highest clock{megahertz}, held down by {held}{heat}", "fraction",
+    ),
+    StateCheck(
+        "memory-errors", "memory_errors", lambda state: bool(state.memory_errors),
+        "{part} had {value:.0f} uncorrectable errors of its memory since its driver was loaded",
+    ),
+    StateCheck(
+        "repair-due", "retired", lambda state: bool(state.repair_due),
+        "{part} has memory that waits for a reset to be put out of use, or could not be",
+    ),
+    StateCheck(
+        "link-errors", "link_errors", lambda state: (state.link_errors or 0) > _LINK_ERRORS,
+        "the NVLinks of {part} had {value:,.0f} errors and replays since its driver was loaded",
+    ),
+)  # fmt: skip
+
+
+def state_findings(host: Host) -> Iterator[Finding]:
+    """What held the parts of one machine back, by the table; lost NVLinks, NUMA nodes out of reach, heat."""
+    states = host.links.states if host.links is not None else ()
+    for state in states:
+        for check in STATE_CHECKS:
+            if check.holds(state):
+                value = getattr(state, check.field, None)
+                measured = None if value is None else exactly(float(value))
+                text = check.text.format(value=value, **_words(host, state))
+                yield Finding(name=check.name, hostname=host.hostname, text=text, unit=check.unit, measured=measured)
+    lanes = {gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None}
+    most = max(lanes.values(), default=0)
+    for index, count in lanes.items():
+        if count < most:
+            fact = Fact(value=most, unit="count", about="NVLinks of the other GPUs here")
+            text = f"GPU {index} has {count} of the {most} NVLinks that the other GPUs here have"
+            yield unlike(fact, exactly(count), "lost-nvlinks", text, host)
+    for gpu in host.gpus:
+        if host.allowed_nodes and gpu.numa_node is not None and gpu.numa_node not in host.allowed_nodes:
+            nodes = listed([str(node) for node in host.allowed_nodes])
+            text = (
+                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of node "
+                f"{nodes}: every copy crosses between sockets"
+            )
+            yield Finding(name="far-numa", hostname=host.hostname, text=text)
+    yield from _warm_findings(host)
+
+
+def _words(host: Host, state: PartState) -> dict[str, str]:
+    """What the table's texts may say of a part."""
+    index = gpu_index(state.device)
+    names = [f"{each.name} ({each.cores:.1f})" for each in host.programs]
+    return {
+        "part": "the CPU" if index is None else f"GPU {index}",
+        "programs": f", most of all {listed(names)}" if names else "",
+        "users": listed(list(state.users)),
+        "held": listed(list(state.held_by)),
+        "megahertz": "" if state.megahertz is None else f" ({state.megahertz:,.0f} MHz)",
+        "heat": "" if state.celsius is None else f", {state.celsius:.0f} °C",
+    }
+
+
+def _warm_findings(host: Host) -> Iterator[Finding]:
+    """Figures whose last burst, of a warm machine, was slower than the first and every one between no faster."""
+    for figure in host.links.figures if host.links is not None else ():
+        rates, index = burst_rates(figure), gpu_index(figure.device)
+        if index is None or len(rates) < 3 or not rates[0] > max(rates[1:]) or rates[0] < _WARM * rates[-1]:
+            continue
+        first, last = plain(rates[0], figure.unit), plain(rates[-1], figure.unit)
+        fact = Fact(value=rates[0], unit=figure.unit, about="its first burst")
+        text = f"GPU {index} slows down as it gets warm: {figure.name} {first} at first, {last} at the end"
+        yield unlike(fact, exactly(rates[-1]), "slow-when-warm", text, host)
+
+
+def standing_findings(hosts: Sequence[Host], found: Sequence[Standing]) -> Iterator[Finding]:
+    """One for each part with figures below what its like reaches; the worst figures are named."""
+    by_part: dict[tuple[str, str, str], list[Standing]] = {}
+    for standing in slow(found):
+        by_part.setdefault((standing.hostname, standing.part, standing.member), []).append(standing)
+    for (hostname, _, member), each in by_part.items():
+        worst = each[0]
+        named = [f"{it.group} {quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below {plain(it.usual, it.unit)}"
+                 for it in each[:_MANY]]  # fmt: skip
+        more = f" and {counted(len(each) - _MANY, 'more figure')}" if len(each) > _MANY else ""
+        whose = f"{member}: " if member else ""
+        sure = "a data sheet proves little about one machine" if not worst.peers else _chance()
+        text = f"{whose}{'; '.join(named)}{more} (usual: {worst.about}; {sure})"
+        fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
+        host = next((it for it in hosts if it.hostname == hostname), None)
+        yield unlike(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
+
+
+def contention_findings(hosts: Sequence[Host], found: Sequence[Standing]) -> Iterator[Finding]:
+    """Where other programs were busy: whether memory suffers from them more than products do."""
+    for host in hosts:
+        own = [each for each in found if each.hostname == host.hostname and not each.member and each.peers]
+        states = host.links.states if host.links is not None else ()
+        others = max((state.others_cores or 0.0 for state in states), default=0.0)
+        ratios = {
+            kind: [each.ratio for each in own if each.group.startswith(kind)] for kind in ("triad", "gemm float32")
+        }
+        if others <= OTHERS or not all(ratios.values()):
+            continue
+        memory, products = (median(values) for values in ratios.values())
+        if memory < _EATEN * products:
+            text = (
+                f"other programs take memory bandwidth: it is at {memory:.0%} of what is usual, matrix products at "
+                f"{products:.0%}"
+            )
+            yield Finding(
+                name="busy-memory", hostname=host.hostname, text=text, unit="fraction", measured=exactly(memory)
+            )
+
+
+def _chance() -> str:
+    return f"of healthy machines, 1 probe in {1 / ERROR_RATE:.0f} says so of any part"
