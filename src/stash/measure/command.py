@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stash.core.artefact import Growing
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
@@ -320,10 +321,17 @@ def base_of_job(run: str | None, store: str | None) -> Base | None:
     """What forecasts of the job start with whose profile ``run`` names; raises UserError if it is no profile."""
     if run is None:
         return None
+    from stash.measure.host.gpus import count_gpus
     from stash.predict.forecasting import base_of
     from stash.store.storing import profile_of
 
-    return base_of(profile_of(run, store)[0])
+    base = base_of(profile_of(run, store)[0])
+    if base.target.device is not None and not count_gpus():
+        raise UserError(
+            f"--for {run}: that job trains on {base.target.device}, and this machine has no GPU that NVML knows; "
+            "probe without --for, or profile the job here"
+        )
+    return base
 
 
 @contextmanager
@@ -353,7 +361,9 @@ _QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 7.0, 15.0, 45.0
 _QUICK_PARTS = frozenset({"compute", "copies", "streams", "exchanges"})
 
 
-def measured_probe(folder: Path | None, options: ProbeOptions, base: Base | None) -> Probe | None:
+def measured_probe(
+    folder: Path | None, options: ProbeOptions, base: Base | None, where: Cluster | None = None
+) -> Probe | None:
     """Measure; with a profile, products are those of its job. ``None`` on nodes other than 0."""
     from stash.measure.host.gpus import count_gpus
     from stash.measure.launcher import probe_launch as probing
@@ -364,7 +374,7 @@ def measured_probe(folder: Path | None, options: ProbeOptions, base: Base | None
     budget = options.budget or (_QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS)
     with _progress(options.quiet) as say:
         return probing.probe(
-            cluster(options), budget=budget, data=folder, instance=options.instance,
+            where or cluster(options), budget=budget, data=folder, instance=options.instance,
             what=_QUICK_PARTS if options.quick else options.only, say=say, ask_metadata=not options.no_metadata,
             products=() if base is None else products_of(base.profile.workload), force=options.force,
         )  # fmt: skip

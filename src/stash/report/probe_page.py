@@ -9,7 +9,7 @@ from stash.advice.rental import RentalVerdict, brief, loss_facts
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.probe_reading import Likeness, Reading
+from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
 from stash.core.intervals import Interval
@@ -211,6 +211,54 @@ def _alike(curves: Sequence[Curve]) -> list[list[Curve]]:
         if curve.sizes:
             kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
     return list(kinds.values())
+
+
+ProbedSide = tuple[str, Probe]
+"""A probe and the file that it is in."""
+
+
+def _pairs(before: ProbedSide, after: ProbedSide) -> list[tuple[Link, Link, bool]]:
+    """Every figure that both have, and whether the two intervals lie apart."""
+    first, second = (
+        {(link.node, link.group, link.member): link for link in every_link(probe.hosts)}
+        for _, probe in (before, after)
+    )
+    pairs = [(link, second[key]) for key, link in first.items() if key in second]
+    return [(old, new, old.rate.apart_from(new.rate)) for old, new in pairs]
+
+
+def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
+    """Two probes figure by figure."""
+    rows, changed = [], []
+    for old, new, apart in _pairs(before, after):
+        change = f"{new.rate.value / old.rate.value - 1:+.1%}"
+        name = f"{old.group}, {old.member}" if old.member else old.group
+        rows.append(
+            (name, *parts(old.rate, old.unit), *parts(new.rate, new.unit), change if apart else "in the noise")
+        )
+        changed += [f"{name} {change}"] if apart else []
+    grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
+    return Page(
+        title=f"{before[0]} and {after[0]}",
+        subtitle=(f"{before[1].created[:16]} and {after[1].created[:16]} UTC",),
+        verdict=(f"{listed(changed)}." if changed else "No figure differs beyond its noise.",),
+        grids=(grid,) if rows else (),
+    )
+
+
+def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
+    """The same as JSON: a contract, see docs/probe.md."""
+    names = ("node", "part", "group", "member", "unit")
+    figures = [
+        {
+            **{name: getattr(old, name) for name in names},
+            "before": old.rate.model_dump(),
+            "after": new.rate.model_dump(),
+            "differs": apart,
+        }
+        for old, new, apart in _pairs(before, after)
+    ]
+    return {"before": before[0], "after": after[0], "figures": figures}
 
 
 def _curve(curves: Sequence[Curve], several: bool) -> Grid:

@@ -107,6 +107,11 @@ def state_findings(host: Host) -> Iterator[Finding]:
     yield from _warm_findings(host)
 
 
+def is_disturbed(host: Host) -> bool:
+    """Whether other programs, or a quota, took part of its figures: it is no peer then."""
+    return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
+
+
 def _words(host: Host, state: PartState) -> dict[str, str]:
     """What the table's texts may say of a part."""
     index = gpu_index(state.device)

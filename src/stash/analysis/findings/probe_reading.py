@@ -19,7 +19,7 @@ from stash.analysis.findings.against import (
 )
 from stash.analysis.findings.inside import inside_findings
 from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
-from stash.analysis.findings.parts import contention_findings, standing_findings, state_findings
+from stash.analysis.findings.parts import contention_findings, is_disturbed, standing_findings, state_findings
 from stash.analysis.findings.peers import PastProbe, Standing, standings
 from stash.analysis.findings.rates import Curve, Link, curve, links
 from stash.catalog.facts import GpuFacts, Instance
@@ -73,12 +73,10 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Seque
     # What is between nodes belongs to all of them: held to a type only if they are all of it.
     if types and types[0] is not None and all(reference == types[0] for reference in types):
         findings += network_shortfalls(hosts, types[0])
-    every = tuple(
-        link for node, host in enumerate(hosts) for link in (*links(host, node), *exchange_links(host, node))
-    )
     sheets = {host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None}
     like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
-    standing = standings(every, [_past(each) for each in like], sheets)
+    like = [each for each in like if not any(map(is_disturbed, each.hosts))]
+    standing = standings(every_link(hosts), [_past(each) for each in like], sheets)
     findings += [*contention_findings(hosts, standing), *standing_findings(hosts, standing)]
     unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
     return Reading(
@@ -92,9 +90,18 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Seque
         findings=tuple(findings),
         comparisons=tuple(comparisons),
         nearest=tuple(nearest),
-        notes=tuple(
-            f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"
-            for name in sorted(unlisted)
+        notes=(
+            *(
+                f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"
+                for name in sorted(unlisted)
+            ),
+            *(
+                f"GPU {gpu.index} is a slice, {gpu.name}: data sheets are of whole GPUs, so it is only compared with "
+                "other slices"
+                for host in hosts
+                for gpu in host.gpus
+                if "MIG" in gpu.name
+            ),
         ),
         standings=standing,
     )
@@ -111,10 +118,14 @@ def are_alike(one: Probe, other: Probe) -> bool:
 
 
 def _past(probe: Probe) -> PastProbe:
-    every = [
-        link for node, host in enumerate(probe.hosts) for link in (*links(host, node), *exchange_links(host, node))
-    ]
-    return PastProbe(hostname=probe.hosts[0].hostname, created=probe.created, links=tuple(every))
+    return PastProbe(hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts))
+
+
+def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
+    """All figures of a probe, all-reduces among them."""
+    return tuple(
+        link for node, host in enumerate(hosts) for link in (*links(host, node), *exchange_links(host, node))
+    )
 
 
 def exchange_links(host: Host, node: int) -> tuple[Link, ...]:

@@ -10,12 +10,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from stash.core.records.host import PartFigure, PartState, Unmeasured
-from stash.measure.host.describe import vector_level
+from stash.measure.host.describe import allowed_nodes, vector_level
 from stash.measure.host.gpu_readings import Ask, GpuReading, asker, read_errors, read_gpu, state_of, users_of
 from stash.measure.host.gpus import nvml, string
 from stash.measure.linux import counters, run_queue
@@ -46,6 +47,9 @@ def measure(
     """Figures and state of the cores and of each GPU, within about ``seconds``."""
     share = _CPU_SHARE if machine.devices else 1.0
     found = _cores(machine, share * seconds, products)
+    if allowed_nodes(Path("/")) is None:
+        why = "/sys names no NUMA nodes here, as in some containers"
+        found.append(Unmeasured(link="compute, NUMA nodes", why=why))
     if machine.devices:
         found += _gpus(machine, (1 - share) * seconds, products, force)
     return found
@@ -105,10 +109,12 @@ def _gpus(machine: ComputingMachine, seconds: float, products: Sequence[Product]
                 asks[device] = ask.ask
         looks = _Looks(asks)
         found += take_bursts(work, seconds, looks)
-        found += [
-            state_of(device, looks.readings.get(device, ()), read_errors(ask), users[device])
-            for device, ask in asks.items()
-        ]
+        for device, ask in asks.items():
+            readings = looks.readings.get(device, [])
+            found.append(state_of(device, readings, read_errors(ask), users[device]))
+            if all(each.clock is None for each in readings):
+                why = "the driver tells this user no clocks, so what holds one down is unknown"
+                found.append(Unmeasured(link=f"compute, clock of {device}", why=why))
     return found
 
 
