@@ -92,7 +92,8 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Seque
         nearest=tuple(nearest),
         notes=(
             *(
-                f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"
+                f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may "
+                "add it)"
                 for name in sorted(unlisted)
             ),
             *(

@@ -109,9 +109,9 @@ def _gpus(machine: ComputingMachine, seconds: float, products: Sequence[Product]
                 asks[device] = ask.ask
         looks = _Looks(asks)
         found += take_bursts(work, seconds, looks)
-        for device, ask in asks.items():
+        for device, question in asks.items():
             readings = looks.readings.get(device, [])
-            found.append(state_of(device, readings, read_errors(ask), users[device]))
+            found.append(state_of(device, readings, read_errors(question), users[device]))
             if all(each.clock is None for each in readings):
                 why = "the driver tells this user no clocks, so what holds one down is unknown"
                 found.append(Unmeasured(link=f"compute, clock of {device}", why=why))
