@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +33,6 @@ from stash.analysis.findings.probe_reading import every_link
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.artefact import load_probe
-from stash.core.records.circumstances import OtherProgram
 from stash.core.records.host import Gpu, Host, Links, PartFigure, Probe
 from stash.lab.testbed.bed import Testbed
 from stash.measure.host.describe import allowed_nodes
@@ -286,7 +285,7 @@ def _real(
     for number in range(options.quiet):
         began = time.monotonic()
         quiet.append(probe(folder, f"quiet{number}"))
-        progress("quiet", number, f"{time.monotonic() - began:.0f} s", *_others(quiet[-1]))
+        progress("quiet", number, f"{time.monotonic() - began:.0f} s", _others(quiet[-1]))
     for name, (_, wanted) in real_faults(folder).items():
         right, seen, answers = 0, set[str](), set[str]()
         for number in range(options.repeats):
@@ -318,11 +317,12 @@ def _real(
     yield table(heads, [promises(folder, quiet)])
 
 
-def _others(found: Probe) -> Sequence[OtherProgram | str]:
+def _others(found: Probe) -> str:
     """What else ran: a probe is quiet only if nothing did."""
-    return found.hosts[0].programs or ("nothing else ran",)
+    return (
+        ", ".join(f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs) or "nothing else ran"
+    )
 
 
 if __name__ == "__main__":
-    with nullcontext():
-        sys.exit(main())
+    sys.exit(main())

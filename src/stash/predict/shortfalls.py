@@ -22,6 +22,7 @@ from stash.core.records.host import Host
 from stash.core.records.profile import Workload
 from stash.predict.changed_job import ChangedJob, change_job
 from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.exposure import AS_MEASURED
 from stash.predict.forecasting import job_stalls, lost
 from stash.predict.passes import Base, ComputeScale
 
@@ -63,7 +64,8 @@ def shares_of(hosts: Sequence[Host], found: Sequence[Standing], work: Workload, 
     if "float32" in types and work.float32_products not in (None, "highest"):
         types.add("tf32")
     device = [each for each in found if each.part == "compute" and bool(each.member) == on_gpu and not _of_one(each)]
-    gemms = [each for each in device if each.group.startswith(tuple(f"gemm {type_} " for type_ in types))]
+    every = [each for each in device if each.group.startswith("gemm")]
+    gemms = [each for each in every if each.group.split()[1] in types] or every
     triads = [each for each in device if each.group.startswith("triad")]
     products = _slowest(gemms)
     left = min((_cores_left(host) for host in hosts), default=1.0)
@@ -125,6 +127,9 @@ def losses(base: Base, shares: Shares) -> tuple[Loss, ...]:
 def _loss(base: Base, name: str, shares: Shares) -> Loss:
     try:
         drawn = job_stalls(_job_on(base, shares))
+        if lost(base, drawn) and shares.inside == shares.network == 1.0:
+            # the profile does not tell how the exchange hides behind passes: it is taken to stay as long as it was
+            drawn = job_stalls(replace(_job_on(base, shares), exchange=AS_MEASURED))
     except UserError as error:
         return Loss(part=name, seconds=None, why=str(error))
     unknown = lost(base, drawn)
