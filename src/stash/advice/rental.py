@@ -29,15 +29,24 @@ BLAME: dict[str, Blame] = {
     ),
     **dict.fromkeys(
         (
-            *("shared-uplink", "one-flow", "nic-claim", "disk-burst", "slow-disk", "no-rdma", "vcpu-count", "memory"),
-            *("gpu-memory", "below-sheet", "uneven-pairs", "steal", "link-errors", "slow-when-warm"),
+            *(
+                "shared-uplink",
+                "one-flow",
+                "nic-claim",
+                "disk-burst",
+                "slow-disk",
+                "no-rdma",
+                "vcpu-count",
+                "gpu-count",
+            ),
+            *("memory", "gpu-memory", "below-sheet", "uneven-pairs", "steal", "link-errors", "slow-when-warm"),
         ),
         "note",
     ),
 }
 """Whose a finding is, if not the machine's. Notes are what every machine of a type may have, or what may pass: alone
 they are no reason to give a machine back."""
-_GRAVE = ("lost-gpu", "memory-errors", "repair-due", "lost-nvlinks", "gpu-count", "gpu-model")
+_GRAVE = ("lost-gpu", "memory-errors", "repair-due", "lost-nvlinks", "gpu-model")
 """Faults that a machine is given back for whatever a job loses by them today."""
 WORTH = 0.02
 """Of the step: what a job loses below this is no reason to change machines."""

@@ -255,7 +255,7 @@ class _LinksOptions(Options):
         "RUN", "Say what it costs the job of this profile, in milliseconds and dollars.", str, "--for"
     )
     budget: float | None = option(
-        "TIME", "Measure for at most this long (default: 45s; 15s without GPUs).", parsers.duration, panel=_LINKS
+        "TIME", "Measure for at most this long (default: 45s; 14s without GPUs).", parsers.duration, panel=_LINKS
     )
     quick: bool = flag("Measure computing, memory and links only, in 15 s.", panel=_LINKS)
     force: bool = flag("Measure GPUs that others are using, too.", panel=_LINKS)
@@ -357,7 +357,7 @@ def _suffix() -> str:
     return PROBE_SUFFIX
 
 
-_QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 7.0, 15.0, 45.0
+_QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 6.0, 14.0, 45.0
 _QUICK_PARTS = frozenset({"compute", "copies", "streams", "exchanges"})
 
 
