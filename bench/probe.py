@@ -36,7 +36,7 @@ from stash.core.artefact import load_probe
 from stash.core.records.host import Gpu, Host, Links, PartFigure, Probe
 from stash.lab.testbed.bed import Testbed
 from stash.measure.host.describe import allowed_nodes
-from stash.measure.host.gpu_readings import asker, read_errors, read_gpu, state_of
+from stash.measure.host.gpu_readings import asker, read_gpu, state_of
 from stash.report.output import judged_probe
 
 QUOTA_SHARE = 0.6
@@ -144,7 +144,7 @@ def recorded_machine(faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, 
     chance, states, figures, gpus = random.Random(0), [], [], []
     for index in range(8):
         ask = asker(faulty if index == 3 else RecordedGpu(), 0)
-        states.append(state_of(f"cuda:{index}", [read_gpu(ask)], read_errors(ask), ()))
+        states.append(state_of([read_gpu(ask, f"cuda:{index}")], ask))
         rate = 250e12 * chance.gauss(1, 0.005) * (slow if index == 3 else 1)
         name = "gemm bfloat16 8192x8192x8192"
         seconds = tuple((1e12 / rate,) * 5 for _ in range(3))

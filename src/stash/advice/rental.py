@@ -7,51 +7,39 @@ limit or end a program and probe again. What was compared with nothing proves no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.peers import ERROR_RATE
 from stash.analysis.findings.probe_reading import Reading
 from stash.catalog.facts import Offer
-from stash.catalog.offers import Catalog
-from stash.core.errors import UserError
 from stash.core.formatting import dollars, listed, plain, quantity
+from stash.core.printable import shortened
 from stash.core.records.base import Record
 from stash.core.records.host import Probe
 from stash.predict.shortfalls import Loss
 
 Answer = Literal["keep", "give back", "fine for this job", "probe again", "cannot tell"]
-Blame = Literal["machine", "yours", "note"]
-
-BLAME: dict[str, Blame] = {
-    **dict.fromkeys(
-        ("cpu-limit", "memory-limit", "quota-used-up", "busy-cores", "busy-memory", "gpu-in-use", "far-numa"), "yours"
-    ),
-    **dict.fromkeys(
-        (
-            *(
-                "shared-uplink",
-                "one-flow",
-                "nic-claim",
-                "disk-burst",
-                "slow-disk",
-                "no-rdma",
-                "vcpu-count",
-                "gpu-count",
-            ),
-            *("memory", "gpu-memory", "below-sheet", "uneven-pairs", "steal", "link-errors", "slow-when-warm"),
-        ),
-        "note",
-    ),
-}
-"""Whose a finding is, if not the machine's. Notes are what every machine of a type may have, or what may pass: alone
-they are no reason to give a machine back."""
-_GRAVE = ("lost-gpu", "memory-errors", "repair-due", "lost-nvlinks", "gpu-model")
+YOURS = frozenset(
+    {"cpu-limit", "memory-limit", "quota-used-up", "busy-cores", "busy-memory", "gpu-in-use", "far-numa"}
+)
+"""Findings that are the doing of whoever uses the machine."""
+NOTES = frozenset(
+    {
+        "shared-uplink", "one-flow", "nic-claim", "disk-burst", "slow-disk", "no-rdma", "vcpu-count", "gpu-count",
+        "memory", "gpu-memory", "below-sheet", "uneven-pairs", "steal", "link-errors", "slow-when-warm",
+    }
+)  # fmt: skip
+"""What every machine of a type may have, or what may pass: alone no reason to give one back. All others are."""
+_CROWDED = {"busy-cores", "busy-memory", "quota-used-up"}
+"""Figures of what these leave say nothing of the machine."""
+_GRAVE = {"lost-gpu", "memory-errors", "repair-due", "lost-nvlinks", "gpu-model"}
 """Faults that a machine is given back for whatever a job loses by them today."""
 WORTH = 0.02
 """Of the step: what a job loses below this is no reason to change machines."""
-_MOST = 4
-_BRIEF_TEXT = 200
+REFUSED = 3
+"""The exit code, for schedulers, where a machine should be given back."""
+_BRIEF_TEXT, _BRIEF_TEXTS = 220, 2
 
 
 class RentalVerdict(Record):
@@ -60,7 +48,7 @@ class RentalVerdict(Record):
     answer: Answer
     text: str
     reasons: tuple[str, ...]
-    """What is wrong with the machine, the most costly first."""
+    """What is wrong with the machine."""
     yours: tuple[str, ...] = ()
     """What is wrong and not its fault."""
     fine: tuple[str, ...] = ()
@@ -77,40 +65,51 @@ class RentalVerdict(Record):
     compared: int = 0
     """Figures that had peers to be held against."""
 
+    @property
+    def brief(self) -> dict[str, Any]:
+        """What an agent or a scheduler needs of it: JSON of 2 KB at most."""
+        long = {"fine", "unknown", "losses", "price_source", "text", "reasons", "yours"}
+        texts = {
+            name: [shortened(text, _BRIEF_TEXT) for text in getattr(self, name)[:_BRIEF_TEXTS]]
+            for name in ("reasons", "yours")
+        }
+        lost = {each.part: None if each.seconds is None else each.seconds.value for each in self.losses}
+        return {
+            "answer": self.answer, "text": shortened(self.text, 2 * _BRIEF_TEXT), **texts, "losses": lost,
+            "unknown": len(self.unknown), **self.model_dump(exclude=long | {"answer"}),
+        }  # fmt: skip
+
 
 def judge_rental(
     probe: Probe, reading: Reading, losses: Sequence[Loss] | None = None, offer: Offer | None = None
 ) -> RentalVerdict:
     """The verdict; ``losses`` are of a job's profile, ``None`` without one, ``offer`` is the price of one machine."""
-    by_blame: dict[Blame, list[Finding]] = {"machine": [], "yours": [], "note": []}
-    for finding in reading.findings:
-        by_blame[BLAME.get(finding.name, "machine")].append(finding)
-    theirs = by_blame["machine"]
-    if any(finding.name in ("busy-cores", "busy-memory", "quota-used-up") for finding in by_blame["yours"]):
-        # figures of what a quota or another program leaves say nothing of the machine
-        by_blame["yours"] += [finding for finding in theirs if finding.name == "slow-part"]
-        theirs = [finding for finding in theirs if finding.name != "slow-part"]
+    is_crowded = any(finding.name in _CROWDED for finding in reading.findings)
+    excused = YOURS | {"slow-part"} if is_crowded else YOURS
+    yours = [finding for finding in reading.findings if finding.name in excused]
+    notes = [finding for finding in reading.findings if finding.name in NOTES]
+    theirs = [finding for finding in reading.findings if finding.name not in excused | NOTES]
     whole = next((loss for loss in reversed(losses or ()) if loss.seconds is not None), None)
     share = None if whole is None else whole.share
     compared = sum(1 for each in reading.standings if each.peers)
     answer: Answer = "keep"
-    if theirs and (losses is None or share is None or share >= WORTH or any(f.name in _GRAVE for f in theirs)):
+    if theirs and (share is None or share >= WORTH or any(finding.name in _GRAVE for finding in theirs)):
         answer = "give back"
     elif theirs:
         answer = "fine for this job"
-    elif by_blame["yours"] and not {f.name for f in by_blame["yours"]} <= {"memory-limit"}:
+    elif yours:
         answer = "probe again"
-    elif not compared and not reading.comparisons and not by_blame["note"]:
+    elif not compared and not reading.comparisons:
         answer = "cannot tell"
     price = None if offer is None else offer.dollars_per_hour * len(probe.hosts)
     daily = None if price is None or share is None else 24 * price * share
     return RentalVerdict(
         answer=answer,
-        text=_text(answer, theirs, by_blame["yours"], whole, daily),
-        reasons=tuple(finding.text for finding in [*theirs, *by_blame["note"]]),
-        yours=tuple(finding.text for finding in by_blame["yours"]),
+        text=_text(answer, (theirs or yours)[:1], whole, daily),
+        reasons=tuple(finding.text for finding in [*theirs, *notes]),
+        yours=tuple(finding.text for finding in yours),
         fine=_fine(reading),
-        unknown=_unknown(probe, reading, losses),
+        unknown=_unknown(probe, reading),
         instance=None if offer is None else offer.instance.name,
         dollars_per_hour=price,
         price_source="" if offer is None else f"{offer.source}, {offer.as_of or 'undated'}",
@@ -122,95 +121,38 @@ def judge_rental(
     )
 
 
-def _text(
-    answer: Answer, theirs: Sequence[Finding], yours: Sequence[Finding], loss: Loss | None, daily: float | None
-) -> str:
+def _text(answer: Answer, worst: Sequence[Finding], loss: Loss | None, daily: float | None) -> str:
     costs = ""
     if loss is not None and loss.seconds is not None:
         money = "" if daily is None else f", {dollars(daily)} a day"
         costs = f" Your step loses {quantity(loss.seconds, 'seconds')} ({loss.share or 0:.1%}){money}."
-    if answer == "give back":
-        return f"Give it back: {theirs[0].text}.{costs}"
-    if answer == "fine for this job":
-        return f"Fine for this job, though below its type: {theirs[0].text}.{costs or ' Your step loses nothing.'}"
-    if answer == "probe again":
-        return f"Not the machine's fault: {yours[0].text}. Change that and probe again.{costs}"
-    if answer == "cannot tell":
-        return (
-            "Nothing looks broken, but there is nothing to compare it with: its type is unknown and no earlier probe "
-            "is of one like it. Keep probes with --store; three make a comparison."
-        )
-    return f"Keep it: nothing is wrong that this probe can see.{costs}"
+    found = worst[0].text if worst else ""
+    return {
+        "give back": f"Give it back: {found}.",
+        "fine for this job": f"Fine for this job, though below its type: {found}.",
+        "probe again": f"Not the machine's fault: {found}. Change that and probe again.",
+        "keep": "Keep it: nothing is wrong that this probe can see.",
+        "cannot tell": "Nothing looks broken, but there is nothing to compare it with: its type is unknown, and too "
+        "few earlier probes are of one like it. Keep probes with --store; three make a comparison.",
+    }[answer] + costs
 
 
 def _fine(reading: Reading) -> tuple[str, ...]:
     """Figures that are as usual, one for each group: the slowest."""
-    slow = {(each.group, each.member) for each in reading.standings if each.slow}
-    found = {}
-    for each in sorted(reading.standings, key=lambda each: -each.ratio):
-        if (each.group, each.member) not in slow:
-            found[each.group] = f"{each.group} {plain(each.rate.value, each.unit)}, {each.ratio:.0%} of usual"
-    return tuple(found.values())
+    found = {
+        each.group: f"{each.group} {plain(each.rate.value, each.unit)}, {each.ratio:.0%} of usual"
+        for each in sorted(reading.standings, key=lambda each: -each.ratio)
+    }
+    slow = {each.group for each in reading.standings if each.slow}
+    return tuple(text for group, text in found.items() if group not in slow)
 
 
-def _unknown(probe: Probe, reading: Reading, losses: Sequence[Loss] | None) -> tuple[str, ...]:
-    """What was not measured, what had no peers, and what the profile cannot tell."""
-    found = [
-        f"{each.link}: {each.why}" for host in probe.hosts if host.links is not None for each in host.links.skipped
-    ]
+def _unknown(probe: Probe, reading: Reading) -> tuple[str, ...]:
+    """What was not measured, and what had no peers."""
+    skipped = [each for host in probe.hosts if host.links is not None for each in host.links.skipped]
+    found = [f"{each.link}: {each.why}" for each in skipped]
+    if any(host.allowed_nodes is None and host.links is not None for host in probe.hosts):
+        found.append("NUMA nodes: /sys names none here, as in some containers")
     known = {each.group for each in reading.standings}
     alone = list(dict.fromkeys(link.group for link in reading.links if link.group not in known))
-    if alone:
-        found.append(f"compared with nothing: {listed(alone)}")
-    return (*found, *reading.notes, *(f"what {loss.part} costs: {loss.why}" for loss in losses or () if loss.why))
-
-
-def price_of(catalog: Catalog, instance: str | None) -> Offer | None:
-    """The newest on-demand price of a machine's type; ``None`` where either is unknown."""
-    if instance is None:
-        return None
-    try:
-        return catalog.newest_on_demand(catalog.instance(instance))
-    except UserError:
-        return None
-
-
-def brief(verdict: RentalVerdict) -> dict[str, object]:
-    """What an agent or a scheduler needs of it: JSON of 2 KB at most."""
-
-    def shortened(texts: Sequence[str]) -> list[str]:
-        return [text if len(text) <= _BRIEF_TEXT else f"{text[: _BRIEF_TEXT - 1]}…" for text in texts[:_MOST]][:3]
-
-    return {
-        "answer": verdict.answer,
-        "text": verdict.text if len(verdict.text) <= 2 * _BRIEF_TEXT else f"{verdict.text[: 2 * _BRIEF_TEXT - 1]}…",
-        "reasons": shortened(verdict.reasons)[:2],
-        "yours": shortened(verdict.yours)[:2],
-        "unknown": len(verdict.unknown),
-        "instance": verdict.instance,
-        "dollars_per_hour": verdict.dollars_per_hour,
-        "lost_seconds": verdict.lost_seconds,
-        "lost_share": verdict.lost_share,
-        "dollars_per_day": verdict.dollars_per_day,
-        "losses": {loss.part: None if loss.seconds is None else loss.seconds.value for loss in verdict.losses},
-        "compared": verdict.compared,
-        "error_rate": verdict.error_rate,
-    }
-
-
-def loss_facts(verdict: RentalVerdict) -> tuple[tuple[str, str], ...]:
-    """Part and what it costs a step, for a page."""
-    return tuple(
-        (
-            loss.part,
-            f"unknown: {loss.why}"
-            if loss.seconds is None
-            else f"{quantity(loss.seconds, 'seconds')} a step, {loss.share or 0:.1%} of it",
-        )
-        for loss in verdict.losses
-    )
-
-
-def exit_code(verdict: RentalVerdict) -> int:
-    """For schedulers: 3 where the machine should be given back, else 0."""
-    return 3 if verdict.answer == "give back" else 0
+    return (*found, *([f"compared with nothing: {listed(alone)}"] if alone else []), *reading.notes)

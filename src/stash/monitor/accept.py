@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def accept_machine(options: WatchCommandOptions) -> int:
     """Probe this machine quickly and say what to do with it; the exit code. Raises UserError, JobError."""
-    from stash.advice.rental import brief, exit_code
+    from stash.advice.rental import REFUSED
 
     verdict = _judged(options)
     if options.json:
-        print(json.dumps(brief(verdict), separators=(",", ":")))
+        print(json.dumps(verdict.brief, separators=(",", ":")))
     print(f"stash: {printable_line(verdict.text, 600)}", file=sys.stderr, flush=True)
-    return exit_code(verdict)
+    return REFUSED if verdict.answer == "give back" else 0
 
 
 def _judged(options: WatchCommandOptions) -> RentalVerdict:

@@ -155,7 +155,7 @@ def judged_probe(
     base: Base | None = None,
 ) -> tuple[Reading, RentalVerdict]:
     """The reading of a probe, and what to do with its machines."""
-    from stash.advice.rental import judge_rental, price_of
+    from stash.advice.rental import judge_rental
     from stash.analysis.findings.probe_reading import read
     from stash.predict.shortfalls import losses, shares_of
 
@@ -164,7 +164,7 @@ def judged_probe(
         work, on_gpu = base.profile.workload, base.target.device is not None
         lost = losses(base, shares_of(found.hosts, reading.standings, work, on_gpu))
     host = found.hosts[0]
-    return reading, judge_rental(found, reading, lost, price_of(known, against or host.instance))
+    return reading, judge_rental(found, reading, lost, known.newest_on_demand(against or host.instance))
 
 
 def printed(shown: Page | dict[str, Any], markdown: bool = False) -> None:

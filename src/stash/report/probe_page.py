@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from stash.advice.rental import RentalVerdict, brief, loss_facts
+from stash.advice.rental import RentalVerdict
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
@@ -30,10 +30,13 @@ def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: Rent
     """
     several = len(probe.hosts) > 1
     findings = findings_of(reading, several)
+    price: tuple[str, ...] = ()
+    if verdict is not None and verdict.dollars_per_hour is not None:
+        price = (f"{verdict.instance}, {dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
     count = f"{counted(len(findings), 'finding')}." if findings else "No findings."
     return Page(
         title=listed(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(counted(len(probe.hosts), "machine"), "measured by stash probe", *_price(verdict)),
+        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe", *price),
         verdict=(count,) if verdict is None else (verdict.text, count),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
@@ -49,32 +52,24 @@ def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: Rent
     )  # fmt: skip
 
 
-def _price(verdict: RentalVerdict | None) -> tuple[str, ...]:
-    if verdict is None or verdict.dollars_per_hour is None:
-        return ()
-    return (f"{verdict.instance}, {dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
-
-
 def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
     """What the verdict rests on: costs by part, what is as usual, what is unknown."""
     if verdict is None:
         return ()
-    facts = [
-        *loss_facts(verdict),
-        *(("fine", text) for text in verdict.fine[:_MAX_FINE]),
-        ("compared", _compared(verdict)),
-        ("unknown", "; ".join(verdict.unknown) or "nothing"),
+    costs = [
+        (each.part, f"unknown: {each.why}" if each.seconds is None else f"{quantity(each.seconds, 'seconds')} a step")
+        for each in verdict.losses
     ]
-    return (Chapter("rental", "Keep it or give it back", label="Verdict", brief=True, facts=tuple(facts)),)
-
-
-def _compared(verdict: RentalVerdict) -> str:
+    compared = f"1 probe in {1 / verdict.error_rate:.0f} of healthy machines calls some part slow"
     if not verdict.compared:
-        return "with no other machine: data sheets and the machine itself prove little about one rental"
-    return (
-        f"{counted(verdict.compared, 'figure')} with their like; of healthy machines, 1 probe in "
-        f"{1 / verdict.error_rate:.0f} calls some part slow"
+        compared = "with no other machine: data sheets and the machine itself prove little about one rental"
+    facts = (
+        *costs,
+        *(("fine", text) for text in verdict.fine[:_MAX_FINE]),
+        ("compared", compared),
+        ("unknown", "; ".join(verdict.unknown) or "nothing"),
     )
+    return (Chapter("rental", "Keep it or give it back", label="Verdict", brief=True, facts=facts),)
 
 
 def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
@@ -217,48 +212,37 @@ ProbedSide = tuple[str, Probe]
 """A probe and the file that it is in."""
 
 
-def _pairs(before: ProbedSide, after: ProbedSide) -> list[tuple[Link, Link, bool]]:
-    """Every figure that both have, and whether the two intervals lie apart."""
+def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
+    """Every figure that both have, and whether the two intervals lie apart: JSON, a contract, see docs/probe.md."""
     first, second = (
         {(link.node, link.group, link.member): link for link in every_link(probe.hosts)}
         for _, probe in (before, after)
     )
-    pairs = [(link, second[key]) for key, link in first.items() if key in second]
-    return [(old, new, old.rate.apart_from(new.rate)) for old, new in pairs]
+    figures = [
+        {
+            **link.model_dump(exclude={"rate", "hostname"}),
+            "before": link.rate.model_dump(),
+            "after": second[key].rate.model_dump(),
+            "differs": link.rate.apart_from(second[key].rate),
+        }
+        for key, link in first.items()
+        if key in second
+    ]
+    return {"before": before[0], "after": after[0], "figures": figures}
 
 
 def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
-    """Two probes figure by figure."""
+    """The same to be read."""
     rows, changed = [], []
-    for old, new, apart in _pairs(before, after):
-        change = f"{new.rate.value / old.rate.value - 1:+.1%}"
-        name = f"{old.group}, {old.member}" if old.member else old.group
-        rows.append(
-            (name, *parts(old.rate, old.unit), *parts(new.rate, new.unit), change if apart else "in the noise")
-        )
-        changed += [f"{name} {change}"] if apart else []
+    for each in compared_document(before, after)["figures"]:
+        old, new = (Interval(**each[side]) for side in ("before", "after"))
+        change = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
+        name = f"{each['group']}, {each['member']}" if each["member"] else each["group"]
+        rows.append((name, *parts(old, each["unit"]), *parts(new, each["unit"]), change))
+        changed += [f"{name} {change}"] if each["differs"] else []
     grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
-    return Page(
-        title=f"{before[0]} and {after[0]}",
-        subtitle=(f"{before[1].created[:16]} and {after[1].created[:16]} UTC",),
-        verdict=(f"{listed(changed)}." if changed else "No figure differs beyond its noise.",),
-        grids=(grid,) if rows else (),
-    )
-
-
-def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
-    """The same as JSON: a contract, see docs/probe.md."""
-    names = ("node", "part", "group", "member", "unit")
-    figures = [
-        {
-            **{name: getattr(old, name) for name in names},
-            "before": old.rate.model_dump(),
-            "after": new.rate.model_dump(),
-            "differs": apart,
-        }
-        for old, new, apart in _pairs(before, after)
-    ]
-    return {"before": before[0], "after": after[0], "figures": figures}
+    verdict = f"{listed(changed)}." if changed else "No figure differs beyond its noise."
+    return Page(title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ())
 
 
 def _curve(curves: Sequence[Curve], several: bool) -> Grid:
@@ -387,5 +371,5 @@ def document(probe: Probe, reading: Reading, verdict: RentalVerdict | None = Non
         "probe": probe.model_dump(mode="json"),
         **derived,
         "next_steps": list(next_steps(reading.findings)),
-        "verdict": None if verdict is None else brief(verdict),
+        "verdict": None if verdict is None else verdict.brief,
     }

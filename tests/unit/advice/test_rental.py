@@ -9,7 +9,7 @@ import pytest
 from probe_builder import host, links, p3_8xlarge, probe
 
 from bench.probe import RecordedGpu, recorded_faults, recorded_machine
-from stash.advice.rental import WORTH, brief, exit_code, judge_rental, price_of
+from stash.advice.rental import WORTH, judge_rental
 from stash.analysis.findings.probe_reading import read
 from stash.catalog.layers import merge
 from stash.core.intervals import Interval
@@ -17,7 +17,7 @@ from stash.core.records.host import PartState
 from stash.predict.shortfalls import Loss
 
 KNOWN = merge(None, None)
-OFFER = price_of(KNOWN, "p3.8xlarge")
+OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 
 
 def judged(found, share: float | None = None, offer=OFFER):
@@ -47,7 +47,6 @@ def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(found, sha
     verdict = judged(found, share)
     assert verdict.answer == answer
     assert says in verdict.text
-    assert exit_code(verdict) == (3 if answer == "give back" else 0)
 
 
 def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
@@ -62,14 +61,14 @@ def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
 
 def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path: Path):
     for name, (found, _) in recorded_faults(tmp_path).items():
-        assert len(json.dumps(brief(judged(found, 0.1)))) <= 2048, name
+        assert len(json.dumps(judged(found, 0.1).brief)) <= 2048, name
     many = probe(*[p3_8xlarge(hostname=f"a-machine-of-a-very-long-name-{number}") for number in range(9)])
-    text = json.dumps(brief(judged(many, 0.1)))
+    text = json.dumps(judged(many, 0.1).brief)
     assert len(text) <= 2048
     assert json.loads(text)["dollars_per_hour"] == pytest.approx(9 * 12.24)
 
 
 def test_a_type_without_a_price_has_none():
-    assert price_of(KNOWN, None) is None
-    assert price_of(KNOWN, "no-such-type") is None
+    assert KNOWN.newest_on_demand(None) is None
+    assert KNOWN.newest_on_demand("no-such-type") is None
     assert judged(QUIET, 0.1, None).dollars_per_day is None

@@ -15,7 +15,6 @@ from stash.analysis.findings.peers import ERROR_RATE, Standing, slow
 from stash.analysis.findings.rates import burst_rates, gpu_index
 from stash.core.formatting import Unit, listed, plain, quantity
 from stash.core.records.host import Host, PartState
-from stash.core.units import counted
 
 THROTTLED, OTHERS = 0.02, 0.25
 """Of periods with a used up quota; cores that other programs took."""
@@ -44,7 +43,7 @@ class StateCheck(NamedTuple):
 def _is_braked(state: PartState) -> bool:
     """A power cap alone is how a busy GPU keeps within its watts."""
     is_slow = state.clock is None or state.clock < _SLOW_CLOCK
-    return bool({"power brake", "heat", "hardware"} & {*state.held_by}) and is_slow
+    return bool({"power brake", "heat", "hardware"} & {*(state.held_by or ())}) and is_slow
 
 
 STATE_CHECKS = (
@@ -62,14 +61,14 @@ STATE_CHECKS = (
     ),
     StateCheck(
         "held-clock", "clock", _is_braked,
-        "{part} ran at {value:.0%} of its highest clock{megahertz}, held down by {held}{heat}", "fraction",
+        "{part} ran at {value:.0%} of its highest clock, held down by {held}{heat}", "fraction",
     ),
     StateCheck(
         "memory-errors", "memory_errors", lambda state: bool(state.memory_errors),
         "{part} had {value:.0f} uncorrectable errors of its memory since its driver was loaded",
     ),
     StateCheck(
-        "repair-due", "retired", lambda state: bool(state.repair_due),
+        "repair-due", "", lambda state: bool(state.repair_due),
         "{part} has memory that waits for a reset to be put out of use, or could not be",
     ),
     StateCheck(
@@ -81,30 +80,45 @@ STATE_CHECKS = (
 
 def state_findings(host: Host) -> Iterator[Finding]:
     """What held the parts of one machine back, by the table; lost NVLinks, NUMA nodes out of reach, heat."""
-    states = host.links.states if host.links is not None else ()
-    for state in states:
+    if host.links is None:
+        return
+
+    def found(name: str, text: str, value: float | None = None, unit: Unit = "count") -> Finding:
+        measured = None if value is None else exactly(value)
+        return Finding(name=name, hostname=host.hostname, text=text, unit=unit, measured=measured)
+
+    programs = listed([f"{each.name} ({each.cores:.1f})" for each in host.programs])
+    for state in host.links.states:
+        words = {
+            "part": f"GPU {gpu_index(state.device)}",
+            "programs": f", most of all {programs}" if programs else "",
+            "users": listed(list(state.users)),
+            "held": listed(list(state.held_by or ())),
+            "heat": "" if state.celsius is None else f", {state.celsius:.0f} °C",
+        }
         for check in STATE_CHECKS:
             if check.holds(state):
                 value = getattr(state, check.field, None)
-                measured = None if value is None else exactly(float(value))
-                text = check.text.format(value=value, **_words(host, state))
-                yield Finding(name=check.name, hostname=host.hostname, text=text, unit=check.unit, measured=measured)
+                yield found(check.name, check.text.format(value=value, **words), value, check.unit)
     lanes = {gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None}
     most = max(lanes.values(), default=0)
     for index, count in lanes.items():
         if count < most:
-            fact = Fact(value=most, unit="count", about="NVLinks of the other GPUs here")
             text = f"GPU {index} has {count} of the {most} NVLinks that the other GPUs here have"
-            yield unlike(fact, exactly(count), "lost-nvlinks", text, host)
+            yield found("lost-nvlinks", text, count)
     for gpu in host.gpus:
         if host.allowed_nodes and gpu.numa_node is not None and gpu.numa_node not in host.allowed_nodes:
-            nodes = listed([str(node) for node in host.allowed_nodes])
             text = (
-                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of node "
-                f"{nodes}: every copy crosses between sockets"
+                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: every "
+                "copy crosses between sockets"
             )
-            yield Finding(name="far-numa", hostname=host.hostname, text=text)
-    yield from _warm_findings(host)
+            yield found("far-numa", text)
+    for figure in host.links.figures:
+        rates = burst_rates(figure)
+        if figure.device != "cpu" and len(rates) > 2 and rates[0] > max(rates[1:]) and rates[0] > _WARM * rates[-1]:
+            first, last = plain(rates[0], figure.unit), plain(rates[-1], figure.unit)
+            whose = f"GPU {gpu_index(figure.device)} slows down as it gets warm"
+            yield found("slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end")
 
 
 def is_disturbed(host: Host) -> bool:
@@ -112,71 +126,33 @@ def is_disturbed(host: Host) -> bool:
     return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
 
 
-def _words(host: Host, state: PartState) -> dict[str, str]:
-    """What the table's texts may say of a part."""
-    index = gpu_index(state.device)
-    names = [f"{each.name} ({each.cores:.1f})" for each in host.programs]
-    return {
-        "part": "the CPU" if index is None else f"GPU {index}",
-        "programs": f", most of all {listed(names)}" if names else "",
-        "users": listed(list(state.users)),
-        "held": listed(list(state.held_by)),
-        "megahertz": "" if state.megahertz is None else f" ({state.megahertz:,.0f} MHz)",
-        "heat": "" if state.celsius is None else f", {state.celsius:.0f} °C",
-    }
+def standing_findings(host: Host, found: Sequence[Standing]) -> Iterator[Finding]:
+    """One for each part of a machine with figures below what its like reaches; the worst figures are named.
 
-
-def _warm_findings(host: Host) -> Iterator[Finding]:
-    """Figures whose last burst, of a warm machine, was slower than the first and every one between no faster."""
-    for figure in host.links.figures if host.links is not None else ():
-        rates, index = burst_rates(figure), gpu_index(figure.device)
-        if index is None or len(rates) < 3 or not rates[0] > max(rates[1:]) or rates[0] < _WARM * rates[-1]:
-            continue
-        first, last = plain(rates[0], figure.unit), plain(rates[-1], figure.unit)
-        fact = Fact(value=rates[0], unit=figure.unit, about="its first burst")
-        text = f"GPU {index} slows down as it gets warm: {figure.name} {first} at first, {last} at the end"
-        yield unlike(fact, exactly(rates[-1]), "slow-when-warm", text, host)
-
-
-def standing_findings(hosts: Sequence[Host], found: Sequence[Standing]) -> Iterator[Finding]:
-    """One for each part with figures below what its like reaches; the worst figures are named."""
-    by_part: dict[tuple[str, str, str], list[Standing]] = {}
-    for standing in slow(found):
-        by_part.setdefault((standing.hostname, standing.part, standing.member), []).append(standing)
-    for (hostname, _, member), each in by_part.items():
+    Where other programs are busy, whether memory suffers from them more than products do.
+    """
+    own = [each for each in found if each.hostname == host.hostname]
+    by_part: dict[tuple[str, str], list[Standing]] = {}
+    for standing in slow(own):
+        by_part.setdefault((standing.part, standing.member), []).append(standing)
+    for (_, member), each in by_part.items():
         worst = each[0]
-        named = [f"{it.group} {quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below {plain(it.usual, it.unit)}"
-                 for it in each[:_MANY]]  # fmt: skip
-        more = f" and {counted(len(each) - _MANY, 'more figure')}" if len(each) > _MANY else ""
-        whose = f"{member}: " if member else ""
-        sure = "a data sheet proves little about one machine" if not worst.peers else _chance()
-        text = f"{whose}{'; '.join(named)}{more} (usual: {worst.about}; {sure})"
+        named = "; ".join(
+            f"{it.group} {quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below {plain(it.usual, it.unit)}"
+            for it in each[:_MANY]
+        )
+        sure = f"of healthy machines, 1 probe in {1 / ERROR_RATE:.0f} says so of any part"
+        if not worst.peers:
+            sure = "a data sheet proves little about one machine"
+        text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
         fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
-        host = next((it for it in hosts if it.hostname == hostname), None)
         yield unlike(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
-
-
-def contention_findings(hosts: Sequence[Host], found: Sequence[Standing]) -> Iterator[Finding]:
-    """Where other programs were busy: whether memory suffers from them more than products do."""
-    for host in hosts:
-        own = [each for each in found if each.hostname == host.hostname and not each.member and each.peers]
-        states = host.links.states if host.links is not None else ()
-        others = max((state.others_cores or 0.0 for state in states), default=0.0)
-        ratios = {
-            kind: [each.ratio for each in own if each.group.startswith(kind)] for kind in ("triad", "gemm float32")
-        }
-        if others <= OTHERS or not all(ratios.values()):
-            continue
-        memory, products = (median(values) for values in ratios.values())
+    ratios = [[each.ratio for each in own if each.group.startswith(kind)] for kind in ("triad", "gemm float32")]
+    if all(ratios) and any(finding.name == "busy-cores" for finding in state_findings(host)):
+        memory, products = map(median, ratios)
         if memory < _EATEN * products:
             text = (
                 f"other programs take memory bandwidth: it is at {memory:.0%} of what is usual, matrix products at "
                 f"{products:.0%}"
             )
-            yield Finding(
-                name="busy-memory", hostname=host.hostname, text=text, unit="fraction", measured=exactly(memory)
-            )
-
-
-def _chance() -> str:
-    return f"of healthy machines, 1 probe in {1 / ERROR_RATE:.0f} says so of any part"
+            yield Finding(name="busy-memory", hostname=host.hostname, text=text)

@@ -8,7 +8,7 @@ degree of freedom (Smyth 2004), so that two peers that happen to agree prove lit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -79,90 +79,72 @@ def lowest_healthy(values: Sequence[float], spread: float, tests: int) -> float:
 
 
 def standings(
-    links: Sequence[Link], past: Sequence[PastProbe] = (), gpus: Mapping[str, GpuFacts] | None = None
+    links: Sequence[Link], past: Sequence[PastProbe] = (), sheets: Mapping[str, GpuFacts] | None = None
 ) -> tuple[Standing, ...]:
     """Each figure against its other devices and nodes, and against earlier probes; against sheets where those lack.
 
-    ``gpus``: the data sheet of each host's GPUs, by hostname, where they are of one known model.
+    ``sheets``: of each host's GPUs, by hostname, where they are of one known model.
     """
     asked = [
-        (link, peers) for link in links for peers in (_beside(link, links), _before(link, past)) if peers is not None
+        (link, each) for link in links for each in (_beside(link, links), _before(link, past)) if each is not None
     ]
-    found = [_against(link, *peers, tests=len(asked)) for link, peers in asked]
+    found = []
+    for link, (values, about) in asked:
+        spread = TYPICAL_SPREAD.get(link.part, max(TYPICAL_SPREAD.values()))
+        low = lowest_healthy(values, spread, len(asked))
+        usual, is_slow = median(values), link.rate.value < low
+        found.append(
+            Standing(**link.model_dump(), usual=usual, low=low, peers=len(values), about=about, slow=is_slow)
+        )
     known = {(each.hostname, each.group, each.member) for each in found}
-    alone = [link for link in links if (link.hostname, link.group, link.member) not in known]
-    sheets = (_sheet(link, (gpus or {}).get(link.hostname)) for link in alone)
-    return (*found, *(each for each in sheets if each is not None))
-
-
-def _against(link: Link, values: Sequence[float], about: str, tests: int) -> Standing:
-    low = lowest_healthy(values, TYPICAL_SPREAD.get(link.part, max(TYPICAL_SPREAD.values())), tests)
-    return Standing(
-        **link.model_dump(), usual=median(values), low=low, peers=len(values), about=about, slow=link.rate.value < low
-    )
+    for link in links:
+        if (link.hostname, link.group, link.member) not in known and link.hostname in (sheets or {}):
+            found += _against_sheet(link, (sheets or {})[link.hostname])
+    return tuple(found)
 
 
 def _beside(link: Link, links: Sequence[Link]) -> tuple[list[float], str] | None:
-    """Rates of the same figure on other devices and nodes, if they compute."""
-    others = [each for each in links if each.group == link.group and each is not link and each.rate.value > 0]
+    """Rates of the same figure on other devices and nodes, if they compute; and who they are."""
+    others = [each.rate.value for each in links if each.group == link.group and each is not link]
     if link.part != "compute" or len(others) < LEAST_PEERS:
         return None
-    what = "GPUs" if link.member else "machines"
-    return [each.rate.value for each in others], f"{len(others)} other {what} of this probe"
+    return others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe"
 
 
 def _before(link: Link, past: Sequence[PastProbe]) -> tuple[list[float], str] | None:
-    """One rate for each earlier probe: the median of its like."""
-    values, used = [], []
-    for probe in past:
-        alike = [
-            e.rate.value for e in probe.links if (e.part, e.group) == (link.part, link.group) and e.rate.value > 0
-        ]
-        if alike:
-            values.append(median(alike))
-            used.append(probe)
-    if len(values) < LEAST_PEERS:
+    """One rate for each earlier probe, the median of its like; and which these are."""
+    alike = {probe: [each.rate.value for each in probe.links if each.group == link.group] for probe in past}
+    found = {probe: median(values) for probe, values in alike.items() if values}
+    if len(found) < LEAST_PEERS:
         return None
-    dates = sorted(probe.created[:10] for probe in used)
-    machines = counted(len({probe.hostname for probe in used}), "machine")
-    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return values, f"{counted(len(values), 'earlier probe')} of {machines} of yours, {when}"
+    first, last = (which(probe.created for probe in found)[:10] for which in (min, max))
+    machines = counted(len({probe.hostname for probe in found}), "machine")
+    about = f"{counted(len(found), 'earlier probe')} of {machines} of yours, {first} to {last}"
+    return list(found.values()), about
 
 
-def _sheet(link: Link, gpu: GpuFacts | None) -> Standing | None:
-    """Against what others reached of the data sheet's figure; ``None`` where nobody published it."""
-    claimed = None if gpu is None or link.part != "compute" else _claimed(link.group, gpu)
-    if claimed is None or gpu is None:
-        return None
-    figure, value = claimed
+def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[Standing]:
+    """Against what others reached of the data sheet's figure, if that was published: a usual product, or a triad."""
+    figure, claimed = "", None
+    if link.group.startswith("triad"):
+        figure, claimed = "triad", gpu.memory_bytes_per_second
+    elif link.group.startswith(("gemm bfloat16 8192x8192x8192", "gemm float16 8192x8192x8192")):
+        figure, claimed = "gemm 16 bits", gpu.tensor_fp16_flops_per_second
+    if claimed is None or link.part != "compute":
+        return
     every = [each for each in reached_rates() if each.figure == figure]
-    own = [each for each in every if each.gpu == gpu.name] or [
-        each for each in every if each.gpu.split("-")[0] == gpu.model
-    ]
-    if not every:
-        return None
-    shares = [each.reached / each.of for each in own or every]
-    usual, least = value * median(shares), value * min(shares) * (1 - _SHEET_TOLERANCE)
-    whose = f"of {gpu.name}" if own else f"of {gpu.name}, as other GPUs reach them"
-    sources = ", ".join(dict.fromkeys(f"{each.source} ({each.published})" for each in own or every))
-    about = f"{median(shares):.0%} of the data sheet {whose}: {gpu.source}, {sources}"
-    return Standing(**link.model_dump(), usual=usual, low=least, peers=0, about=about, slow=link.rate.below(least))
-
-
-def _claimed(group: str, gpu: GpuFacts) -> tuple[str, float] | None:
-    """Which published figure a group of links is, and what the sheet says; only of the largest standard product."""
-    if group.startswith("triad") and gpu.memory_bytes_per_second:
-        return "triad", gpu.memory_bytes_per_second
-    is_largest = "8192x8192x8192" in group
-    halves = group.startswith(("gemm bfloat16", "gemm float16"))
-    if is_largest and halves and gpu.tensor_fp16_flops_per_second:
-        return "gemm 16 bits", gpu.tensor_fp16_flops_per_second
-    return None
+    own = [each for each in every if each.gpu == gpu.name] or every
+    shares = [each.reached / each.of for each in own]
+    low = claimed * min(shares) * (1 - _SHEET_TOLERANCE)
+    sources = ", ".join(dict.fromkeys(f"{each.source} ({each.gpu}, {each.published})" for each in own))
+    yield Standing(
+        **link.model_dump(), usual=claimed * median(shares), low=low, peers=0, slow=link.rate.below(low),
+        about=f"{median(shares):.0%} of the data sheet of {gpu.name}: {gpu.source}, {sources}",
+    )  # fmt: skip
 
 
 def slow(found: Iterable[Standing]) -> tuple[Standing, ...]:
     """Those that are, the worst first; each figure once."""
-    worst: dict[tuple[str, str, str], Standing] = {}
-    for each in sorted((each for each in found if each.slow), key=lambda each: each.ratio):
-        worst.setdefault((each.hostname, each.group, each.member), each)
-    return tuple(worst.values())
+    worst = sorted((each for each in found if each.slow), key=lambda each: -each.ratio)
+    by_name = {(each.hostname, each.group, each.member): each for each in worst}
+    return tuple(reversed(by_name.values()))

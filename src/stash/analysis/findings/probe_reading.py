@@ -19,7 +19,7 @@ from stash.analysis.findings.against import (
 )
 from stash.analysis.findings.inside import inside_findings
 from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
-from stash.analysis.findings.parts import contention_findings, is_disturbed, standing_findings, state_findings
+from stash.analysis.findings.parts import is_disturbed, standing_findings, state_findings
 from stash.analysis.findings.peers import PastProbe, Standing, standings
 from stash.analysis.findings.rates import Curve, Link, curve, links
 from stash.catalog.facts import GpuFacts, Instance
@@ -77,7 +77,7 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Seque
     like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
     like = [each for each in like if not any(map(is_disturbed, each.hosts))]
     standing = standings(every_link(hosts), [_past(each) for each in like], sheets)
-    findings += [*contention_findings(hosts, standing), *standing_findings(hosts, standing)]
+    findings += [finding for host in hosts for finding in standing_findings(host, standing)]
     unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
     return Reading(
         links=tuple(link for node, host in enumerate(hosts) for link in links(host, node)),

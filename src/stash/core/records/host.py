@@ -176,17 +176,14 @@ class PartState(Record):
     watts_limit: Number | None = None
     celsius: Number | None = None
     """The highest."""
-    held_by: tuple[Literal["power cap", "power brake", "heat", "hardware"], ...] = ()
+    held_by: tuple[Literal["power cap", "power brake", "heat", "hardware"], ...] | None = None
     """What held the clock down in any of the looks."""
     memory_errors: Count | None = None
     """Uncorrectable ones since the driver was loaded."""
-    retired: Count | None = None
-    """Pages or rows of memory that the driver put out of use."""
     repair_due: bool | None = None
-    """Whether memory waits for a reset to be put out of use, or could not be."""
+    """Whether pages or rows of memory wait for a reset to be put out of use, or could not be."""
     link_errors: Count | None = None
     """Replays, recoveries and checksum errors of all NVLinks."""
-    pcie_replays: Count | None = None
     users: tuple[PlainName, ...] = ()
     """Processes of others that had it open."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from stash.core.records.host import PartState
 from stash.measure.host.gpus import MAX_LANES
@@ -21,107 +21,70 @@ HOLDS: dict[Hold, int] = {"power cap": 0x4, "power brake": 0x80, "heat": 0x20 | 
 slowdown; hardware slowdown of any kind."""
 _SM, _GPU_SENSOR = 1, 0
 _UNCORRECTED, _VOLATILE = 1, 0
-_RETIREMENTS = (0, 1)
-"""NVML_PAGE_RETIREMENT_CAUSE: corrected errors twice, an uncorrectable one."""
 _LINK_COUNTERS = (0, 1, 2, 3)
 """nvmlNvLinkErrorCounter: replays, recoveries, checksums of flits and of data."""
 
 Ask = Callable[..., Any]
 
 
-class GpuReading(NamedTuple):
-    """One look; ``None`` where the driver, or this user's rights, have no answer."""
-
-    megahertz: int | None
-    clock: float | None
-    """Of the highest one."""
-    holds: frozenset[Hold] | None
-    watts: float | None
-    watts_limit: float | None
-    celsius: int | None
-
-
-class GpuErrors(NamedTuple):
-    """Running totals since the driver was loaded, or of the GPU's life."""
-
-    memory: int | None
-    """Uncorrectable ones."""
-    retired: int | None
-    repair_due: bool | None
-    links: int | None
-    pcie_replays: int | None
-
-
 def asker(library: Any, handle: Any) -> Ask:
-    """Asks about one GPU; ``None`` where it, its driver or the binding has no answer."""
+    """Asks about one GPU; ``None`` where it, its driver, the binding or this user's rights have no answer."""
 
     def ask(question: str, *arguments: Any) -> Any:
         with suppress(Exception):  # NVML has a class for each error, and old bindings lack some questions
-            return getattr(library, question)(handle, *arguments)
+            return getattr(library, f"nvmlDeviceGet{question}")(handle, *arguments)
         return None
 
     return ask
 
 
-def read_gpu(ask: Ask) -> GpuReading:
-    """Look at it once."""
-    clock, highest = ask("nvmlDeviceGetClockInfo", _SM), ask("nvmlDeviceGetMaxClockInfo", _SM)
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+def read_gpu(ask: Ask, device: str = "") -> PartState:
+    """Look at it once: all but errors and users."""
+    clock, highest = ask("ClockInfo", _SM), ask("MaxClockInfo", _SM)
+    reasons = ask("CurrentClocksEventReasons")
     if reasons is None:  # its name before driver 535
-        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-    watts, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
-    return GpuReading(
+        reasons = ask("CurrentClocksThrottleReasons")
+    watts, limit = ask("PowerUsage"), ask("EnforcedPowerLimit")
+    return PartState(
+        device=device,
         megahertz=clock,
         clock=clock / highest if clock and highest else None,
-        holds=None if reasons is None else frozenset(name for name, bits in HOLDS.items() if reasons & bits),
+        held_by=None if reasons is None else tuple(name for name, bits in HOLDS.items() if reasons & bits),
         watts=None if watts is None else watts / 1e3,
         watts_limit=None if limit is None else limit / 1e3,
-        celsius=ask("nvmlDeviceGetTemperature", _GPU_SENSOR),
+        celsius=ask("Temperature", _GPU_SENSOR),
     )
 
 
-def read_errors(ask: Ask) -> GpuErrors:
-    """Its counters of errors."""
-    pages = [ask("nvmlDeviceGetRetiredPages", cause) for cause in _RETIREMENTS]
-    rows = ask("nvmlDeviceGetRemappedRows")  # corrected, uncorrectable, pending, failed: from Ampere on
-    counts = [ask("nvmlDeviceGetNvLinkErrorCounter", lane, kind) for lane in _lanes(ask) for kind in _LINK_COUNTERS]
-    known = [len(each) for each in pages if each is not None] + ([] if rows is None else [rows[0] + rows[1]])
-    pending = ask("nvmlDeviceGetRetiredPagesPendingStatus")
-    dues = [*([] if pending is None else [bool(pending)]), *([] if rows is None else [bool(rows[2] or rows[3])])]
-    return GpuErrors(
-        memory=ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE),
-        retired=sum(known) if known else None,
-        repair_due=any(dues) if dues else None,
-        links=sum(count for count in counts if count is not None) if any(c is not None for c in counts) else None,
-        pcie_replays=ask("nvmlDeviceGetPcieReplayCounter"),
-    )
+def read_errors(ask: Ask) -> dict[str, Any]:
+    """Its counters of errors, as fields of a state."""
+    rows = ask("RemappedRows")  # corrected, uncorrectable, pending, failed: from Ampere on
+    pending = ask("RetiredPagesPendingStatus")
+    dues = [bool(due) for due in (pending, None if rows is None else rows[2] or rows[3]) if due is not None]
+    lanes = [lane for lane in range(MAX_LANES) if ask("NvLinkState", lane)]
+    counts = [ask("NvLinkErrorCounter", lane, kind) for lane in lanes for kind in _LINK_COUNTERS]
+    known = [count for count in counts if count is not None]
+    return {
+        "memory_errors": ask("TotalEccErrors", _UNCORRECTED, _VOLATILE),
+        "repair_due": any(dues) if dues else None,
+        "link_errors": sum(known) if known else None,
+    }
 
 
-def _lanes(ask: Ask) -> Sequence[int]:
-    return [lane for lane in range(MAX_LANES) if ask("nvmlDeviceGetNvLinkState", lane)]
+def users_of(ask: Ask) -> tuple[str, ...]:
+    """Processes that compute on it, as far as the driver tells."""
+    pids = [each.pid for each in ask("ComputeRunningProcesses") or ()]
+    return tuple(f"{text(Path(f'/proc/{pid}/comm')) or 'a process out of sight'} ({pid})" for pid in pids)
 
 
-def users_of(ask: Ask, own: Callable[[int], bool]) -> tuple[str, ...] | None:
-    """Processes of others that compute on it; ``None`` where the driver does not tell."""
-    running = ask("nvmlDeviceGetComputeRunningProcesses")
-    if running is None:
-        return None
-    others = [each.pid for each in running if not own(each.pid)]
-    return tuple(f"{text(Path(f'/proc/{pid}/comm')) or 'a process out of sight'} ({pid})" for pid in others)
+def state_of(looks: Sequence[PartState], ask: Ask, users: Sequence[str] = ()) -> PartState:
+    """All looks at one GPU while it was busy, one at least, together; with its errors and users."""
 
+    def known(name: str) -> list[float]:
+        return [value for each in looks if (value := getattr(each, name)) is not None]
 
-def state_of(device: str, readings: Sequence[GpuReading], errors: GpuErrors, users: Sequence[str]) -> PartState:
-    """All looks at one GPU while it was busy, together."""
-
-    def typical(name: str) -> float | None:
-        known = [value for each in readings if (value := getattr(each, name)) is not None]
-        return float(median(known)) if known else None
-
-    held = [hold for hold in HOLDS if any(hold in each.holds for each in readings if each.holds is not None)]
-    return PartState(
-        device=device, clock=typical("clock"), megahertz=typical("megahertz"), watts=typical("watts"),
-        watts_limit=typical("watts_limit"), held_by=tuple(held),
-        celsius=max((each.celsius for each in readings if each.celsius is not None), default=None),
-        memory_errors=errors.memory, retired=errors.retired, repair_due=errors.repair_due,
-        link_errors=errors.links, pcie_replays=errors.pcie_replays, users=tuple(users),
-    )  # fmt: skip
+    typical = {name: median(known(name)) for name in ("clock", "megahertz", "watts") if known(name)}
+    held = [hold for hold in HOLDS if any(hold in (each.held_by or ()) for each in looks)]
+    hottest = max(known("celsius"), default=None)
+    more = {**typical, "held_by": tuple(held), "celsius": hottest, "users": tuple(users), **read_errors(ask)}
+    return looks[-1].model_copy(update=more)

@@ -75,9 +75,9 @@ class GpuLooks:
         now = read_gpu(asker(self._library, seen.handle))
         if now.clock is not None:
             seen.clocks.append(now.clock)
-        if now.holds is not None:
+        if now.held_by is not None:
             seen.looks += 1
-            seen.held.update({_HELD[hold] for hold in now.holds})
+            seen.held.update({_HELD[hold] for hold in now.held_by})
 
     def forget(self) -> None:
         """Begin to count again."""
@@ -95,8 +95,8 @@ class GpuLooks:
             others=_mean(seen.others),
             clock=_mean(seen.clocks),
             held_by={name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())},
-            memory_errors=errors.memory,
-            link_errors=errors.links,
+            memory_errors=errors["memory_errors"],
+            link_errors=errors["link_errors"],
         )
 
 

@@ -6,18 +6,16 @@ use is left alone unless that is asked for.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from stash.core.records.host import PartFigure, PartState, Unmeasured
-from stash.measure.host.describe import allowed_nodes, vector_level
-from stash.measure.host.gpu_readings import Ask, GpuReading, asker, read_errors, read_gpu, state_of, users_of
+from stash.measure.host.describe import vector_level
+from stash.measure.host.gpu_readings import Ask, asker, read_gpu, state_of, users_of
 from stash.measure.host.gpus import nvml, string
 from stash.measure.linux import counters, run_queue
 from stash.measure.probe.computing import CpuLane, GpuLane, Work, cpu_tasks, gpu_tasks, take_bursts
@@ -47,11 +45,9 @@ def measure(
     """Figures and state of the cores and of each GPU, within about ``seconds``."""
     share = _CPU_SHARE if machine.devices else 1.0
     found = _cores(machine, share * seconds, products)
-    if allowed_nodes(Path("/")) is None:
-        why = "/sys names no NUMA nodes here, as in some containers"
-        found.append(Unmeasured(link="compute, NUMA nodes", why=why))
     if machine.devices:
-        found += _gpus(machine, (1 - share) * seconds, products, force)
+        with nvml(machine.library) as library:
+            found += _gpus(machine.devices, library, (1 - share) * seconds, products, force)
     return found
 
 
@@ -73,69 +69,54 @@ def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product
 class _Looks:
     """Readings of several GPUs, one each now and then."""
 
-    asks: Mapping[str, Ask]
-    readings: dict[str, list[GpuReading]] = field(default_factory=dict)
+    asks: dict[str, Ask]
+    readings: dict[str, list[PartState]] = field(default_factory=dict)
     at: float = 0.0
 
     def __call__(self) -> None:
         if time.monotonic() - self.at >= _LOOKS_EVERY:
             self.at = time.monotonic()
             for device, ask in self.asks.items():
-                self.readings.setdefault(device, []).append(read_gpu(ask))
+                self.readings.setdefault(device, []).append(read_gpu(ask, device))
 
 
-def _gpus(machine: ComputingMachine, seconds: float, products: Sequence[Product], force: bool) -> Found:
-    with nvml(machine.library) as library:
-        # before this process is on any of them: a container sees its own processes by other numbers than NVML
-        known = {} if library is None else _known(library)
-        found: Found = []
-        if library is None:
-            why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
-            found.append(Unmeasured(link="compute, state of the GPUs", why=why))
-        asks, work = {}, list[Work]()
-        users: dict[str, tuple[str, ...]] = {}
-        for index in range(machine.devices):
-            device, ask = f"cuda:{index}", known.get(_identity(index))
-            users[device] = () if ask is None else ask.users
-            if users[device] and not force:
-                who = ", ".join(users[device])
-                why = f"GPU {index} is in use by {who}; --force measures it all the same"
-                found.append(Unmeasured(link=f"compute on {device}", why=why))
-                continue
-            tasks, missing = gpu_tasks(index, products)
-            found += missing
-            work.append((GpuLane(index), tasks))
-            if ask is not None:
-                asks[device] = ask.ask
-        looks = _Looks(asks)
-        found += take_bursts(work, seconds, looks)
-        for device, question in asks.items():
-            readings = looks.readings.get(device, [])
-            found.append(state_of(device, readings, read_errors(question), users[device]))
-            if all(each.clock is None for each in readings):
-                why = "the driver tells this user no clocks, so what holds one down is unknown"
-                found.append(Unmeasured(link=f"compute, clock of {device}", why=why))
+def _gpus(devices: int, library: Any, seconds: float, products: Sequence[Product], force: bool) -> Found:
+    # before this process is on any of them: a container sees its own processes by other numbers than NVML
+    known = {} if library is None else _known(library)
+    looks, work, found = _Looks({}), list[Work](), Found()
+    if library is None:
+        why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
+        found.append(Unmeasured(link="compute, state of the GPUs", why=why))
+    users = {}
+    for index in range(devices):
+        device = f"cuda:{index}"
+        identity = str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
+        if identity in known:
+            looks.asks[device], users[device] = known[identity]
+        if users.get(device) and not force:
+            del looks.asks[device]
+            why = f"GPU {index} is in use by {', '.join(users[device])}; --force measures it all the same"
+            found.append(Unmeasured(link=f"compute on {device}", why=why))
+            continue
+        tasks, missing = gpu_tasks(index, products)
+        found += missing
+        work.append((GpuLane(index), tasks))
+    found += take_bursts(work, seconds, looks)
+    for device, readings in looks.readings.items():
+        found.append(state_of(readings, looks.asks[device], users[device]))
+        if all(each.clock is None for each in readings):
+            why = "the driver tells this user no clocks, so what holds one down is unknown"
+            found.append(Unmeasured(link=f"compute, clock of {device}", why=why))
     return found
 
 
-@dataclass(frozen=True)
-class _Known:
-    """One GPU as NVML has it."""
-
-    ask: Ask
-    users: tuple[str, ...]
-
-
-def _known(library: Any, own: Callable[[int], bool] = lambda pid: pid == os.getpid()) -> dict[str, _Known]:
-    """By identity."""
-    found = {}
-    for index in range(library.nvmlDeviceGetCount()):
-        ask = asker(library, library.nvmlDeviceGetHandleByIndex(index))
-        identity = ask("nvmlDeviceGetUUID")
-        if identity is not None:
-            found[string(identity).removeprefix("GPU-")] = _Known(ask, users_of(ask, own) or ())
-    return found
-
-
-def _identity(index: int) -> str:
-    return str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
+def _known(library: Any) -> dict[str, tuple[Ask, tuple[str, ...]]]:
+    """By identity, how each GPU is asked, and its users."""
+    asks = [
+        asker(library, library.nvmlDeviceGetHandleByIndex(index)) for index in range(library.nvmlDeviceGetCount())
+    ]
+    return {
+        string(identity).removeprefix("GPU-"): (ask, users_of(ask))
+        for ask in asks
+        if (identity := ask("UUID")) is not None
+    }
