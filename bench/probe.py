@@ -20,14 +20,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
 from bench.machine import ROOT, STASH, arguments, run
 from bench.noise.accounts import group
 from bench.noise.disturbances import running
-from bench.table import progress, report, table
+from bench.table import progress, report, show, table
 from stash.advice.rental import RentalVerdict
 from stash.analysis.findings.probe_reading import every_link
 from stash.catalog.layers import merge
@@ -232,7 +231,7 @@ def false_blame(quiet: Sequence[Probe], known: Catalog) -> tuple[int, int]:
     return blamed, RESAMPLED
 
 
-def promises(folder: Path, past: Sequence[Probe]) -> tuple[str, str, str, str]:
+def promises(folder: Path) -> tuple[str, str, str, str]:
     """Milliseconds that a quota costs a step: as promised from a healthy profile, and by a stopwatch in the job."""
     script, profile = folder / "job.py", folder / "job.stash.json"
     script.write_text(JOB)
@@ -265,63 +264,68 @@ def main() -> int:
         __doc__, what=(["real", "logic"], "real: this machine; logic: recordings."),
         quiet=(8, "quiet probes"), repeats=(4, "times each real fault is planted"),
     )  # fmt: skip
-    known, rows, parts = merge(None, None), [], list[str]()
+    known = merge(None, None)
+    report("")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for name, (found, wanted) in recorded_faults(folder / "tree").items():
-            names, verdict = judge(found, (), known)
-            right = wanted <= names if wanted else not names - {"below-sheet"}
-            rows.append((name, f"{int(right)} of 1", ", ".join(sorted(names)) or "nothing", verdict.answer))
+        show(HEADS, _recorded(folder / "tree", known))
         if "real" in options.what:
-            parts = list(_real(folder, options, known, rows))
-    report(table(("fault", "named right", "findings", "verdict"), rows), *parts)
+            quiet = list(_quiet(folder, options.quiet))
+            print()
+            show(HEADS, _real(folder, options.repeats, quiet, known))
+            print(
+                table(("figure of a quiet machine", "standard deviation", "largest deviation"), repeatability(quiet))
+            )
+            blamed, of = false_blame(quiet, known)
+            print(
+                f"Quiet probes, resampled: {blamed} of {of} say give back (1 in 200 is the most they may).",
+                flush=True,
+            )
+            print()
+            show(("step, ms", "a quota of 60 % costs, ms (stopwatch)", "promised, ms", "off by"), [promises(folder)])
     return 0
 
 
-def _real(
-    folder: Path, options: SimpleNamespace, known: Catalog, rows: list[tuple[str, str, str, str]]
-) -> Iterator[str]:
-    quiet = []
-    for number in range(options.quiet):
+HEADS = ("fault", "named right", "findings", "verdict")
+
+
+def _recorded(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str]]:
+    for name, (found, wanted) in recorded_faults(folder).items():
+        names, verdict = judge(found, (), known)
+        right = wanted <= names if wanted else not names
+        yield name, f"{int(right)} of 1", ", ".join(sorted(names)) or "nothing", verdict.answer
+
+
+def _quiet(folder: Path, count: int) -> Iterator[Probe]:
+    for number in range(count):
         began = time.monotonic()
-        quiet.append(probe(folder, f"quiet{number}"))
-        progress("quiet", number, f"{time.monotonic() - began:.0f} s", _others(quiet[-1]))
+        found = probe(folder, f"quiet{number}")
+        programs = ", ".join(f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs)
+        progress("quiet", number, f"{time.monotonic() - began:.0f} s", programs or "nothing else ran")
+        yield found
+
+
+def _real(folder: Path, repeats: int, quiet: Sequence[Probe], known: Catalog) -> Iterator[tuple[str, str, str, str]]:
     for name, (_, wanted) in real_faults(folder).items():
         right, seen, answers = 0, set[str](), set[str]()
-        for number in range(options.repeats):
+        for number in range(repeats):
             fault, _ = real_faults(folder)[name]
             with fault as words:
-                found = probe(folder, f"fault{len(rows)}-{number}", words if isinstance(words, tuple) else ())
+                found = probe(folder, f"{name.split()[-1]}{number}", words if isinstance(words, tuple) else ())
             names, verdict = judge(found, quiet, known)
             right += wanted <= names and verdict.answer != "give back"
             seen |= names
             answers.add(verdict.answer)
-        rows.append((name, f"{right} of {options.repeats}", ", ".join(sorted(seen)), ", ".join(sorted(answers))))
-        progress(name)
-    right, seen, nodes = 0, set[str](), 4
-    for number in range(options.repeats):
+        yield name, f"{right} of {repeats}", ", ".join(sorted(seen)), ", ".join(sorted(answers))
+    right, answers, nodes = 0, set[str](), 4
+    for number in range(repeats):
         odd = number % nodes
-        rates = ["100mbit" if node == odd else "200mbit" for node in range(nodes)]
-        found = links_probe(folder, f"links{number}", rates)
+        found = links_probe(folder, f"links{number}", ["100mbit" if n == odd else "200mbit" for n in range(nodes)])
         reading, verdict = judged_probe(found, known)
         texts = [each.text for each in reading.findings if each.name == "uneven-nodes"]
         right += any(text.startswith(f"node {odd} ") for text in texts)
-        seen |= {each.name for each in reading.findings}
-    rows.append(
-        ("the link of one of 4 nodes at half", f"{right} of {options.repeats}", ", ".join(seen), verdict.answer)
-    )
-    yield table(("figure of a quiet machine", "standard deviation", "largest deviation"), repeatability(quiet))
-    blamed, of = false_blame(quiet, known)
-    yield f"Quiet probes, resampled: {blamed} of {of} say give back (1 in 200 is the most they may)."
-    heads = ("step, ms", "a quota of 60 % costs, ms (stopwatch)", "promised, ms", "off by")
-    yield table(heads, [promises(folder, quiet)])
-
-
-def _others(found: Probe) -> str:
-    """What else ran: a probe is quiet only if nothing did."""
-    return (
-        ", ".join(f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs) or "nothing else ran"
-    )
+        answers.add(verdict.answer)
+    yield "the link of one of 4 nodes at half", f"{right} of {repeats}", "uneven-nodes", ", ".join(sorted(answers))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ limit or end a program and probe again. What was compared with nothing proves no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -126,7 +127,7 @@ def _text(answer: Answer, worst: Sequence[Finding], loss: Loss | None, daily: fl
     if loss is not None and loss.seconds is not None:
         money = "" if daily is None else f", {dollars(daily)} a day"
         costs = f" Your step loses {quantity(loss.seconds, 'seconds')} ({loss.share or 0:.1%}){money}."
-    found = worst[0].text if worst else ""
+    found = re.split(r" \((?:catalog of|usual:)", worst[0].text)[0] if worst else ""
     return {
         "give back": f"Give it back: {found}.",
         "fine for this job": f"Fine for this job, though below its type: {found}.",

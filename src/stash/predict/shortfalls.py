@@ -7,7 +7,7 @@ by the slowest link; preparing data by the cores that are left. The profile is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -22,6 +22,7 @@ from stash.core.records.host import Host
 from stash.core.records.profile import Workload
 from stash.predict.changed_job import ChangedJob, change_job
 from stash.predict.cluster import Network, NodeLinks, Target
+from stash.predict.cluster_sources import usable_threads
 from stash.predict.exposure import AS_MEASURED
 from stash.predict.forecasting import job_stalls, lost
 from stash.predict.passes import Base, ComputeScale
@@ -63,54 +64,45 @@ def shares_of(hosts: Sequence[Host], found: Sequence[Standing], work: Workload, 
     types = {operator.dtype.removeprefix("torch.") for operator in work.operators if operator.flops} or {"float32"}
     if "float32" in types and work.float32_products not in (None, "highest"):
         types.add("tf32")
-    device = [each for each in found if each.part == "compute" and bool(each.member) == on_gpu and not _of_one(each)]
+    device = [each for each in found if bool(each.member) == on_gpu and not each.group.endswith(", 1 core")]
     every = [each for each in device if each.group.startswith("gemm")]
     gemms = [each for each in every if each.group.split()[1] in types] or every
     triads = [each for each in device if each.group.startswith("triad")]
-    products = _slowest(gemms)
     left = min((_cores_left(host) for host in hosts), default=1.0)
-    if products is None and not on_gpu:
-        products = left
-    loading = _slowest(each for each in found if _of_one(each) and each.group.startswith(("JPEG", "copy")))
-    exchanges = [each for each in found if each.part == "exchanges"]
-    crossing = [each for each in exchanges if "ranks on 1," not in each.group]
+    crossing = [each for each in found if each.part == "exchanges" and "ranks on 1," not in each.group]
+    streams = [each for each in found if each.part == "streams"]
+    loading = [each for each in found if each.group.startswith(("JPEG", "copy of a batch"))]
     return Shares(
-        products=products or 1.0,
-        memory=_slowest(triads) or 1.0,
-        inside=_slowest(each for each in exchanges if each not in crossing) or 1.0,
-        network=_slowest(crossing or [each for each in found if each.part == "streams"]) or 1.0,
-        cores=left * (loading or 1.0),
+        products=_slowest(gemms) if gemms or on_gpu else left,
+        memory=_slowest(triads),
+        inside=_slowest([each for each in found if each.part == "exchanges" and each not in crossing]),
+        network=_slowest(crossing or streams),
+        cores=left * _slowest(loading),
         balance=max(each.usual for each in gemms) / triads[0].usual if gemms and triads else _BALANCE,
     )
 
 
-def _of_one(standing: Standing) -> bool:
-    return standing.group.endswith(", 1 core")
-
-
-def _slowest(found: Iterable[Standing]) -> float | None:
-    """The slowest member's median ratio, if any of its figures is slow, else 1; ``None`` without figures."""
+def _slowest(found: Sequence[Standing]) -> float:
+    """Of the members with a slow figure, the slowest one's median ratio; 1 without any."""
     members: dict[tuple[str, str], list[Standing]] = {}
     for each in found:
         members.setdefault((each.hostname, each.member), []).append(each)
-    ratios = [
-        min(1.0, median(each.ratio for each in own)) if any(each.slow for each in own) else 1.0
-        for own in members.values()
-    ]
-    return min(ratios, default=None)
+    slow = [own for own in members.values() if any(each.slow for each in own)]
+    return min((median(each.ratio for each in own) for own in slow), default=1.0)
 
 
 def _cores_left(host: Host) -> float:
     """Of the cores' time, what neither a quota, nor the machine's own host, nor other programs keep from a job."""
-    state = next((each for each in host.links.states if each.device == "cpu"), None) if host.links else None
-    cores, limit = host.cores, None if host.limits is None else host.limits.cpus
-    allowed = 1.0 if not cores or limit is None else min(1.0, limit / cores)
-    if state is None or not cores:
-        return allowed
-    others = state.others_cores or 0.0
-    taken = others / cores if others > OTHERS else 0.0
-    left = 1 - taken - (state.steal or 0.0)
-    return allowed * left if left > 0 else allowed  # so busy a machine tells nothing of how much a job would get
+    states = host.links.states if host.links is not None else ()
+    limit, cores = usable_threads(host), host.cores
+    if not cores or limit is None:
+        return 1.0
+    taken = 0.0
+    for state in states:
+        others = state.others_cores or 0.0
+        taken += (others / cores if others > OTHERS else 0.0) + (state.steal or 0.0)
+    # so busy a machine that nothing is left tells nothing of how much a job would get
+    return limit / cores * (1 - taken if taken < 1 else 1)
 
 
 def losses(base: Base, shares: Shares) -> tuple[Loss, ...]:

@@ -109,8 +109,8 @@ def state_findings(host: Host) -> Iterator[Finding]:
     for gpu in host.gpus:
         if host.allowed_nodes and gpu.numa_node is not None and gpu.numa_node not in host.allowed_nodes:
             text = (
-                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: every "
-                "copy crosses between sockets"
+                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: "
+                "every copy crosses between sockets"
             )
             yield found("far-numa", text)
     for figure in host.links.figures:

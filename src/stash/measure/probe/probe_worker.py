@@ -198,7 +198,7 @@ class Run:
             board = Board(orders, [_validated(node, Host, text) for node, text in enumerate(texts)])
             board.save()
         # The other parts take no time: they say at once why they cannot be measured.
-        possible = {"streams": team.nodes > 1, "exchanges": team.world > 1}
+        possible = {"copies": self.devices > 0, "streams": team.nodes > 1, "exchanges": team.world > 1}
         seconds_for = shares([part for part in orders.parts if possible.get(part, True)], orders.budget)
         for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
@@ -250,7 +250,7 @@ class Run:
         machine = parts.ComputingMachine(cores, self.free_bytes, self.devices)
         do: dict[str, Callable[[], Found]] = {
             "compute": lambda: parts.measure(machine, seconds, orders.products, orders.force),
-            "copies": lambda: copies.measure(seconds, cores, self.free_bytes, self.devices),
+            "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices),
             "reads": lambda: disk_reads.measure(folders, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
