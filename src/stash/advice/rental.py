@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.peers import ERROR_RATE
 from stash.analysis.findings.probe_reading import Reading
+from stash.analysis.findings.standings import ERROR_RATE
 from stash.catalog.facts import Offer
 from stash.core.formatting import dollars, listed, plain, quantity
 from stash.core.printable import shortened
 from stash.core.records.base import Record
 from stash.core.records.host import Probe
-from stash.predict.shortfalls import Loss
+from stash.predict.shortfalls import JobLoss
 
-Answer = Literal["keep", "give back", "fine for this job", "probe again", "cannot tell"]
+RentalAnswer = Literal["keep", "give back", "fine for this job", "probe again", "cannot tell"]
 YOURS = frozenset(
     {"cpu-limit", "memory-limit", "quota-used-up", "busy-cores", "busy-memory", "gpu-in-use", "far-numa"}
 )
@@ -46,7 +46,7 @@ _BRIEF_TEXT, _BRIEF_TEXTS = 220, 2
 class RentalVerdict(Record):
     """What to do with the machines of a probe, and why."""
 
-    answer: Answer
+    answer: RentalAnswer
     text: str
     reasons: tuple[str, ...]
     """What is wrong with the machine."""
@@ -58,7 +58,7 @@ class RentalVerdict(Record):
     dollars_per_hour: float | None = None
     """Of all its nodes."""
     price_source: str = ""
-    losses: tuple[Loss, ...] = ()
+    losses: tuple[JobLoss, ...] = ()
     lost_seconds: float | None = None
     lost_share: float | None = None
     dollars_per_day: float | None = None
@@ -82,7 +82,7 @@ class RentalVerdict(Record):
 
 
 def judge_rental(
-    probe: Probe, reading: Reading, losses: Sequence[Loss] | None = None, offer: Offer | None = None
+    probe: Probe, reading: Reading, losses: Sequence[JobLoss] | None = None, offer: Offer | None = None
 ) -> RentalVerdict:
     """The verdict; ``losses`` are of a job's profile, ``None`` without one, ``offer`` is the price of one machine."""
     is_crowded = any(finding.name in _CROWDED for finding in reading.findings)
@@ -93,7 +93,7 @@ def judge_rental(
     whole = next((loss for loss in reversed(losses or ()) if loss.seconds is not None), None)
     share = None if whole is None else whole.share
     compared = sum(1 for each in reading.standings if each.peers)
-    answer: Answer = "keep"
+    answer: RentalAnswer = "keep"
     if theirs and (share is None or share >= WORTH or any(finding.name in _GRAVE for finding in theirs)):
         answer = "give back"
     elif theirs:
@@ -122,7 +122,7 @@ def judge_rental(
     )
 
 
-def _text(answer: Answer, worst: Sequence[Finding], loss: Loss | None, daily: float | None) -> str:
+def _text(answer: RentalAnswer, worst: Sequence[Finding], loss: JobLoss | None, daily: float | None) -> str:
     costs = ""
     if loss is not None and loss.seconds is not None:
         money = "" if daily is None else f", {dollars(daily)} a day"

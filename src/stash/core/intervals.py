@@ -61,14 +61,6 @@ class Interval(Record):
             return False
         return self.value * factor < other.value and self.high < other.low
 
-    def apart_from(self, other: Interval) -> bool:
-        """Whether the two intervals do not touch; never if either is unknown."""
-        ends = self.low, self.high, other.low, other.high
-        if None in ends:
-            return False
-        low, high, other_low, other_high = (float(end or 0.0) for end in ends)
-        return high < other_low or other_high < low
-
     def within(self, half_width: float) -> Interval:
         """The value ± ``half_width``."""
         return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})

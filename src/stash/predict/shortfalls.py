@@ -13,8 +13,8 @@ from statistics import median
 
 import numpy as np
 
-from stash.analysis.findings.parts import OTHERS
-from stash.analysis.findings.peers import Standing
+from stash.analysis.findings.part_checks import OTHERS
+from stash.analysis.findings.standings import FigureStanding
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.core.records.base import Record
@@ -48,7 +48,7 @@ class Shares(Record):
         return {self.products, self.memory, self.inside, self.network, self.cores} == {1.0}
 
 
-class Loss(Record):
+class JobLoss(Record):
     """Seconds of a step that a part costs; ``None`` with the reason where the profile cannot tell."""
 
     part: str
@@ -59,7 +59,7 @@ class Loss(Record):
     why: str = ""
 
 
-def shares_of(hosts: Sequence[Host], found: Sequence[Standing], work: Workload, on_gpu: bool) -> Shares:
+def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Workload, on_gpu: bool) -> Shares:
     """Of the slowest device, link and node, for this job."""
     types = {operator.dtype.removeprefix("torch.") for operator in work.operators if operator.flops} or {"float32"}
     if "float32" in types and work.float32_products not in (None, "highest"):
@@ -82,9 +82,9 @@ def shares_of(hosts: Sequence[Host], found: Sequence[Standing], work: Workload, 
     )
 
 
-def _slowest(found: Sequence[Standing]) -> float:
+def _slowest(found: Sequence[FigureStanding]) -> float:
     """Of the members with a slow figure, the slowest one's median ratio; 1 without any."""
-    members: dict[tuple[str, str], list[Standing]] = {}
+    members: dict[tuple[str, str], list[FigureStanding]] = {}
     for each in found:
         members.setdefault((each.hostname, each.member), []).append(each)
     slow = [own for own in members.values() if any(each.slow for each in own)]
@@ -105,7 +105,7 @@ def _cores_left(host: Host) -> float:
     return limit / cores * (1 - taken if taken < 1 else 1)
 
 
-def losses(base: Base, shares: Shares) -> tuple[Loss, ...]:
+def losses(base: Base, shares: Shares) -> tuple[JobLoss, ...]:
     """Of each part that is short, and of all together where several are."""
     parts = {
         "compute": Shares(products=shares.products, memory=shares.memory, balance=shares.balance),
@@ -116,22 +116,22 @@ def losses(base: Base, shares: Shares) -> tuple[Loss, ...]:
     return (*found, *([_loss(base, "all", shares)] if len(found) > 1 else []))
 
 
-def _loss(base: Base, name: str, shares: Shares) -> Loss:
+def _loss(base: Base, name: str, shares: Shares) -> JobLoss:
     try:
         drawn = job_stalls(_job_on(base, shares))
         if lost(base, drawn) and shares.inside == shares.network == 1.0:
             # the profile does not tell how the exchange hides behind passes: it is taken to stay as long as it was
             drawn = job_stalls(replace(_job_on(base, shares), exchange=AS_MEASURED))
     except UserError as error:
-        return Loss(part=name, seconds=None, why=str(error))
+        return JobLoss(part=name, seconds=None, why=str(error))
     unknown = lost(base, drawn)
     if unknown:
-        return Loss(part=name, seconds=None, why=f"{unknown[0].name}: {unknown[0].why}")
+        return JobLoss(part=name, seconds=None, why=f"{unknown[0].name}: {unknown[0].why}")
     longer = drawn.step - job_stalls(change_job(base)).step
     low, high = np.quantile(longer, (0.025, 0.975))
     mean = float(np.mean(longer))
     seconds = Interval(value=mean, low=min(mean, float(low)), high=max(mean, float(high)))
-    return Loss(part=name, seconds=seconds, share=mean / base.breakdown.step_seconds)
+    return JobLoss(part=name, seconds=seconds, share=mean / base.breakdown.step_seconds)
 
 
 def _job_on(base: Base, shares: Shares) -> ChangedJob:

@@ -18,9 +18,7 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
-from stash.analysis.findings.peers import Standing
 from stash.analysis.findings.probe_reading import read
-from stash.analysis.findings.rates import Link
 from stash.catalog.offers import Catalog
 from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
@@ -30,8 +28,6 @@ from stash.report.openmetrics import MetricFamily, exposition
 from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
 from stash.store.storage import digest_of
 
-Sample = tuple[dict[str, str], float]
-"""Labels and a value."""
 _MAX_FACT = 250
 """Characters of a fact; MLflow's oldest servers take as many."""
 
@@ -206,24 +202,23 @@ _ARGUMENTS = "arguments"
 
 
 def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFamily]:
-    """Of probes: each figure's rate, what it is of its like, and findings."""
-    rates, ratios, findings = list[Sample](), list[Sample](), list[Sample]()
-    for probe in probes:
-        reading = read(probe, catalog, past=[each for each in probes if each is not probe])
-        rates += [(_of_figure(link), link.rate.value) for link in reading.links]
-        ratios += [(_of_figure(each), each.ratio) for each in reading.standings]
-        findings += [({"hostname": each.hostname or "", "finding": each.name}, 1.0) for each in reading.findings]
-    families = [
+    """Of probes: each figure's rate, and findings."""
+    readings = [read(probe, catalog) for probe in probes]
+    names = ("hostname", "part", "group", "member", "unit")
+    rates = [
+        ({name: printable_line(str(getattr(link, name))) for name in names}, link.rate.value)
+        for reading in readings
+        for link in reading.links
+    ]
+    findings = [
+        ({"hostname": each.hostname or "", "finding": each.name}, 1.0)
+        for reading in readings
+        for each in reading.findings
+    ]
+    return [
         MetricFamily("stash_probe_rate", "Measured rate of a part or a link, in its unit", rates),
-        MetricFamily("stash_probe_of_usual", "That rate over the median of its like", ratios),
         MetricFamily("stash_probe_finding", "A finding of a probe", findings),
     ]
-    return [family for family in families if family.samples]
-
-
-def _of_figure(figure: Link | Standing) -> dict[str, str]:
-    names = ("hostname", "part", "group", "member", "unit")
-    return {name: printable_line(str(getattr(figure, name))) for name in names}
 
 
 def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()) -> str:

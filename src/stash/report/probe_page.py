@@ -12,7 +12,7 @@ from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
-from stash.core.intervals import Interval
+from stash.core.intervals import Interval, change
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
@@ -223,7 +223,7 @@ def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
             **link.model_dump(exclude={"rate", "hostname"}),
             "before": link.rate.model_dump(),
             "after": second[key].rate.model_dump(),
-            "differs": link.rate.apart_from(second[key].rate),
+            "differs": (more := change(link.rate, second[key].rate)).low is not None and not more.within_noise,
         }
         for key, link in first.items()
         if key in second
@@ -236,10 +236,10 @@ def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
     rows, changed = [], []
     for each in compared_document(before, after)["figures"]:
         old, new = (Interval(**each[side]) for side in ("before", "after"))
-        change = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
+        shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
         name = f"{each['group']}, {each['member']}" if each["member"] else each["group"]
-        rows.append((name, *parts(old, each["unit"]), *parts(new, each["unit"]), change))
-        changed += [f"{name} {change}"] if each["differs"] else []
+        rows.append((name, *parts(old, each["unit"]), *parts(new, each["unit"]), shown))
+        changed += [f"{name} {shown}"] if each["differs"] else []
     grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
     verdict = f"{listed(changed)}." if changed else "No figure differs beyond its noise."
     return Page(title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ())

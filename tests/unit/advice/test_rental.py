@@ -14,7 +14,7 @@ from stash.analysis.findings.probe_reading import read
 from stash.catalog.layers import merge
 from stash.core.intervals import Interval
 from stash.core.records.host import PartState
-from stash.predict.shortfalls import Loss
+from stash.predict.shortfalls import JobLoss
 
 KNOWN = merge(None, None)
 OFFER = KNOWN.newest_on_demand("p3.8xlarge")
@@ -22,7 +22,7 @@ OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 
 def judged(found, share: float | None = None, offer=OFFER):
     seconds = None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
-    losses = None if share is None else [Loss(part="compute", seconds=seconds, share=share)]
+    losses = None if share is None else [JobLoss(part="compute", seconds=seconds, share=share)]
     return judge_rental(found, read(found, KNOWN), losses, offer)
 
 

@@ -7,7 +7,7 @@ from forecast_profiles import around, cpu_job, gpu_job
 from probe_builder import host, links
 from profile_builder import build
 
-from stash.analysis.findings.peers import Standing
+from stash.analysis.findings.standings import FigureStanding
 from stash.core.intervals import Interval
 from stash.core.records.host import Limits, PartState
 from stash.core.records.profile import Operator, Workload
@@ -18,9 +18,9 @@ CPU, GPU = base_of(cpu_job()), base_of(gpu_job())
 WORK = Workload(command=("train.py",), name="train")
 
 
-def standing(group: str, ratio: float, part: str = "compute", member: str = "", slow: bool = True) -> Standing:
+def standing(group: str, ratio: float, part: str = "compute", member: str = "", slow: bool = True) -> FigureStanding:
     rate = Interval(value=100 * ratio)
-    return Standing(
+    return FigureStanding(
         hostname="a", node=0, part=part, group=group, member=member, unit="FLOP/s", rate=rate, usual=100.0, low=90.0,
         peers=5, about="", slow=slow,
     )  # fmt: skip

@@ -19,9 +19,9 @@ from stash.analysis.findings.against import (
 )
 from stash.analysis.findings.inside import inside_findings
 from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
-from stash.analysis.findings.parts import is_disturbed, standing_findings, state_findings
-from stash.analysis.findings.peers import PastProbe, Standing, standings
+from stash.analysis.findings.part_checks import is_disturbed, standing_findings, state_findings
 from stash.analysis.findings.rates import Curve, Link, curve, links
+from stash.analysis.findings.standings import FigureStanding, PastProbe, standings
 from stash.catalog.facts import GpuFacts, Instance
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -46,7 +46,7 @@ class Reading(Record):
     """One for each host whose type is known, or all against the type that was asked for."""
     nearest: tuple[Likeness, ...] = ()
     notes: tuple[str, ...] = ()
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[FigureStanding, ...] = ()
     """Figures against their like, where there is any."""
 
 

@@ -50,7 +50,7 @@ class Task:
     threads: int = 1
 
 
-class Lane(Protocol):
+class TimedDevice(Protocol):
     """A device that acts and is timed: the one seam between what is measured and a machine."""
 
     name: str
@@ -99,7 +99,7 @@ class GpuLane:
         return float(self._began.elapsed_time(self._ended)) / 1e3
 
 
-Work = tuple[Lane, Sequence[Task]]
+DeviceWork = tuple[TimedDevice, Sequence[Task]]
 """A device and all its tasks."""
 
 
@@ -107,7 +107,7 @@ Work = tuple[Lane, Sequence[Task]]
 class _Slot:
     """Tasks of one name that run at the same time, each on its lane, and what they took so far."""
 
-    pairs: tuple[tuple[Lane, Task], ...]
+    pairs: tuple[tuple[TimedDevice, Task], ...]
     turns: int
     """Bursts that it takes part in."""
     calls: int = 1
@@ -142,7 +142,7 @@ class _Slot:
 
 
 def take_bursts(
-    work: Sequence[Work], seconds: float, look: Callable[[], None] = lambda: None
+    work: Sequence[DeviceWork], seconds: float, look: Callable[[], None] = lambda: None
 ) -> list[PartFigure | Unmeasured]:
     """Every figure of every device within about ``seconds``; ``look`` is called while devices are busy.
 

@@ -37,7 +37,7 @@ from stash.core.records.host import (
 )
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
-from stash.measure.probe import copies, disk_reads, exchanges, parts, streams
+from stash.measure.probe import computing_parts, copies, disk_reads, exchanges, streams
 from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
 
@@ -247,9 +247,9 @@ class Run:
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
         folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
-        machine = parts.ComputingMachine(cores, self.free_bytes, self.devices)
+        machine = computing_parts.ComputingMachine(cores, self.free_bytes, self.devices)
         do: dict[str, Callable[[], Found]] = {
-            "compute": lambda: parts.measure(machine, seconds, orders.products, orders.force),
+            "compute": lambda: computing_parts.measure(machine, seconds, orders.products, orders.force),
             "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices),
             "reads": lambda: disk_reads.measure(folders, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stash.core.records.host import PartFigure, PartState, Unmeasured
-from stash.measure.probe import computing, parts
+from stash.measure.probe import computing, computing_parts
 from stash.measure.probe.computing import Task, take_bursts
 from stash.measure.probe.probe_orders import Product
 
@@ -82,10 +82,10 @@ def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(monkeypat
     monkeypatch.setattr(computing, "_ON_CPU", ((8, 8, 8), (16, 16, 16), (16, 16, 16)))
     monkeypatch.setattr(computing, "_MIN_ARRAY", 4096)
     monkeypatch.setattr(computing, "_REPETITION", 0.0)
-    monkeypatch.setattr(parts, "cache_bytes", lambda: 1024)
+    monkeypatch.setattr(computing_parts, "cache_bytes", lambda: 1024)
     before = torch.get_num_threads()
-    machine = parts.ComputingMachine(cores=2, free_bytes=1 << 20, devices=0)
-    found = parts.measure(machine, 0.0, (Product("float32", (4, 6, 2)), Product("tf32", (4, 6, 2))))
+    machine = computing_parts.ComputingMachine(cores=2, free_bytes=1 << 20, devices=0)
+    found = computing_parts.measure(machine, 0.0, (Product("float32", (4, 6, 2)), Product("tf32", (4, 6, 2))))
     figures = {each.name: each for each in found if isinstance(each, PartFigure)}
     assert {
         "gemm float32 4x6x2", "gemm float32 16x16x16", "gemm float32 16x16x16, 1 core", "triad", "triad, 1 core",

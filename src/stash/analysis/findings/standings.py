@@ -17,8 +17,6 @@ from scipy.special import stdtrit
 from stash.analysis.findings.rates import Link
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import reached_rates
-from stash.core.formatting import Unit
-from stash.core.intervals import Interval
 from stash.core.records.base import Record
 from stash.core.units import counted
 
@@ -34,16 +32,9 @@ LEAST_PEERS = 3
 """With fewer, a part would have to be several times slower to be called so."""
 
 
-class Standing(Record):
+class FigureStanding(Link):
     """One figure against its like."""
 
-    hostname: str
-    node: int
-    part: str
-    group: str
-    member: str
-    unit: Unit
-    rate: Interval
     usual: float
     """The median of the peers, or what is reached of a data sheet."""
     low: float
@@ -80,7 +71,7 @@ def lowest_healthy(values: Sequence[float], spread: float, tests: int) -> float:
 
 def standings(
     links: Sequence[Link], past: Sequence[PastProbe] = (), sheets: Mapping[str, GpuFacts] | None = None
-) -> tuple[Standing, ...]:
+) -> tuple[FigureStanding, ...]:
     """Each figure against its other devices and nodes, and against earlier probes; against sheets where those lack.
 
     ``sheets``: of each host's GPUs, by hostname, where they are of one known model.
@@ -94,7 +85,7 @@ def standings(
         low = lowest_healthy(values, spread, len(asked))
         usual, is_slow = median(values), link.rate.value < low
         found.append(
-            Standing(**link.model_dump(), usual=usual, low=low, peers=len(values), about=about, slow=is_slow)
+            FigureStanding(**link.model_dump(), usual=usual, low=low, peers=len(values), about=about, slow=is_slow)
         )
     known = {(each.hostname, each.group, each.member) for each in found}
     for link in links:
@@ -123,7 +114,7 @@ def _before(link: Link, past: Sequence[PastProbe]) -> tuple[list[float], str] | 
     return list(found.values()), about
 
 
-def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[Standing]:
+def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[FigureStanding]:
     """Against what others reached of the data sheet's figure, if that was published: a usual product, or a triad."""
     figure, claimed = "", None
     if link.group.startswith("triad"):
@@ -137,13 +128,13 @@ def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[Standing]:
     shares = [each.reached / each.of for each in own]
     low = claimed * min(shares) * (1 - _SHEET_TOLERANCE)
     sources = ", ".join(dict.fromkeys(f"{each.source} ({each.gpu}, {each.published})" for each in own))
-    yield Standing(
+    yield FigureStanding(
         **link.model_dump(), usual=claimed * median(shares), low=low, peers=0, slow=link.rate.below(low),
         about=f"{median(shares):.0%} of the data sheet of {gpu.name}: {gpu.source}, {sources}",
     )  # fmt: skip
 
 
-def slow(found: Iterable[Standing]) -> tuple[Standing, ...]:
+def slow(found: Iterable[FigureStanding]) -> tuple[FigureStanding, ...]:
     """Those that are, the worst first; each figure once."""
     worst = sorted((each for each in found if each.slow), key=lambda each: -each.ratio)
     by_name = {(each.hostname, each.group, each.member): each for each in worst}

@@ -11,8 +11,8 @@ from statistics import median
 from typing import NamedTuple
 
 from stash.analysis.findings.machine import Fact, Finding, exactly, unlike
-from stash.analysis.findings.peers import ERROR_RATE, Standing, slow
 from stash.analysis.findings.rates import burst_rates, gpu_index
+from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, slow
 from stash.core.formatting import Unit, listed, plain, quantity
 from stash.core.records.host import Host, PartState
 
@@ -126,13 +126,13 @@ def is_disturbed(host: Host) -> bool:
     return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
 
 
-def standing_findings(host: Host, found: Sequence[Standing]) -> Iterator[Finding]:
+def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[Finding]:
     """One for each part of a machine with figures below what its like reaches; the worst figures are named.
 
     Where other programs are busy, whether memory suffers from them more than products do.
     """
     own = [each for each in found if each.hostname == host.hostname]
-    by_part: dict[tuple[str, str], list[Standing]] = {}
+    by_part: dict[tuple[str, str], list[FigureStanding]] = {}
     for standing in slow(own):
         by_part.setdefault((standing.part, standing.member), []).append(standing)
     for (_, member), each in by_part.items():

@@ -11,8 +11,8 @@ import pytest
 from probe_builder import copy, host, links, probe
 
 from bench.probe import RecordedGpu, recorded_faults, recorded_machine
-from stash.analysis.findings import peers
-from stash.analysis.findings.parts import state_findings
+from stash.analysis.findings import standings
+from stash.analysis.findings.part_checks import state_findings
 from stash.analysis.findings.probe_reading import are_alike, read
 from stash.analysis.findings.rates import burst_rates, figure_rate
 from stash.catalog.layers import merge
@@ -47,7 +47,7 @@ def test_a_burst_counts_by_all_of_its_time_and_one_disturbed_burst_not_at_all():
 def test_the_limit_is_students_with_a_typical_spread_for_one_degree_of_freedom():
     # four peers that agree: the variance is the typical one's quarter, one more part's 5/4 of it
     spread = 0.04
-    found = math.log(peers.lowest_healthy([100.0] * 4, spread, tests=10) / 100)
+    found = math.log(standings.lowest_healthy([100.0] * 4, spread, tests=10) / 100)
     # Student's t of 4 degrees of freedom at 1/200 over 10 tests
     assert found == pytest.approx(-8.610 * math.sqrt(spread**2 / 4 * 5 / 4), rel=1e-3)
 
@@ -56,8 +56,8 @@ def test_of_healthy_machines_few_are_called_slow():
     chance, slow, rounds = np.random.default_rng(0), 0, 4000
     for _ in range(rounds):
         values = np.exp(chance.normal(0, 0.03, 8))
-        slow += values[0] < peers.lowest_healthy(list(values[1:]), 0.035, 1)
-    assert slow / rounds <= peers.ERROR_RATE * 1.5
+        slow += values[0] < standings.lowest_healthy(list(values[1:]), 0.035, 1)
+    assert slow / rounds <= standings.ERROR_RATE * 1.5
 
 
 def test_a_machine_is_held_against_earlier_probes_of_its_like_and_not_against_disturbed_ones():

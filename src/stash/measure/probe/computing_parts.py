@@ -18,7 +18,7 @@ from stash.measure.host.describe import vector_level
 from stash.measure.host.gpu_readings import Ask, asker, read_gpu, state_of, users_of
 from stash.measure.host.gpus import nvml, string
 from stash.measure.linux import counters, run_queue
-from stash.measure.probe.computing import CpuLane, GpuLane, Work, cpu_tasks, gpu_tasks, take_bursts
+from stash.measure.probe.computing import CpuLane, DeviceWork, GpuLane, cpu_tasks, gpu_tasks, take_bursts
 from stash.measure.probe.copies import cache_bytes
 from stash.measure.probe.probe_orders import Product
 
@@ -26,7 +26,7 @@ _CPU_SHARE = 0.35
 """Of the time, on a machine with GPUs."""
 _LOOKS_EVERY = 0.05
 
-Found = list[PartFigure | PartState | Unmeasured]
+PartResults = list[PartFigure | PartState | Unmeasured]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ComputingMachine:
 
 def measure(
     machine: ComputingMachine, seconds: float, products: Sequence[Product] = (), force: bool = False
-) -> Found:
+) -> PartResults:
     """Figures and state of the cores and of each GPU, within about ``seconds``."""
     share = _CPU_SHARE if machine.devices else 1.0
     found = _cores(machine, share * seconds, products)
@@ -51,7 +51,7 @@ def measure(
     return found
 
 
-def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> Found:
+def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> PartResults:
     before, quota, began = counters.totals(), run_queue.quota_periods(), time.monotonic()
     own = time.process_time()
     tasks = cpu_tasks(products, machine.cores, machine.free_bytes, cache_bytes(), vector_level())
@@ -80,10 +80,10 @@ class _Looks:
                 self.readings.setdefault(device, []).append(read_gpu(ask, device))
 
 
-def _gpus(devices: int, library: Any, seconds: float, products: Sequence[Product], force: bool) -> Found:
+def _gpus(devices: int, library: Any, seconds: float, products: Sequence[Product], force: bool) -> PartResults:
     # before this process is on any of them: a container sees its own processes by other numbers than NVML
     known = {} if library is None else _known(library)
-    looks, work, found = _Looks({}), list[Work](), Found()
+    looks, work, found = _Looks({}), list[DeviceWork](), PartResults()
     if library is None:
         why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
         found.append(Unmeasured(link="compute, state of the GPUs", why=why))
