@@ -252,7 +252,7 @@ class _LinksOptions(Options):
 
     path: Path | None = argument("PATH", "Measure the disk of this data folder.", Path, default=None)
     job: str | None = option(
-        "RUN", "Say what it costs the job of this profile, in milliseconds and dollars.", str, "--for"
+        "RUN", "Say what it costs this profile's job, in milliseconds and dollars.", str, "--for"
     )
     budget: float | None = option(
         "TIME", "Measure for at most this long (default: 45s; 14s without GPUs).", parsers.duration, panel=_LINKS
@@ -285,7 +285,7 @@ class ProbeOptions(RankOptions, _LinksOptions):
 
 
 def probe(options: ProbeOptions) -> None:
-    """Measure what this machine computes and its links carry, and say whether to keep it.
+    """Measure this machine and its links, and say whether to keep it.
 
     This takes less than a minute and needs no privileges and no training job. Run it before you train on a machine.
     With --store, your earlier probes of such machines say what is usual.

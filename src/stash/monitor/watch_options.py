@@ -36,7 +36,7 @@ class _WatchedOptions(Options):
     capture: tuple[int, tuple[int, ...]] | None = option(
         "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
     )
-    accept: bool = flag("First probe this machine for 15 s; exit with code 3 if it should be given back.")
+    accept: bool = flag("Probe this machine first; exit with 3 to give it back.")
     json: bool = json_flag("With --accept: print its verdict as JSON of at most 2 KB.")
     store: str | None = store_option()
     quiet: bool = quiet_flag()

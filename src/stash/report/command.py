@@ -42,7 +42,9 @@ class CompareOptions(Options):
 
 
 def compare(options: CompareOptions) -> None:
-    """Compare runs of a job, stall by stall, with intervals; or two probes, figure by figure.
+    """Compare runs of a job, stall by stall, with intervals.
+
+    Two probes are compared figure by figure.
 
     Examples:
       stash compare monday.stash.json today.stash.json
