@@ -38,7 +38,7 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
     catalog = load_catalog()
     try:
         found = catalog.instance(name)
-        offer = catalog.newest_on_demand(found.name)
+        offer = catalog.newest_on_demand(f"{found.cloud}/{found.name}")
         if offer is None:
             raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
     except UserError:
