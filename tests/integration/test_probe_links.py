@@ -74,15 +74,16 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     found = probe(Cluster(2), budget=2, data=None, instance=None, say=steps.append)
     seconds = time.monotonic() - began
     assert found is not None
-    assert steps == ["copies", "reads", "exchanges"]  # there is one node
+    assert steps == ["compute", "reads", "exchanges"]  # there is one node, without GPUs
     assert seconds < 2 + PATIENCE / 2
     mine = links(found)
-    assert [copy.source for copy in mine.copies] == ["host"]
+    assert {figure.device for figure in mine.figures} == {"cpu"}
+    assert all(figure.bursts[0] for figure in mine.figures)
     assert mine.exchanges[0].ranks == 2
     assert mine.exchanges[0].timings[0].bytes == 1024
     assert {(read.pattern, read.cold, read.direct) for read in mine.reads} >= {("random", True, False)}
-    assert {one.link for one in mine.skipped} >= {"streams", "copies host to device"}
-    timings = [t for group in (mine.copies, mine.exchanges, mine.reads) for one in group for t in one.timings]
+    assert {one.link for one in mine.skipped} >= {"streams", "copies"}
+    timings = [t for group in (mine.exchanges, mine.reads) for one in group for t in one.timings]
     assert all(timing.seconds and min(timing.seconds) > 0 for timing in timings)
     assert leftovers(tmp_path) == []
     assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
@@ -129,12 +130,12 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
 def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit", verify=False) as bed:
-        ranks = on_all(bed, out, 9, "copies,exchanges")
-        while "copies" not in ranks[0].output:
+        ranks = on_all(bed, out, 9, "compute,exchanges")
+        while "compute" not in ranks[0].output:
             time.sleep(0.1)
         bed.kill(1)
         assert ranks[0].wait(PATIENCE) == 0, ranks[0].output
     found = Probe.model_validate_json(out.read_text())
-    assert links(found).copies
+    assert links(found).figures
     assert "stopped answering" in {one.link: one.why for one in links(found).skipped}["exchanges"]
     assert [one.link for one in links(found, 1).skipped][-1] == "exchanges"

@@ -33,7 +33,7 @@ QUICKER = {"recommend": "--max-nodes=1"}
 """The option with which the same takes less time."""
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
-    r"watch |fix |run |probe .*--nnodes|spot (learn|guard|run)|"
+    r"watch |fix |run |probe .*--(nnodes|for|quick)|spot (learn|guard|run)|"
     r".*--probe |check .*plan|spot (fit|predict|plan --pool)|list grid|"
     r"market (import|backtest|record)|schedule simulate"
 )

@@ -461,6 +461,16 @@ def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
 
 ADVICE = {
     "lost-gpu": "Reset or return the machine with the GPU that does not answer before training on it.",
+    "memory-errors": "Return the machine: memory of a GPU fails, and a training may fail with it, or go wrong.",
+    "repair-due": "Reset the GPU whose memory waits for it, or return the machine.",
+    "lost-nvlinks": "Return the machine: NVLinks that its other GPUs have are gone.",
+    "held-clock": "Return the machine if the GPU is held down again: its power or cooling is not what the type has.",
+    "busy-memory": "End the programs that use the machine's memory bandwidth, and probe again.",
+    "busy-cores": "End the other programs on this machine, and probe again.",
+    "quota-used-up": "Raise the container's CPU limit; until then a job gets no more than that.",
+    "gpu-in-use": "Wait until nobody else uses the GPU, and probe again.",
+    "far-numa": "Let the job use cores next to its GPUs: `stash fix` sets that, or numactl --cpunodebind.",
+    "slow-part": "Return the machine, or probe the next one and keep the faster.",
     "cpu-limit": "Raise the container's CPU limit, or start no more loader workers than it allows.",
     "gpu-count": "Check that every GPU was passed to this machine or container (`nvidia-smi -L`).",
     "uneven-nodes": "Rent another machine in place of the slow node and probe again.",

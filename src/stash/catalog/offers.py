@@ -192,6 +192,14 @@ class Catalog:
             [self._offer(price) for price in self.prices if (price.cloud, price.instance) == key]
         )
 
+    def newest_on_demand(self, name: str | None) -> Offer | None:
+        """The on-demand price of an instance of the newest date, of one date the cheapest; ``None`` if unknown."""
+        instance = None if name is None else self._by_name.get(name.strip().lower())
+        if instance is None:
+            return None
+        offers = [offer for offer in self.offers_of(instance) if offer.kind == "on-demand"]
+        return max(offers, key=lambda each: each.as_of or "", default=None)
+
     @cached_property
     def regions(self) -> tuple[str, ...]:
         """All regions that some offer is in."""

@@ -202,6 +202,28 @@ def collective_rates() -> tuple[CollectiveRate, ...]:
     return tuple(record(row, CollectiveRate, columns=columns) for row in rows("collectives.csv"))
 
 
+class ReachedRate(Record):
+    """What somebody measured of a data sheet's figure, both in the sheet's unit."""
+
+    gpu: str
+    """The exact variant."""
+    figure: str
+    """``gemm 16 bits`` or ``triad``."""
+    reached: Amount
+    of: Amount
+    published: str
+    as_of: str
+    """When it was looked up."""
+    source: str
+    notes: str = ""
+
+
+@lru_cache(maxsize=1)
+def reached_rates() -> tuple[ReachedRate, ...]:
+    """Every published measurement, in the file's order."""
+    return tuple(record(row, ReachedRate) for row in rows("reached.csv"))
+
+
 @lru_cache(maxsize=1)
 def hop_latencies() -> tuple[HopLatency, ...]:
     """Every published latency of a hop, in the file's order."""

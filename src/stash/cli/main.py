@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         ("fix", "fix.command", "fix", _MEASURE,
          "Make a training script faster: try changes, prove savings, write a patch."),
         ("probe", "measure.command", "probe", _MEASURE,
-         "Measure this machine's links and compare them with what its type promises."),
+         "Measure this machine and its links, and say whether to keep it."),
         ("watch", "monitor.command", "watch", _MEASURE,
          "Watch a training run to its end: stalls, stragglers and alerts."),
         ("characterize", "study.command", "characterize", _MEASURE,

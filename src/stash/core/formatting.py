@@ -23,11 +23,13 @@ from stash.core.units import (
     significant_decimals,
 )
 
-Unit = Literal["bytes/s", "samples/s", "seconds", "bytes", "fraction", "count"]
+Unit = Literal["bytes/s", "FLOP/s", "calls/s", "samples/s", "seconds", "bytes", "fraction", "count"]
 Steps = tuple[tuple[float, str], ...]
 
 _STEPS: dict[Unit, Steps] = {
     "bytes/s": tuple((size, f"{name}/s") for size, name in BYTES),
+    "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
+    "calls/s": ((1e3, "thousand calls/s"), (1.0, "calls/s")),
     "samples/s": ((1.0, "samples/s"),),
     "seconds": SECONDS,
     "bytes": BYTES,
@@ -100,6 +102,8 @@ def plain(value: float, unit: Unit) -> str:
         return format_bytes(value)
     if unit == "seconds":
         return format_seconds(value)
+    if unit in ("FLOP/s", "calls/s", "samples/s"):
+        return scale_for(value, _STEPS[unit]).text(value)
     return f"{value:.0%}" if unit == "fraction" else f"{value:g}"
 
 

@@ -47,6 +47,10 @@ def redacted(artefact: Profile | Probe) -> Profile | Probe:
         return sentence if named is None else named.sub(lambda match: known[match[1]], sentence)
 
     fields = _walked(artefact.model_dump(exclude={"blocks"}), text)
+    for host in fields["hosts"]:
+        host["programs"] = [{**each, "name": f"program{at}"} for at, each in enumerate(host["programs"])]
+        for state in host["links"]["states"] if host["links"] else ():
+            state["users"] = [f"process{at}" for at, _ in enumerate(state["users"])]
     if isinstance(artefact, Profile):
         fields["workload"]["name"] = text(PurePath(artefact.workload.name).name)
         fields["blocks"] = artefact.blocks

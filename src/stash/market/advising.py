@@ -56,8 +56,8 @@ def held_offer(trace: MarketTrace, name: str, now: float) -> int:
     ]
     if not found:
         raise UserError(
-            f"--on {name}: no such offer has a price now; `stash catalog refresh`, add a market that has it, or write "
-            "it like p3.2xlarge@us-east-1:on-demand"
+            f"--on {name}: no such offer has a price now; `stash catalog refresh`, add a market that has it, or "
+            "write it like p3.2xlarge@us-east-1:on-demand"
         )
     return min(found)[1]
 

@@ -61,6 +61,7 @@ FLEET_PLAN: Keys = {
     "p_deadline": None, "optimal": None, "looser": None, "advice": None, "notes": None, "beyond": None,
 }  # fmt: skip
 PROBE: Keys = {
+    "verdict": None,
     "findings": ("name", "hostname", "text"), "next_steps": None, "nearest": None, "notes": None,
     "links": ("hostname", "part", "member", "rate"),
 }  # fmt: skip

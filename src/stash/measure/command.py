@@ -24,7 +24,7 @@ from stash.core.secrets import masked_text
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.ranks import RankOptions, cluster
 from stash.report.output import print_probe, print_profile, show_then_save
-from stash.store.storing import store_for_copies, store_option
+from stash.store.storing import past_probes, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from stash.core.artefact import Growing
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
+    from stash.predict.passes import Base
     from stash.store.store import Store
 
 _JOB, _LINKS = "What to profile", "What to measure"
@@ -236,6 +238,7 @@ def _finish(result: Result, file: Growing, copies: Store | None) -> None:
 
 
 _SAYS = {
+    "compute": "computing on all cores and GPUs",
     "copies": "copying in memory, to GPUs and between them",
     "reads": "reading files",
     "streams": "sending from node to node",
@@ -248,7 +251,14 @@ class _LinksOptions(Options):
     """What is measured of a machine, and where the probe goes."""
 
     path: Path | None = argument("PATH", "Measure the disk of this data folder.", Path, default=None)
-    budget: float = option("TIME", "Measure for at most this long.", parsers.duration, default="45", panel=_LINKS)
+    job: str | None = option(
+        "RUN", "Say what it costs this profile's job, in milliseconds and dollars.", str, "--for"
+    )
+    budget: float | None = option(
+        "TIME", "Measure for at most this long (default: 45s; 14s without GPUs).", parsers.duration, panel=_LINKS
+    )
+    quick: bool = flag("Measure computing, memory and links only, in 15 s.", panel=_LINKS)
+    force: bool = flag("Measure GPUs that others are using, too.", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C", f"Measure only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
     )
@@ -264,6 +274,9 @@ class _LinksOptions(Options):
     def check(self) -> None:
         if self.only is not None and self.no_measure:
             raise UserError("--only and --no-measure exclude each other; use one of them")
+        for name, given in (("--budget", self.budget), ("--only", self.only), ("--no-measure", self.no_measure)):
+            if self.quick and given:
+                raise UserError(f"--quick says already what is measured, and for how long; leave {name} out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,11 +285,13 @@ class ProbeOptions(RankOptions, _LinksOptions):
 
 
 def probe(options: ProbeOptions) -> None:
-    """Measure this machine's links and compare them with what its type promises.
+    """Measure this machine and its links, and say whether to keep it.
 
     This takes less than a minute and needs no privileges and no training job. Run it before you train on a machine.
+    With --store, your earlier probes of such machines say what is usual.
 
     Examples:
+      stash probe --for train.stash.json --store ~/probes
       stash probe /data/imagenet
       stash probe --expect p3.8xlarge
       stash probe --only copies,exchanges --json
@@ -289,16 +304,34 @@ def probe(options: ProbeOptions) -> None:
     for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
-    copies, output = store_for_copies(options.store), options.output
+    copies, output, base = store_for_copies(options.store), options.output, base_of_job(options.job, options.store)
     wanted = output is not None or not options.no_measure
     target = output_file(output, socket.gethostname().partition(".")[0], _suffix()) if wanted else None
     with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
-        found = _described(folder, options) if options.no_measure else _probed(folder, options)
+        found = _described(folder, options) if options.no_measure else measured_probe(folder, options, base)
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
-        show = partial(print_probe, found, known, options.expect, target, options.json)
+        past = past_probes(copies)
+        show = partial(print_probe, found, known, options.expect, target, options.json, past, base)
         show_then_save(found, target, show, options.json, new=output is None, copies=copies)
+
+
+def base_of_job(run: str | None, store: str | None) -> Base | None:
+    """What forecasts of the job start with whose profile ``run`` names; raises UserError if it is no profile."""
+    if run is None:
+        return None
+    from stash.measure.host.gpus import count_gpus
+    from stash.predict.forecasting import base_of
+    from stash.store.storing import profile_of
+
+    base = base_of(profile_of(run, store)[0])
+    if base.target.device is not None and not count_gpus():
+        raise UserError(
+            f"--for {run}: that job trains on {base.target.device}, and this machine has no GPU that NVML knows; "
+            "probe without --for, or profile the job here"
+        )
+    return base
 
 
 @contextmanager
@@ -324,15 +357,26 @@ def _suffix() -> str:
     return PROBE_SUFFIX
 
 
-def _probed(folder: Path | None, options: ProbeOptions) -> Probe | None:
+_QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 6.0, 14.0, 45.0
+_QUICK_PARTS = frozenset({"compute", "copies", "streams", "exchanges"})
+
+
+def measured_probe(
+    folder: Path | None, options: ProbeOptions, base: Base | None, where: Cluster | None = None
+) -> Probe | None:
+    """Measure; with a profile, products are those of its job. ``None`` on nodes other than 0."""
+    from stash.measure.host.gpus import count_gpus
     from stash.measure.launcher import probe_launch as probing
     from stash.measure.launcher.job import require_torch
+    from stash.measure.probe.probe_orders import products_of
 
     require_torch("stash probe")
+    budget = options.budget or (_QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS)
     with _progress(options.quiet) as say:
         return probing.probe(
-            cluster(options), budget=options.budget, data=folder, instance=options.instance,
-            what=options.only, say=say, ask_metadata=not options.no_metadata,
+            where or cluster(options), budget=budget, data=folder, instance=options.instance,
+            what=_QUICK_PARTS if options.quick else options.only, say=say, ask_metadata=not options.no_metadata,
+            products=() if base is None else products_of(base.profile.workload), force=options.force,
         )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
       stash watch --join train.watch.jsonl
       stash watch --join train.watch.jsonl --capture 5:0,3
       stash watch --epilog train.watch.jsonl
+      stash watch --accept --baseline train.stash.json train.py
       stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
     """
     if options.epilog is not None:
@@ -68,6 +69,12 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
             raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
         attach(options.attach, options)
         return
+    if options.accept:
+        from stash.monitor.accept import accept_machine
+
+        code = accept_machine(options)
+        if code or context.obj.kind == "none":
+            raise typer.Exit(code)
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")

@@ -76,13 +76,38 @@ def most_telling(states: Iterable[MachineState], late: Collection[int | None]) -
     return tuple(ranked[:_MAX_MACHINES])
 
 
-def causes(state: MachineState) -> str:
+ErrorCounts = Mapping[tuple[int, int], tuple[int, int]]
+"""By node and GPU: uncorrectable errors of memory, and errors of NVLinks."""
+
+
+def error_counts(states: Iterable[MachineState]) -> dict[tuple[int, int], tuple[int, int]]:
+    """As the drivers have counted by now."""
+    return {
+        (state.node, gpu.index): (gpu.memory_errors or 0, gpu.link_errors or 0)
+        for state in states
+        for gpu in state.gpus
+    }
+
+
+def slow_parts(state: MachineState, before: ErrorCounts | None = None) -> list[str]:
+    """Parts of a machine that are slow or fail, whatever the job does, in words; ``before``: errors at the start."""
+    facts = (
+        (state.heat, "its processor is slowed by heat {:.0%} of the time"),
+        (state.steal, "its host takes {:.0%} of the CPU time (steal)"),
+    )
+    known = [text.format(value) for value, text in facts if value is not None and value > _MIN_SHARE]
+    for (node, gpu), now in error_counts((state,)).items():
+        memory, links = (count - old for count, old in zip(now, (before or {}).get((node, gpu), now), strict=True))
+        known += [f"GPU {gpu} has {memory:,} new uncorrectable errors of memory"] if memory > 0 else []
+        known += [f"the NVLinks of GPU {gpu} have {links:,} new errors"] if links > 0 else []
+    return [*slowed_gpus(state.gpus), *known]
+
+
+def causes(state: MachineState, before: ErrorCounts | None = None) -> str:
     """What of a machine's facts may make its ranks late, in words; empty if nothing is known to."""
     facts = (
-        (state.heat, _MIN_SHARE, "its processor is slowed by heat {:.0%} of the time"),
         (state.throttled, _MIN_SHARE, "its quota of CPU time is used up {:.0%} of the time"),
-        (state.steal, _MIN_SHARE, "its host takes {:.0%} of the CPU time (steal)"),
         (state.others_cores, _MIN_CORES, "other programs use {:.1f} cores"),
     )
     known = [text.format(value) for value, least, text in facts if value is not None and value > least]
-    return listed([*slowed_gpus(state.gpus), *shared_gpus(state.gpus), *known])
+    return listed([*slow_parts(state, before), *shared_gpus(state.gpus), *known])

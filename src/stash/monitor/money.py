@@ -38,14 +38,13 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
     catalog = load_catalog()
     try:
         found = catalog.instance(name)
-        offers = [offer for offer in catalog.offers_of(found) if offer.kind == "on-demand"]
-        if not offers:
+        offer = catalog.newest_on_demand(f"{found.cloud}/{found.name}")
+        if offer is None:
             raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
     except UserError:
         if instance is None and not needed:
             return None
         raise
-    offer = max(offers, key=lambda each: each.as_of or "")  # of one date the cheapest, which comes first
     where = f" in {offer.region}" if offer.region else ""
     source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
     return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)

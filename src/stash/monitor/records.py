@@ -141,7 +141,7 @@ class Alert(Record):
     """Unix time of this line."""
     began: Number | None = None
     """… and of the one that told it first."""
-    what: Literal["slower", "nothing moves", "money"]
+    what: Literal["slower", "nothing moves", "money", "slow part"]
     step: Count
     """Since which it holds."""
     stall: PlainName | None = None

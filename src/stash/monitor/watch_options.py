@@ -10,8 +10,9 @@ from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions
 from stash.monitor.run_requests import parsed_capture
+from stash.store.storing import store_option
 from stash.ui.arguments import ProfileCommand
-from stash.ui.options import Options, flag, option, quiet_flag
+from stash.ui.options import Options, flag, json_flag, option, quiet_flag
 
 _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 
@@ -35,6 +36,9 @@ class _WatchedOptions(Options):
     capture: tuple[int, tuple[int, ...]] | None = option(
         "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
     )
+    accept: bool = flag("Probe this machine first; exit with 3 to give it back.")
+    json: bool = json_flag("With --accept: print its verdict as JSON of at most 2 KB.")
+    store: str | None = store_option()
     quiet: bool = quiet_flag()
     attach: int | None = option("PID", "Watch a job that is already running.", parsers.whole(1))
     stuck_after: float = option(
@@ -79,5 +83,7 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
             raise UserError("--pause and --resume ask a run that is watched already; name its record with --join")
         if self.pause and self.resume:
             raise UserError("--pause and --resume exclude each other; ask for one of them")
+        if self.json and not self.accept:
+            raise UserError("--json is of the verdict that --accept makes; of a record, use `stash show --json`")
         if self.force and self.baseline is None:
             raise UserError("--force belongs to --baseline; name a profile")

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from stash.core.formatting import dollars
+from stash.core.formatting import dollars, listed
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, StallChange
-from stash.monitor.machine_state import causes
+from stash.monitor.machine_state import causes, error_counts, slow_parts
 from stash.monitor.money import bill
 from stash.monitor.records import Alert, Header, MachineState, RecordLine, RunEvent, RunRecord, Window
 from stash.monitor.run_requests import RunRequest
@@ -24,6 +24,10 @@ from stash.monitor.window_lines import advice, described, digits, whose
 STUCK_SECONDS = 120.0
 _STUCK_STEPS = 10
 _STUCK = "nothing moves"
+_SLOW_PART = "slow part"
+_SLOW_WINDOWS = 2
+_WORTH_NAMING = 0.05
+"""Of a step: a stall below it needs no explanation."""
 _WARNS_AT = 0.8
 """Of the money that may be spent."""
 _TRACES_EVERY = 3600.0
@@ -172,6 +176,10 @@ class WatchState:
         self._open: dict[str, Alert] = {}
         """Alerts that have not ended, by what they are about."""
         self._pace, self._notices = _Pace(when), _Notices()
+        self._errors: dict[tuple[int, int], tuple[int, int]] = {}
+        """What drivers had counted when each GPU was first seen."""
+        self._slow_windows = 0
+        """Windows in a row in which some part was slow."""
 
     def take(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
@@ -224,7 +232,9 @@ class WatchState:
 
     def _tell_change(self, change: StallChange, than: str, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         late = None if change.rank is None else event.nodes.get(change.rank)
-        why = "; ".join(causes(each) for each in event.machines if each.node == late)
+        why = "; ".join(
+            text for each in event.machines if late in (None, each.node) and (text := causes(each, self._errors))
+        )
         text = (
             f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: "
             f"{whose(change.stall, change.rank, change.stage)} takes {format_seconds(change.seconds)} ± "
@@ -244,6 +254,7 @@ class WatchState:
     def _write_window(self, event: WindowTaken, now: Now) -> Iterator[WatchAction]:
         window = event.window
         yield window
+        yield from self._watch_parts(window, now)
         grown = self._growth.take(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
         if grown is not None:
             text = (
@@ -255,6 +266,24 @@ class WatchState:
                 seconds=digits(grown.now - grown.before), text=text,
             )  # fmt: skip
             yield AskForLines("other", None)
+
+    def _watch_parts(self, window: Window, now: Now) -> Iterator[WatchAction]:
+        """A part that is slow or fails in two windows in a row, named beside the stall that it may explain."""
+        self._errors = {**error_counts(window.machines), **self._errors}
+        parts = {each.node: text for each in window.machines if (text := listed(slow_parts(each, self._errors)))}
+        self._slow_windows = self._slow_windows + 1 if parts else 0
+        began = self._open.get(_SLOW_PART)
+        if began is not None and not parts:
+            yield from self._end(self._open.pop(_SLOW_PART), "no part of a machine is slow any more", now)
+        if began is not None or self._slow_windows < _SLOW_WINDOWS:
+            return
+        named = "; ".join(f"node {node}: {text}" if self.header.nodes > 1 else text for node, text in parts.items())
+        stalls = {name: value for name, value in window.stalls.items() if value and name != "compute"}
+        largest = max(stalls, key=lambda name: stalls[name], default=None)
+        beside = ""
+        if largest is not None and stalls[largest] > _WORTH_NAMING * window.step_seconds:
+            beside = f"; meanwhile {largest} takes {format_seconds(stalls[largest])} a step"
+        yield from self._begin(now, what=_SLOW_PART, step=window.last_step, text=f"{named}{beside}")
 
     def _tell_stop(self, event: Stopped, now: Now) -> Iterator[WatchAction]:
         still, stages = now.when - self._pace.moved, event.stages

@@ -89,9 +89,11 @@ def whose(stall: str, rank: int | None, stage: str | None) -> str:
 
 
 def advice(change: StallChange, why: str = "") -> str:
-    """What to do next; ``why``: what of the late rank's machine may be the cause, if anything is known to."""
+    """What to do next; ``why``: what of its machine, or of any if all are late, may be the cause, if anything is."""
     if change.stall == "exchange":
         return "nobody is late, so it is a link: `stash probe` measures those of a machine"
+    if change.rank is None and why:
+        return f"it may be that {why}"
     if change.rank is None:
         return "look at the disk" if change.stall == "input" else "`stash profile` splits what is slower"
     others = "its disk, cores and loader" if change.stall == "input" else "clocks, other programs, other batches"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +13,12 @@ from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
 from stash.core.printable import print_written, printable_line, strict_json
 from stash.report.output import printed
-from stash.store.storing import as_profile, found, profile_of, store_option
+from stash.store.storing import as_profile, found, store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
+    from stash.core.records.host import Probe
     from stash.report.exports import ExportedRun
 
 
@@ -43,12 +44,15 @@ class CompareOptions(Options):
 def compare(options: CompareOptions) -> None:
     """Compare runs of a job, stall by stall, with intervals.
 
+    Two probes are compared figure by figure.
+
     Examples:
       stash compare monday.stash.json today.stash.json
       stash compare before-*.stash.json vs after-*.stash.json
     """
     from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
+    from stash.core.records.host import Probe
     from stash.report.comparison_page import document, page
 
     pairs = sides(options.files)
@@ -56,6 +60,10 @@ def compare(options: CompareOptions) -> None:
     found_runs = {word: found(word, options.store) for word in words}
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
+    probes = {word: run.artefact for word, run in found_runs.items() if isinstance(run.artefact, Probe)}
+    if len(probes) == len(found_runs):
+        _compare_probes(pairs, probes, options)
+        return
     runs = {word: as_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
     different = [incomparable(*sides) for sides in loaded]
@@ -78,6 +86,22 @@ def compare(options: CompareOptions) -> None:
 
 
 Side = tuple[str, ...]
+
+
+def _compare_probes(pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Probe], options: CompareOptions) -> None:
+    """Every figure that both probes of a pair have; raises UserError where a side has several."""
+    from stash.report.probe_page import compared_document, compared_page
+
+    documents = []
+    for before, after in pairs:
+        if len(before) + len(after) > 2:
+            raise UserError("probes are compared two by two; with --store, `stash probe` holds one against many")
+        sides = (before[0], probes[before[0]]), (after[0], probes[after[0]])
+        documents.append(compared_document(*sides))
+        if not options.json:
+            printed(compared_page(*sides), options.markdown)
+    if options.json:
+        print(strict_json(documents))
 
 
 def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
@@ -148,20 +172,29 @@ def export(options: ExportOptions) -> None:
       stash export *.stash.json --to tensorboard -o tb/
       stash export 3f9a --to openmetrics --public -o /var/lib/node_exporter/stash.prom
     """
+    from stash.catalog.layers import load as load_catalog
+    from stash.core.records.host import Probe
     from stash.core.redaction import redacted
-    from stash.report.exports import exported, openmetrics
+    from stash.report.exports import exported, openmetrics, probe_families
 
     to, output = options.to, options.output
-    profiles = {place: profile for profile, place in (profile_of(word, options.store) for word in options.runs)}
-    target = answer_file(output, profiles) if to == "openmetrics" and output is not None else None
+    places = {run.place: (word, run) for word in options.runs for run in (found(word, options.store),)}
+    probes = [run.artefact for _, run in places.values() if isinstance(run.artefact, Probe)]
+    if probes and to != "openmetrics":
+        raise UserError(f"--to {to} takes profiles; a probe goes to openmetrics only")
+    profiles = {
+        place: as_profile(word, run) for place, (word, run) in places.items() if not isinstance(run.artefact, Probe)
+    }
+    target = answer_file(output, places) if to == "openmetrics" and output is not None else None
     each = (exported(redacted(profile) if options.redact else profile) for profile in profiles.values())
     runs = list({run.id: run for run in each}.values())
+    families = probe_families(probes, load_catalog()) if probes else []
     if target is not None:
-        write_output(target, openmetrics(runs), public=options.public)
+        write_output(target, openmetrics(runs, families), public=options.public)
         print_written(target, False)
         return
     if to == "openmetrics":
-        print(openmetrics(runs), end="")
+        print(openmetrics(runs, families), end="")
         return
     require_package(to, f"--to {to}")
     try:

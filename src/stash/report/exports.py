@@ -18,8 +18,11 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
+from stash.analysis.findings.probe_reading import read
+from stash.catalog.offers import Catalog
 from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
+from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 from stash.report.openmetrics import MetricFamily, exposition
 from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
@@ -191,8 +194,28 @@ _ARGUMENTS = "arguments"
 """The fact that is no label: a job's arguments hold names and paths, and everyone who may scrape reads labels."""
 
 
-def openmetrics(runs: Sequence[ExportedRun]) -> str:
-    """The text of all runs, ending as the format wants."""
+def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFamily]:
+    """Of probes: each figure's rate, and findings."""
+    readings = [read(probe, catalog) for probe in probes]
+    names = ("hostname", "part", "group", "member", "unit")
+    rates = [
+        ({name: printable_line(str(getattr(link, name))) for name in names}, link.rate.value)
+        for reading in readings
+        for link in reading.links
+    ]
+    findings = [
+        ({"hostname": each.hostname or "", "finding": each.name}, 1.0)
+        for reading in readings
+        for each in reading.findings
+    ]
+    return [
+        MetricFamily("stash_probe_rate", "Measured rate of a part or a link, in its unit", rates),
+        MetricFamily("stash_probe_finding", "A finding of a probe", findings),
+    ]
+
+
+def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()) -> str:
+    """The text of all runs, and of what was probed, ending as the format wants."""
     about: list[tuple[dict[str, str], float]] = []
     samples: dict[str, list[tuple[dict[str, str], float]]] = {family: [] for family in _MEANING}
     for run in runs:
@@ -207,7 +230,8 @@ def openmetrics(runs: Sequence[ExportedRun]) -> str:
             else:
                 samples[name].append((own, value))
     families = [MetricFamily(f"stash_{name}", _MEANING[name], found) for name, found in samples.items() if found]
-    return exposition([MetricFamily("stash_run_info", "What was profiled, and on what", about), *families])
+    info = [MetricFamily("stash_run_info", "What was profiled, and on what", about)] if about else []
+    return exposition([*info, *families, *probes])
 
 
 def _label(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,12 @@ from stash.core.printable import print_written, strict_json
 from stash.store.storing import keep_copy
 
 if TYPE_CHECKING:
+    from stash.advice.rental import RentalVerdict
+    from stash.analysis.findings.probe_reading import Reading
     from stash.catalog.offers import Catalog
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.predict.passes import Base
     from stash.store.store import Store
     from stash.ui.page import Page
 
@@ -125,15 +128,43 @@ def profile_text(profile: Profile) -> str:
 
 
 def print_probe(
-    found: Probe, known: Catalog, against: str | None = None, saved: Path | None = None, json: bool = False
+    found: Probe,
+    known: Catalog,
+    against: str | None = None,
+    saved: Path | None = None,
+    json: bool = False,
+    past: Sequence[Probe] = (),
+    base: Base | None = None,
 ) -> None:
-    """Print a probe next to what its type should have, as a report or as the JSON of the contract."""
-    from stash.analysis.findings.probe_reading import read
+    """Print a probe next to what its type should have, as a report or as the JSON of the contract.
+
+    ``past``: probes of which those of machines like these say what is usual; ``base``: of the job's profile.
+    """
     from stash.report.probe_page import document, page
 
-    reading = read(found, known, against)
+    reading, verdict = judged_probe(found, known, against, past, base)
     name = None if saved is None else shlex.quote(str(saved))
-    printed(document(found, reading) if json else page(found, reading, name))
+    printed(document(found, reading, verdict) if json else page(found, reading, name, verdict))
+
+
+def judged_probe(
+    found: Probe,
+    known: Catalog,
+    against: str | None = None,
+    past: Sequence[Probe] = (),
+    base: Base | None = None,
+) -> tuple[Reading, RentalVerdict]:
+    """The reading of a probe, and what to do with its machines."""
+    from stash.advice.rental import judge_rental
+    from stash.analysis.findings.probe_reading import read
+    from stash.predict.shortfalls import losses, shares_of
+
+    reading, lost = read(found, known, against, past), None
+    if base is not None:
+        work, on_gpu = base.profile.workload, base.target.device is not None
+        lost = losses(base, shares_of(found.hosts, reading.standings, work, on_gpu))
+    host = found.hosts[0]
+    return reading, judge_rental(found, reading, lost, known.newest_on_demand(against or host.instance))
 
 
 def printed(shown: Page | dict[str, Any], markdown: bool = False) -> None:

@@ -5,33 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from stash.advice.rental import RentalVerdict
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.probe_reading import Likeness, Reading
+from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
-from stash.core.formatting import bits_parts, listed, parts, plain, quantity
-from stash.core.intervals import Interval
+from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
+from stash.core.intervals import Interval, change
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
 UNKNOWN = "unknown"
+_MAX_FINE = 8
 _MAX_COLUMNS = 6
 
 
-def page(probe: Probe, reading: Reading, saved: str | None = None) -> Page:
-    """What was found, the machines, and their links; ``saved`` is the file it is in, if any."""
+def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: RentalVerdict | None = None) -> Page:
+    """What was found, the machines, and their links; ``saved`` is the file it is in, if any.
+
+    With a ``verdict`` what to do with the machines comes first, and what it rests on.
+    """
     several = len(probe.hosts) > 1
     findings = findings_of(reading, several)
+    price: tuple[str, ...] = ()
+    if verdict is not None and verdict.dollars_per_hour is not None:
+        price = (f"{verdict.instance}, {dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
+    count = f"{counted(len(findings), 'finding')}." if findings else "No findings."
     return Page(
         title=listed(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe"),
-        verdict=(f"{counted(len(findings), 'finding')}." if findings else "No findings.",),
+        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe", *price),
+        verdict=(count,) if verdict is None else (verdict.text, count),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
         chapters=(
+            *_rental(verdict),
             Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),), brief=True),
             Chapter("tables", "Every link, against the catalog", label="Tables", brief=True,
                     grids=link_grids(probe.hosts, reading)),
@@ -40,6 +50,26 @@ def page(probe: Probe, reading: Reading, saved: str | None = None) -> Page:
         ),
         made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
     )  # fmt: skip
+
+
+def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
+    """What the verdict rests on: costs by part, what is as usual, what is unknown."""
+    if verdict is None:
+        return ()
+    costs = [
+        (each.part, f"unknown: {each.why}" if each.seconds is None else f"{quantity(each.seconds, 'seconds')} a step")
+        for each in verdict.losses
+    ]
+    compared = f"1 probe in {1 / verdict.error_rate:.0f} of healthy machines calls some part slow"
+    if not verdict.compared:
+        compared = "with no other machine: data sheets and the machine itself prove little about one rental"
+    facts = (
+        *costs,
+        *(("fine", text) for text in verdict.fine[:_MAX_FINE]),
+        ("compared", compared),
+        ("unknown", "; ".join(verdict.unknown) or "nothing"),
+    )
+    return (Chapter("rental", "Keep it or give it back", label="Verdict", brief=True, facts=facts),)
 
 
 def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
@@ -178,6 +208,43 @@ def _alike(curves: Sequence[Curve]) -> list[list[Curve]]:
     return list(kinds.values())
 
 
+ProbedSide = tuple[str, Probe]
+"""A probe and the file that it is in."""
+
+
+def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
+    """Every figure that both have, and whether the two intervals lie apart: JSON, a contract, see docs/probe.md."""
+    first, second = (
+        {(link.node, link.group, link.member): link for link in every_link(probe.hosts)}
+        for _, probe in (before, after)
+    )
+    figures = [
+        {
+            **link.model_dump(exclude={"rate", "hostname"}),
+            "before": link.rate.model_dump(),
+            "after": second[key].rate.model_dump(),
+            "differs": (more := change(link.rate, second[key].rate)).low is not None and not more.within_noise,
+        }
+        for key, link in first.items()
+        if key in second
+    ]
+    return {"before": before[0], "after": after[0], "figures": figures}
+
+
+def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
+    """The same to be read."""
+    rows, changed = [], []
+    for each in compared_document(before, after)["figures"]:
+        old, new = (Interval(**each[side]) for side in ("before", "after"))
+        shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
+        name = f"{each['group']}, {each['member']}" if each["member"] else each["group"]
+        rows.append((name, *parts(old, each["unit"]), *parts(new, each["unit"]), shown))
+        changed += [f"{name} {shown}"] if each["differs"] else []
+    grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
+    verdict = f"{listed(changed)}." if changed else "No figure differs beyond its noise."
+    return Page(title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ())
+
+
 def _curve(curves: Sequence[Curve], several: bool) -> Grid:
     """The slowest of the ``curves``, which are of one kind."""
     curve = min(curves, key=lambda item: item.sizes[-1].bus_bytes_per_second.value)
@@ -293,7 +360,7 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
 SCHEMA = 1
 
 
-def document(probe: Probe, reading: Reading) -> dict[str, Any]:
+def document(probe: Probe, reading: Reading, verdict: RentalVerdict | None = None) -> dict[str, Any]:
     """Keys in the order of the contract; ratios of a comparison are derived here, because they are not stored."""
     derived = reading.model_dump(mode="json")
     for comparison, record in zip(derived["comparisons"], reading.comparisons, strict=True):
@@ -304,4 +371,5 @@ def document(probe: Probe, reading: Reading) -> dict[str, Any]:
         "probe": probe.model_dump(mode="json"),
         **derived,
         "next_steps": list(next_steps(reading.findings)),
+        "verdict": None if verdict is None else verdict.brief,
     }

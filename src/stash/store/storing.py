@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from stash.ui.options import option
 
 if TYPE_CHECKING:
     from stash.core.artefact import Artefact
+    from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.store.store import Store
 
@@ -74,6 +76,30 @@ def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> No
         shown = "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
         note = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
     print(printable_line(masked_text(note)), file=sys.stderr)
+
+
+_PAST = 60
+"""Probes at most that are held against a new one, the newest."""
+
+
+def past_probes(store: Store | None) -> tuple[Probe, ...]:
+    """The newest probes of a store; what cannot be read is left out."""
+    from stash.core.artefact import PROBE_SUFFIX
+    from stash.core.records.host import Probe
+
+    try:
+        there = None if store is None else store.contents()
+    except StashError:  # it begins with this probe
+        there = None
+    if store is None or there is None:
+        return ()
+    names = [name for name in (*there.stored, *there.loose) if name.endswith(PROBE_SUFFIX)][:_PAST]
+    found = []
+    for name in names:
+        with suppress(StashError):
+            artefact = store.load(name)
+            found += [artefact] if isinstance(artefact, Probe) else []
+    return tuple(found)
 
 
 def progress(what: str, quiet: bool) -> Callable[[int, int], None]:

@@ -19,7 +19,7 @@ from stash.core import redaction
 from stash.core.artefact import load, save, to_bytes
 from stash.core.records.base import Record
 from stash.core.records.circumstances import OtherProgram
-from stash.core.records.host import Host, Probe
+from stash.core.records.host import Host, Links, PartState, Probe
 from stash.core.records.profile import Profile, Skipped
 from stash.core.redaction import redacted
 
@@ -32,7 +32,8 @@ KEPT = {
     "git_commit", "instance", "instance_source", "kernel", "kind", "link", "machine", "model", "name",
     "pattern", "row", "inside", "start_method",
     "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
-    "stash_version", "target", "topology", "virtualization",
+    "stash_version", "target", "topology", "virtualization", "vector", "huge_pages",
+    "users",  # numbered
 }  # fmt: skip
 """Fields with text that say nothing of where a run was: a new field must be put here, or be redacted."""
 
@@ -87,6 +88,16 @@ def test_programs_beside_the_job_and_machines_are_numbered() -> None:
     left = redacted(profile.model_copy(update={"ranks": ranks}))
     assert [each.name for each in left.others] == ["program0"]
     assert {rank.machine for rank in left.ranks} == {"machine0"}
+
+
+def test_programs_and_users_of_a_probed_machine_are_numbered() -> None:
+    state = PartState(device="cuda:0", users=("acme.py (7)",))
+    links = Links(created="2026-11-29T00:00:00", elapsed_seconds=1.0, states=(state,))
+    host = Host(hostname="gpu-7", links=links, programs=(OtherProgram(name="acme-miner", cores=0.5),))
+    (left,) = redacted(build(CALM, hosts=(host,))).hosts
+    assert [each.name for each in left.programs] == ["program0"]
+    assert left.links is not None
+    assert left.links.states[0].users == ("process0",)
 
 
 def test_names_paths_and_addresses_are_gone_and_numbers_stay() -> None:

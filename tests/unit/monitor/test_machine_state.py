@@ -11,7 +11,7 @@ from watched_rings import Run
 from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux.counters import Activity
-from stash.monitor.machine_state import MachineLooks, causes, most_telling, seconds_of_heat
+from stash.monitor.machine_state import MachineLooks, causes, error_counts, most_telling, seconds_of_heat, slow_parts
 from stash.monitor.page import page
 from stash.monitor.records import MachineState
 
@@ -111,10 +111,26 @@ def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be
     run.train(50)
     run.train(30, late=lambda rank: 0.05 * rank)
     record = run.record()
-    (alert,) = record.alerts
+    alerts = {each.what: each for each in record.alerts}
+    assert alerts.keys() == {"slow part", "slower"}
+    assert "its processor is slowed by heat" in alerts["slow part"].text
+    alert = alerts["slower"]
     assert "look at that machine: its processor is slowed by heat" in alert.text
     (grid,) = [grid for grid in page(record).grids if grid.title == "Stragglers"]
     assert grid.rows[0][:2] == ("rank 1", "input")
     assert "slowed by heat" in grid.rows[0][-1]
     quiet = [window for window in record.windows if not window.stragglers]
     assert quiet[0].machines[0].heat == 0.0
+
+
+def test_errors_that_are_new_make_a_part_slow_and_old_ones_do_not() -> None:
+    before = MachineState(node=1, gpus=(GpuState(index=0, memory_errors=2, link_errors=50), GpuState(index=1)))
+    after = MachineState(node=1, gpus=(GpuState(index=0, memory_errors=3, link_errors=90), GpuState(index=1)))
+    assert slow_parts(before, error_counts([before])) == slow_parts(after) == []
+    assert slow_parts(after, error_counts([before])) == [
+        "GPU 0 has 1 new uncorrectable errors of memory", "the NVLinks of GPU 0 have 40 new errors",
+    ]  # fmt: skip
+    assert "40 new errors" in causes(after, error_counts([before]))
+    assert slow_parts(MachineState(node=0, steal=0.1, throttled=0.5, others_cores=3.0)) == [
+        "its host takes 10% of the CPU time (steal)"
+    ]

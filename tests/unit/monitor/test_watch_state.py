@@ -6,9 +6,10 @@ from typing import get_args
 
 import pytest
 
+from stash.core.records.circumstances import GpuState
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor import watch_state
-from stash.monitor.records import Alert, Header, MachinePrice, RunEvent
+from stash.monitor.records import Alert, Header, MachinePrice, MachineState, RunEvent, Window
 from stash.monitor.run_requests import RunRequest
 from stash.monitor.watch_state import (
     MomentPassed,
@@ -20,6 +21,7 @@ from stash.monitor.watch_state import (
     Stopped,
     WatchOptions,
     WatchState,
+    WindowTaken,
 )
 
 JOB = {"ranks": 2, "device": "cpu", "loaders": (), "nodes": 1, "unseen": ""}
@@ -75,3 +77,27 @@ def test_that_nothing_steps_is_said_once() -> None:
     state = state_of()
     done = [state.take(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
     assert [len(each) for each in done] == [0, 1, 0]
+
+
+def test_a_part_that_is_slow_in_two_windows_is_named_beside_the_largest_stall_until_it_is_well() -> None:
+    state = state_of()
+
+    def window(number: int, clock: float) -> list[Alert]:
+        gpus = (GpuState(index=3, clock=clock, held_by={"heat": 0.9} if clock < 1 else {}),)
+        taken = Window(
+            began=0.0, seconds=10.0, first_step=100 * number, last_step=100 * number + 99, steps=100,
+            step_seconds=0.1,
+            stalls={"compute": 0.05, "exchange": 0.04, "transfer": None}, machines=(MachineState(node=0, gpus=gpus),),
+        )  # fmt: skip
+        actions = state.take(WindowTaken(taken), Now(10.0 * number, 100 * number))
+        return [each for each in actions if isinstance(each, Alert)]
+
+    assert [window(0, 1.0), window(1, 0.6)] == [[], []]
+    (begun,) = window(2, 0.6)
+    assert (begun.what, begun.step, begun.stall) == ("slow part", 299, None)
+    assert begun.text == (
+        "GPU 3 ran at 60% of its highest clock, held down by heat; meanwhile exchange takes 40.0 ms a step"
+    )
+    assert window(3, 0.6) == []
+    (ended,) = window(4, 1.0)
+    assert (ended.number, ended.ended) == (begun.number, True)

@@ -6,6 +6,7 @@ the same reading.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from stash.analysis.findings.against import (
@@ -17,9 +18,11 @@ from stash.analysis.findings.against import (
     shortfall_findings,
 )
 from stash.analysis.findings.inside import inside_findings
-from stash.analysis.findings.machine import Finding, machine_findings, network_findings
+from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
+from stash.analysis.findings.part_checks import is_disturbed, standing_findings, state_findings
 from stash.analysis.findings.rates import Curve, Link, curve, links
-from stash.catalog.facts import Instance
+from stash.analysis.findings.standings import FigureStanding, PastProbe, standings
+from stash.catalog.facts import GpuFacts, Instance
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.records.base import Record
@@ -43,11 +46,14 @@ class Reading(Record):
     """One for each host whose type is known, or all against the type that was asked for."""
     nearest: tuple[Likeness, ...] = ()
     notes: tuple[str, ...] = ()
+    standings: tuple[FigureStanding, ...] = ()
+    """Figures against their like, where there is any."""
 
 
-def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
+def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Sequence[Probe] = ()) -> Reading:
     """The reading of ``probe``; ``against`` names the type every host is held to, else each is held to its own.
 
+    ``past``: earlier probes, of which those of machines like these are peers.
     Raises UserError with the nearest names when ``against`` is not in the catalog.
     """
     wanted = catalog.instance(against) if against is not None else None
@@ -57,6 +63,7 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
     comparisons, nearest = [], []
     for node, (host, reference) in enumerate(zip(hosts, types, strict=True)):
         findings += [*machine_findings(host, reference, catalog), *inside_findings(host, reference)]
+        findings += state_findings(host)
         if reference is not None:
             findings += shortfall_findings(hosts, node, reference)
             comparisons.append(compare(hosts, node, reference))
@@ -66,6 +73,11 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
     # What is between nodes belongs to all of them: held to a type only if they are all of it.
     if types and types[0] is not None and all(reference == types[0] for reference in types):
         findings += network_shortfalls(hosts, types[0])
+    sheets = {host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None}
+    like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
+    like = [each for each in like if not any(map(is_disturbed, each.hosts))]
+    standing = standings(every_link(hosts), [_past(each) for each in like], sheets)
+    findings += [finding for host in hosts for finding in standing_findings(host, standing)]
     unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
     return Reading(
         links=tuple(link for node, host in enumerate(hosts) for link in links(host, node)),
@@ -78,11 +90,67 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None) -> Reading:
         findings=tuple(findings),
         comparisons=tuple(comparisons),
         nearest=tuple(nearest),
-        notes=tuple(
-            f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may add it)"
-            for name in sorted(unlisted)
+        notes=(
+            *(
+                f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may "
+                "add it)"
+                for name in sorted(unlisted)
+            ),
+            *(
+                f"GPU {gpu.index} is a slice, {gpu.name}: data sheets are of whole GPUs, so it is only compared with "
+                "other slices"
+                for host in hosts
+                for gpu in host.gpus
+                if "MIG" in gpu.name
+            ),
         ),
+        standings=standing,
     )
+
+
+def are_alike(one: Probe, other: Probe) -> bool:
+    """Whether two probes are of as many machines of the same type: as the cloud names it, else by what they have."""
+
+    def kind(host: Host) -> tuple[object, ...]:
+        gpus = tuple(gpu.name for gpu in working(host))
+        return (host.instance, gpus) if host.instance else (host.cpu, host.cores, gpus)
+
+    return [kind(host) for host in one.hosts] == [kind(host) for host in other.hosts]
+
+
+def _past(probe: Probe) -> PastProbe:
+    return PastProbe(hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts))
+
+
+def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
+    """All figures of a probe, all-reduces among them."""
+    return tuple(
+        link for node, host in enumerate(hosts) for link in (*links(host, node), *exchange_links(host, node))
+    )
+
+
+def exchange_links(host: Host, node: int) -> tuple[Link, ...]:
+    """The largest message of each all-reduce as a figure: its bus bandwidth."""
+    curves = [curve(each, host.hostname) for each in (host.links.exchanges if host.links is not None else ())]
+    return tuple(
+        Link(
+            hostname=host.hostname, node=node, part="exchanges", member="", unit="bytes/s",
+            group=f"all-reduce, {each.backend}, {each.ranks} ranks on {each.nodes}, {each.sizes[-1].bytes} bytes",
+            rate=each.sizes[-1].bus_bytes_per_second,
+        )
+        for each in curves
+        if each.sizes
+    )  # fmt: skip
+
+
+def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
+    """Of its GPUs, where they are of one known variant and no slices of one: those have their own figures."""
+    gpus = working(host)
+    if not gpus or any("MIG" in gpu.name for gpu in gpus) or len({model_of(gpu, catalog) for gpu in gpus}) != 1:
+        return None
+    with suppress(UserError):
+        return catalog.gpu(gpus[0].name)
+    return None
 
 
 def _type_of(host: Host, catalog: Catalog) -> Instance | None:

@@ -16,7 +16,7 @@ import numpy as np
 from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Timing
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, PartFigure, Timing
 from stash.core.units import counted
 
 # Links
@@ -29,7 +29,7 @@ class Link(Record):
     node: int
     """Position of the host in the probe."""
     part: str
-    """``copies``, ``streams`` or ``reads``."""
+    """``compute``, ``copies``, ``streams`` or ``reads``."""
     group: str
     """What it shares with its like, e.g. ``host to GPU``."""
     member: str
@@ -63,17 +63,33 @@ def read_rate(read: DiskRead) -> Interval | None:
     return overall_interval(rates) if read.cold or read.direct else median_interval(rates)
 
 
+def burst_rates(figure: PartFigure) -> list[float]:
+    """Work per second of each burst: over all of it, so that a core taken for half of the time counts as half."""
+    return [figure.work * len(burst) / sum(burst) for burst in figure.bursts if sum(burst) > 0]
+
+
+def figure_rate(figure: PartFigure) -> Interval | None:
+    """The median of the bursts: one that something disturbed does not count."""
+    rates = burst_rates(figure)
+    return median_interval(rates) if rates else None
+
+
 def links(host: Host, node: int = 0) -> tuple[Link, ...]:
     """Every link of one host that was measured, in the order of its records."""
     if host.links is None:
         return ()
     found: list[Link] = []
 
-    def add(part: str, group: str, member: str, rate: Interval | None) -> None:
+    def add(part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s") -> None:
         if rate is not None:
             names = {"hostname": host.hostname, "node": node, "part": part, "group": group, "member": member}
-            found.append(Link(**names, unit="bytes/s", rate=rate))
+            found.append(Link(**names, unit=unit, rate=rate))
 
+    for figure in host.links.figures:
+        number = gpu_index(figure.device)
+        how = ", all at once" if figure.together else ""
+        member = "" if number is None else f"GPU {number}"
+        add("compute", f"{figure.name}{how}", member, figure_rate(figure), figure.unit)
     for copy in host.links.copies:
         how = (", pageable" if copy.pinned is False else "") + (", all at once" if copy.together else "")
         source, target = gpu_index(copy.source), gpu_index(copy.target)

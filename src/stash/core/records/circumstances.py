@@ -29,6 +29,10 @@ class GpuState(Record):
     """Of its highest streaming multiprocessors' clock, on average."""
     held_by: dict[Literal["power", "heat", "hardware"], Number] = Field(default_factory=dict)
     """Of the looks, the part that saw the clock held down, by the reason."""
+    memory_errors: Whole | None = None
+    """Uncorrectable ones since the driver was loaded."""
+    link_errors: Whole | None = None
+    """Of all its NVLinks since then: replays, recoveries, checksum errors."""
 
 
 class CellCost(Record):

@@ -6,11 +6,12 @@ and findings are computed from these when read.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from stash.core.records.base import SCHEMA, Count, Duration, Number, PlainName, Record, Sentence, Whole
+from stash.core.records.circumstances import OtherProgram
 
 
 class Gpu(Record):
@@ -142,11 +143,56 @@ class DiskRead(Record):
     timings: tuple[Timing, ...]
 
 
+class PartFigure(Record):
+    """How fast one part computes or moves its own memory: seconds of each repetition, in three bursts."""
+
+    device: PlainName
+    """``cpu`` or ``cuda:0`` …"""
+    name: PlainName
+    """``gemm float32 1024x1024x1024`` (m, k, n), ``triad``, ``launch``, ``JPEG`` …; ``, 1 core`` where it is one."""
+    unit: Literal["FLOP/s", "bytes/s", "calls/s", "samples/s"]
+    work: Number
+    """Of one repetition, in that unit without the second. Triad counts each byte read and each byte written."""
+    together: bool = False
+    """All devices at the same time; each has a record of its own."""
+    bursts: tuple[tuple[Duration, ...], ...]
+    """In the order they were taken, all other figures' bursts between them: the last one is of a warm machine."""
+
+
+class PartState(Record):
+    """What held one part back while it computed, as the kernel or the driver tells; ``None`` where neither does."""
+
+    device: PlainName
+    steal: Number | None = None
+    """Of the cores' time, what the machine's own host took."""
+    throttled: Number | None = None
+    """Of the periods, those in which the quota of the control group was used up."""
+    others_cores: Number | None = None
+    """Cores that other programs on this machine used."""
+    clock: Number | None = None
+    """Of the highest streaming multiprocessors' clock, the median while it was busy."""
+    megahertz: Number | None = None
+    watts: Number | None = None
+    watts_limit: Number | None = None
+    celsius: Number | None = None
+    """The highest."""
+    held_by: tuple[Literal["power cap", "power brake", "heat", "hardware"], ...] | None = None
+    """What held the clock down in any of the looks."""
+    memory_errors: Count | None = None
+    """Uncorrectable ones since the driver was loaded."""
+    repair_due: bool | None = None
+    """Whether pages or rows of memory wait for a reset to be put out of use, or could not be."""
+    link_errors: Count | None = None
+    """Replays, recoveries and checksum errors of all NVLinks."""
+    users: tuple[PlainName, ...] = ()
+    """Processes of others that had it open."""
+
+
 class Unmeasured(Record):
-    """A link that was not measured, and why."""
+    """A link or a part that was not measured, and why."""
 
     link: PlainName
-    """``copies``, ``exchanges``, ``streams``, ``reads``, or one of them more closely."""
+    """``compute``, ``copies``, ``exchanges``, ``streams``, ``reads``, or one of them more closely."""
     why: Sentence
 
 
@@ -162,6 +208,8 @@ class Links(Record):
     streams: tuple[Stream, ...] = ()
     """From this node to others."""
     reads: tuple[DiskRead, ...] = ()
+    figures: tuple[PartFigure, ...] = ()
+    states: tuple[PartState, ...] = ()
     skipped: tuple[Unmeasured, ...] = ()
 
 
@@ -184,6 +232,14 @@ class Host(Record):
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()
     numa_nodes: Whole | None = None
+    allowed_nodes: tuple[Count, ...] | None = None
+    """NUMA nodes of the cores that this process may use."""
+    vector: PlainName | None = None
+    """The widest vector instructions of its cores: ``amx``, ``avx512``, ``avx2``, ``avx``, ``sve`` or ``neon``."""
+    huge_pages: PlainName | None = None
+    """``always``, ``madvise`` or ``never``."""
+    programs: tuple[OtherProgram, ...] = ()
+    """What else used its cores while it was probed; of node 0 only."""
     limits: Limits | None = None
     steal_fraction: Number | None = None
     """CPU time taken by other tenants while measuring."""

@@ -31,15 +31,53 @@ def cpu_model(root: Path) -> str | None:
     return None
 
 
+_VECTORS = {
+    "amx": "amx_tile", "avx512": "avx512f", "avx2": "avx2", "avx": "avx", "sve": "sve", "neon": "asimd",
+}  # fmt: skip
+"""The widest first: what the kernel calls them."""
+
+
+def vector_level(root: Path = Path("/")) -> str | None:
+    """The widest vector instructions that all cores have, as the kernel lists them; ``None`` where it lists none."""
+    lines = (line.partition(":") for line in (text(root / "proc/cpuinfo") or "").splitlines())
+    flags = {word for key, _, value in lines if key.strip() in ("flags", "Features") for word in value.split()}
+    return next((name for name, flag in _VECTORS.items() if flag in flags), None)
+
+
+def huge_pages(root: Path) -> str | None:
+    """Which memory gets huge pages without being asked: ``always``, ``madvise`` or ``never``."""
+    chosen = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled") or "")
+    return None if chosen is None else chosen[1]
+
+
+def allowed_nodes(root: Path) -> tuple[int, ...] | None:
+    """NUMA nodes of the cores that this process may use."""
+    allowed = allowed_cores(root)
+    if allowed is None:
+        return None
+    found = []
+    for node in entries(root / "sys/devices/system/node"):
+        own = ranges(text(node / "cpulist")) if node.name.removeprefix("node").isdecimal() else None
+        if own and own & allowed:
+            found.append(int(node.name.removeprefix("node")))
+    return tuple(sorted(found)) or None
+
+
 def cores(root: Path) -> int | None:
     """Cores this process may run on: its affinity, which includes a container's set of CPUs."""
+    allowed = allowed_cores(root)
+    return None if allowed is None else len(allowed)
+
+
+def allowed_cores(root: Path) -> set[int] | None:
+    """Their numbers."""
     lines = (line.partition(":") for line in (text(root / "proc/self/status") or "").splitlines())
     allowed = ranges(next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None))
     online = ranges(text(root / "sys/devices/system/cpu/online"))
     if allowed is None:
         return None
     # the kernel's mask also holds CPUs that a virtual machine could get but does not have
-    return len(allowed if online is None else allowed & online)
+    return allowed if online is None else allowed & online
 
 
 def memory_bytes(root: Path) -> int | None:
@@ -161,6 +199,9 @@ def describe(
         disks=(disks.disk(root, path, mount, sources.statvfs),),
         nics=nics(root),
         numa_nodes=None if nodes is None else len(nodes),
+        allowed_nodes=allowed_nodes(root),
+        vector=vector_level(root),
+        huge_pages=huge_pages(root),
         limits=limits(root, disks.device_numbers(root, mount)),
         virtualization=text(root / "sys/class/dmi/id/sys_vendor"),
         cloud=rented.cloud,

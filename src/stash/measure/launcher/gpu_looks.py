@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
+from stash.measure.host.gpu_readings import Hold, asker, read_errors, read_gpu
 from stash.measure.host.gpus import nvml
 
-_SM = 1
-"""NVML_CLOCK_SM."""
-_HELD = {"power": 0x4 | 0x80, "heat": 0x20 | 0x40, "hardware": 0x8}
-"""Bits of nvmlClocksEventReasons (nvml.h): software power cap and power brake; software and hardware thermal
-slowdown; hardware slowdown of any kind."""
+_HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
+    "power cap": "power", "power brake": "power", "heat": "heat", "hardware": "hardware",
+}  # fmt: skip
+"""What a state calls it."""
 
 
 @dataclass
@@ -72,15 +72,12 @@ class GpuLooks:
         seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
         if used is not None and not first:  # of the first look they are from before
             seen.others.append(sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100)
-        clock, highest = (self._ask(f"nvmlDeviceGet{which}ClockInfo", seen.handle, _SM) for which in ("", "Max"))
-        if clock and highest:
-            seen.clocks.append(clock / highest)
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons", seen.handle)
-        if reasons is None:  # its name before driver 535
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", seen.handle)
-        if reasons is not None:
+        now = read_gpu(asker(self._library, seen.handle))
+        if now.clock is not None:
+            seen.clocks.append(now.clock)
+        if now.held_by is not None:
             seen.looks += 1
-            seen.held.update(name for name, bits in _HELD.items() if reasons & bits)
+            seen.held.update({_HELD[hold] for hold in now.held_by})
 
     def forget(self) -> None:
         """Begin to count again."""
@@ -89,15 +86,17 @@ class GpuLooks:
 
     def states(self) -> tuple[GpuState, ...]:
         """Since counting began, the states of every GPU that a process of the job was seen on."""
-        return tuple(
-            GpuState(
-                index=index,
-                others=_mean(seen.others),
-                clock=_mean(seen.clocks),
-                held_by={name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())},
-            )
-            for index, seen in (self._gpus or {}).items()
-            if seen.ours
+        return tuple(self._state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours)
+
+    def _state(self, index: int, seen: _Seen) -> GpuState:
+        errors = read_errors(asker(self._library, seen.handle))
+        return GpuState(
+            index=index,
+            others=_mean(seen.others),
+            clock=_mean(seen.clocks),
+            held_by={name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())},
+            memory_errors=errors["memory_errors"],
+            link_errors=errors["link_errors"],
         )
 
 

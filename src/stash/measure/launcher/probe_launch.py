@@ -21,6 +21,7 @@ from stash.core.jsonl import Tail
 from stash.core.records.host import Probe
 from stash.core.version import __version__
 from stash.measure.host.gpus import count_gpus
+from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.guarded import of_killed_runs
@@ -28,10 +29,10 @@ from stash.measure.launcher.job import Job
 from stash.measure.launcher.neighbours import TemporaryFolder
 from stash.measure.launcher.peers import numbered
 from stash.measure.launcher.process import Process, Request, request
-from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders
+from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders, Product
 from stash.measure.protocol.folder import RunFolder
 
-_TICK = 0.1
+_TICK, _LOOK_SECONDS = 0.1, 1.0
 _ONE_NODE_SECONDS, _NODES_SECONDS = 60.0, 120.0
 """Seconds for the ranks to start: on one node, and where somebody has to start the others."""
 _GRACE = 90.0
@@ -51,6 +52,8 @@ def probe(
     what: frozenset[str] | None = None,
     say: Say = lambda part: None,
     ask_metadata: bool = False,
+    products: tuple[Product, ...] = (),
+    force: bool = False,
 ) -> Probe | None:
     """Measure the links of this machine, and between the nodes of ``cluster``; ``None`` on nodes other than 0.
 
@@ -72,6 +75,8 @@ def probe(
             data=str(data.resolve()) if data is not None else None,
             instance=instance,
             ask_metadata=ask_metadata,
+            products=products,
+            force=force,
             version=__version__,
         )
         path = folder.path / "orders.json"
@@ -107,7 +112,7 @@ def _request(cluster: Cluster, path: Path, wait: float) -> Request:
 
 def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
-    tail, reached = Tail(orders.progress), []
+    tail, reached, bystanders, looked = Tail(orders.progress), [], Bystanders(), 0.0
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
@@ -119,11 +124,18 @@ def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: floa
                 else:
                     left = _SHUTDOWN_SECONDS if what == "done" else orders.budget + _GRACE
                     deadline = time.monotonic() + left
+            if reached[-1:] == ["compute"] and time.monotonic() - looked > _LOOK_SECONDS:
+                looked = time.monotonic()
+                bystanders.look()
             time.sleep(_TICK)
     finally:
         process.stop()
     reached += _milestones(tail)
-    return _result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
+    found = _result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
+    if found is None:
+        return None
+    first = found.hosts[0].model_copy(update={"programs": bystanders.programs()})
+    return found.model_copy(update={"hosts": (first, *found.hosts[1:])})
 
 
 def _milestones(progress: Tail) -> list[str]:

@@ -1,14 +1,11 @@
-"""Copies inside one machine: through host memory, between host and GPUs, from GPU to GPU.
+"""Copies inside one machine: between host and GPUs, from GPU to GPU; what memory itself moves, ``computing`` takes.
 
-A copy through host memory is counted as STREAM counts its Copy (McCalpin 1995): every byte is read and
-written, so ``bytes`` is twice the payload. Between host and GPUs, and between GPUs, the payload counts once.
 Knows nothing of ranks: one process drives all devices.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +17,7 @@ from stash.core.errors import one_line
 from stash.core.records.host import Copy, Timing, Unmeasured
 from stash.measure.probe.exchanges import repeat
 
-_MIN, _MAX, _UNKNOWN_CACHE = 64 << 20, 1 << 30, 64 << 20
-_TIMES_CACHE = 4
-"""STREAM asks for arrays of at least four times the last cache level."""
+_UNKNOWN_CACHE = 64 << 20
 _DEVICE_BUFFER = 64 << 20
 _REPETITION = 0.01
 """Seconds of back-to-back copies that make one repetition on a device, so that starting them is lost in it."""
@@ -33,18 +28,11 @@ Move = tuple[Tensor, Tensor]
 """(target, source) of one copy."""
 
 
-def measure(seconds: float, cores: int, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
-    """Everything that can be copied on this machine, within about ``seconds``."""
+def measure(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
+    """Everything that can be copied to, from and between devices, within about ``seconds``."""
     if devices == 0:
-        return [
-            host_memory(seconds, cores, free_bytes, cache_bytes()),
-            Unmeasured(link="copies host to device", why="this machine has no CUDA device that PyTorch can use"),
-        ]
-    quarter = seconds / 4
-    found: list[Copy | Unmeasured] = [host_memory(quarter, cores, free_bytes, cache_bytes())]
-    found += _host_and_devices(2 * quarter, free_bytes, devices)
-    found += _device_pairs(quarter, devices)
-    return found
+        return [Unmeasured(link="copies", why="this machine has no CUDA device that PyTorch can use")]
+    return [*_host_and_devices(2 * seconds / 3, free_bytes, devices), *_device_pairs(seconds / 3, devices)]
 
 
 def cache_bytes(root: Path = Path("/")) -> int:
@@ -62,27 +50,6 @@ def cache_bytes(root: Path = Path("/")) -> int:
             levels[int(level), sharers] = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
     last = max((level for level, _ in levels), default=None)
     return sum(size for (level, _), size in levels.items() if level == last) or _UNKNOWN_CACHE
-
-
-def host_memory(seconds: float, threads: int, free_bytes: int, cache: int) -> Copy | Unmeasured:
-    """A copy with all cores between two buffers much larger than the caches."""
-    size = min(max(_MIN, _TIMES_CACHE * cache), _MAX, free_bytes // 8)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        source, target = torch.ones(size, dtype=torch.uint8), torch.zeros(size, dtype=torch.uint8)
-
-        def once() -> float:
-            began = time.perf_counter()
-            target.copy_(source)
-            return time.perf_counter() - began
-
-        taken = repeat(once, seconds)
-    except RuntimeError as error:
-        return Unmeasured(link="copies host memory", why=one_line(error))
-    finally:
-        torch.set_num_threads(before)
-    return Copy(source="host", target="host", timings=(Timing(bytes=2 * size, seconds=taken),))
 
 
 def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:

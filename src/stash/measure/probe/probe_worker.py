@@ -23,11 +23,22 @@ from stash.core.errors import StashError, one_line
 from stash.core.files import write_whole
 from stash.core.jsonl import append_row
 from stash.core.records.base import Duration, Number, Record, now
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, Probe, Stream, Unmeasured
+from stash.core.records.host import (
+    Copy,
+    DiskRead,
+    Exchange,
+    Host,
+    Links,
+    PartFigure,
+    PartState,
+    Probe,
+    Stream,
+    Unmeasured,
+)
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
-from stash.measure.probe import copies, disk_reads, exchanges, streams
-from stash.measure.probe.probe_orders import MEETING, ProbeOrders, read_orders, shares
+from stash.measure.probe import computing_parts, copies, disk_reads, exchanges, streams
+from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, shares
 from stash.measure.probe.team import AbsentError, Team, join
 
 M = TypeVar("M", bound=Record)
@@ -35,9 +46,9 @@ M = TypeVar("M", bound=Record)
 
 _FILE_BYTES = 110_000
 """Of the files that are written to be read at random: about a picture of ImageNet."""
-Found = Sequence[Copy | DiskRead | Exchange | Stream | Unmeasured]
+Found = Sequence[Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured]
 
-_OF_ONE_NODE = ("copies", "exchanges", "reads", "skipped")
+_OF_ONE_NODE = ("copies", "exchanges", "reads", "figures", "states", "skipped")
 """Fields of ``Links`` that belong to the node that reports them; streams may belong to another."""
 
 _GRACE = 25.0
@@ -68,7 +79,8 @@ class Agreement(Record):
     """What node 0 decides for all."""
 
     budget: Duration
-    parts: tuple[Literal["copies", "reads", "streams", "exchanges"], ...]
+    parts: tuple[Literal["compute", "copies", "reads", "streams", "exchanges"], ...]
+    products: tuple[Product, ...] = ()
 
 
 class Contribution(Record):
@@ -81,10 +93,10 @@ class Contribution(Record):
 def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
     """These orders with node 0's budget and parts; raises AbsentError if it says something else."""
     if team.rank == 0:
-        decided = {"budget": own.budget, "parts": own.parts}
+        decided = {"budget": own.budget, "parts": own.parts, "products": own.products}
         team.publish("orders", Agreement.model_validate(decided).model_dump_json())
     found = _validated(0, Agreement, team.wait_for("orders", _GRACE))
-    return replace(own, budget=found.budget, parts=found.parts)
+    return replace(own, budget=found.budget, parts=found.parts, products=found.products)
 
 
 def _validated(node: int, model: type[M], text: str) -> M:
@@ -106,6 +118,8 @@ def links(found: Found, elapsed: float) -> Links:
         exchanges=tuple(one for one in found if isinstance(one, Exchange)),
         streams=tuple(one for one in found if isinstance(one, Stream)),
         reads=tuple(one for one in found if isinstance(one, DiskRead)),
+        figures=tuple(one for one in found if isinstance(one, PartFigure)),
+        states=tuple(one for one in found if isinstance(one, PartState)),
         skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
     )
 
@@ -184,7 +198,7 @@ class Run:
             board = Board(orders, [_validated(node, Host, text) for node, text in enumerate(texts)])
             board.save()
         # The other parts take no time: they say at once why they cannot be measured.
-        possible = {"streams": team.nodes > 1, "exchanges": team.world > 1}
+        possible = {"copies": self.devices > 0, "streams": team.nodes > 1, "exchanges": team.world > 1}
         seconds_for = shares([part for part in orders.parts if possible.get(part, True)], orders.budget)
         for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
@@ -233,8 +247,10 @@ class Run:
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
         folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
+        machine = computing_parts.ComputingMachine(cores, self.free_bytes, self.devices)
         do: dict[str, Callable[[], Found]] = {
-            "copies": lambda: copies.measure(seconds, cores, self.free_bytes, self.devices),
+            "compute": lambda: computing_parts.measure(machine, seconds, orders.products, orders.force),
+            "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices),
             "reads": lambda: disk_reads.measure(folders, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),

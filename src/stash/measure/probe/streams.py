@@ -1,6 +1,6 @@
 """TCP from node to node, with one connection and with eight, timed where it arrives.
 
-Node 0 against every other and node 1 against node 2, one direction at a time, all other nodes quiet. What
+In rounds of pairs that share no node, one direction at a time: log2 rounds, not all pairs. What
 arrives in the first part of a transfer is not counted: slow start, and the burst that a shaped link lets pass
 after it was idle.
 """
@@ -8,6 +8,7 @@ after it was idle.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import socket
 import threading
@@ -45,15 +46,33 @@ class Direction:
         return f"streams from node {self.source} to node {self.target}, {self.flows} at once"
 
 
-def directions(nodes: int, seconds: float) -> tuple[list[Direction], list[Unmeasured]]:
-    """What fits into ``seconds``, in order, and what does not."""
-    pairs = [(0, other) for other in range(1, nodes)]
-    if nodes > 2:
-        pairs.insert(1, (1, 2))  # or a slow node 0 would make all pairs alike
-    wanted = [Direction(*ends, flows) for a, b in pairs for ends in ((a, b), (b, a)) for flows in FLOWS]
+def slots(nodes: int, seconds: float) -> tuple[list[tuple[Direction, ...]], list[Unmeasured]]:
+    """What fits into ``seconds``, in order, and what does not; the directions of a slot run at the same time.
+
+    Pairs share no node, in log2 rounds and one more: every node meets several others, and one whose every pair is
+    slow is the odd one out, whatever its number.
+    """
+    wanted = [
+        tuple(Direction(a, b, flows) if forth else Direction(b, a, flows) for a, b in pairs)
+        for pairs in pair_rounds(nodes)
+        for forth in (True, False)
+        for flows in FLOWS
+    ]
     fits = max(1, int(seconds / _MIN_SECONDS))
     why = "the budget is too small for so many nodes; give a larger --budget"
-    return wanted[:fits], [Unmeasured(link=left.link, why=why) for left in wanted[fits:]]
+    left = [Unmeasured(link=direction.link, why=why) for slot in wanted[fits:] for direction in slot]
+    return wanted[:fits], left
+
+
+def pair_rounds(nodes: int) -> list[tuple[tuple[int, int], ...]]:
+    """Rounds of a round robin by the circle method: all of them up to four nodes, else log2(nodes) + 1."""
+    seats = [*range(nodes), *([None] if nodes % 2 else [])]
+    every: list[tuple[tuple[int, int], ...]] = []
+    for _ in range(len(seats) - 1):
+        facing = zip(seats[: len(seats) // 2], reversed(seats), strict=False)
+        every.append(tuple(sorted((min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None)))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return every[: math.ceil(math.log2(nodes)) + 1]
 
 
 def measure(team: Team, seconds: float, secret: str | None = None) -> list[Stream | Unmeasured]:
@@ -63,27 +82,30 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
     """
     if team.nodes == 1:
         return [Unmeasured(link="streams", why="there is one node")]
-    wanted, left = directions(team.nodes, seconds)
+    wanted, left = slots(team.nodes, seconds)
     found: list[Stream | Unmeasured] = list(left) if team.node == 0 else []
     broken: dict[tuple[int, int], str] = {}
-    for number, direction in enumerate(wanted):
-        ends = (direction.source, direction.target)
-        name = f"stream/{number}"
-        if ends in broken:
-            if team.node == direction.target:
-                found.append(Unmeasured(link=direction.link, why=broken[ends]))
-        elif team.node == direction.target:
-            found.append(_received(team, direction, name, seconds / len(wanted), secret))
-        elif team.node == direction.source:
-            # When the other end cannot be reached, it is the other end that reports it.
-            text = team.wait_for(f"{name}/place", 2 * _PATIENCE)
-            with contextlib.suppress(OSError):
-                if text:
-                    inlet = _inlet(text, team.addresses[direction.target])
-                    send(inlet, direction.flows, seconds / len(wanted), secret)
-        team.meet(name, seconds + 2 * _PATIENCE, size=team.nodes)
-        if ends not in broken and (why := team.wait_for(f"{name}/failed", _PATIENCE)):
-            broken[ends] = why
+    for number, slot in enumerate(wanted):
+        for direction in slot:
+            ends = (direction.source, direction.target)
+            name = f"stream/{number}/{direction.target}"
+            if ends in broken:
+                if team.node == direction.target:
+                    found.append(Unmeasured(link=direction.link, why=broken[ends]))
+            elif team.node == direction.target:
+                found.append(_received(team, direction, name, seconds / len(wanted), secret))
+            elif team.node == direction.source:
+                # When the other end cannot be reached, it is the other end that reports it.
+                text = team.wait_for(f"{name}/place", 2 * _PATIENCE)
+                with contextlib.suppress(OSError):
+                    if text:
+                        inlet = _inlet(text, team.addresses[direction.target])
+                        send(inlet, direction.flows, seconds / len(wanted), secret)
+        team.meet(f"stream/{number}", seconds + 2 * _PATIENCE, size=team.nodes)
+        for direction in slot:
+            ends, failed = (direction.source, direction.target), f"stream/{number}/{direction.target}/failed"
+            if ends not in broken and (why := team.wait_for(failed, _PATIENCE)):
+                broken[ends] = why
     return found
 
 

@@ -1,12 +1,9 @@
-"""Copies in memory, and caches that are not to be measured instead."""
+"""Caches that are not to be measured instead of memory, and machines without devices."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
-from stash.core.records.host import Copy, Unmeasured
 from stash.measure.probe import copies
 
 
@@ -24,14 +21,6 @@ def test_the_last_cache_level_is_counted_once_for_all_that_share_it(tmp_path: Pa
     assert copies.cache_bytes(tmp_path) == 64 << 20
 
 
-def test_a_copy_through_memory_counts_what_is_read_and_what_is_written():
-    found = copies.host_memory(0.01, threads=1, free_bytes=8 << 20, cache=1 << 20)
-    assert isinstance(found, Copy)
-    assert found.timings[0].bytes == 2 * (1 << 20)
-    assert len(found.timings[0].seconds) >= 3
-    assert torch.get_num_threads() > 0
-
-
-def test_without_a_device_the_copies_to_it_are_unmeasured():
-    found = copies.measure(0.01, 1, 8 << 20, devices=0)
-    assert [type(one) for one in found] == [Copy, Unmeasured]
+def test_without_a_device_there_is_nothing_to_copy_to():
+    (found,) = copies.measure(0.01, 8 << 20, devices=0)
+    assert "no CUDA device" in found.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -12,15 +13,31 @@ from stash.measure.probe import streams
 from stash.measure.probe.exchanges import equal_parts
 
 
-def test_every_node_meets_node_0_both_ways_and_a_slow_node_0_would_show():
-    wanted, left = streams.directions(3, 100.0)
-    ends = [(one.source, one.target) for one in wanted if one.flows == 1]
-    assert ends == [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)]
+def test_two_nodes_send_one_way_at_a_time_and_what_does_not_fit_is_said():
+    wanted, left = streams.slots(2, 100.0)
+    assert [(each.source, each.target, each.flows) for (each,) in wanted] == [
+        (0, 1, 1),
+        (0, 1, 8),
+        (1, 0, 1),
+        (1, 0, 8),
+    ]
     assert left == []
-    wanted, left = streams.directions(3, 1.0)
+    wanted, left = streams.slots(3, 1.0)
     assert len(wanted) == 2
-    assert left[0].link == "streams from node 1 to node 0, 1 at once"
+    assert left[0].link == "streams from node 2 to node 1, 1 at once"
     assert len(left) == 10
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 16, 33])
+def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_rounds(nodes: int):
+    rounds = streams.pair_rounds(nodes)
+    assert len(rounds) <= math.ceil(math.log2(nodes)) + 1
+    for pairs in rounds:
+        ends = [node for pair in pairs for node in pair]
+        assert len(ends) == len(set(ends)) >= nodes - 1
+    met = [{pair for pairs in rounds for pair in pairs if node in pair} for node in range(nodes)]
+    assert min(map(len, met)) >= min(2, nodes - 1)
+    assert len({pair for pairs in rounds for pair in pairs}) == sum(map(len, rounds))  # no pair twice
 
 
 @pytest.mark.parametrize("flows", [1, 8])

@@ -1,0 +1,158 @@
+"""Findings about the parts that compute: what the kernel and the driver saw, and figures below those of their like.
+
+One table of checks: what a part's state must be for a finding, and one for figures. Whose business each finding is,
+the machine's or that of whoever uses it, ``advice.rental`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from stash.analysis.findings.machine import Fact, Finding, exactly, unlike
+from stash.analysis.findings.rates import burst_rates, gpu_index
+from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, slow
+from stash.core.formatting import Unit, listed, plain, quantity
+from stash.core.records.host import Host, PartState
+
+THROTTLED, OTHERS = 0.02, 0.25
+"""Of periods with a used up quota; cores that other programs took."""
+_SLOW_CLOCK = 0.95
+_LINK_ERRORS = 100
+"""Since the driver was loaded: a few replays are healed by the link itself."""
+_WARM = 1.05
+"""Times slower in the last burst than in the first one."""
+_EATEN = 0.85
+"""Times as slow as products get, from where on it is memory that others use."""
+_MANY = 3
+"""Slow figures of one part that are named."""
+
+
+class StateCheck(NamedTuple):
+    """A row of the table: the finding that a part's state is, if it holds."""
+
+    name: str
+    field: str
+    """The measured one."""
+    holds: Callable[[PartState], bool]
+    text: str
+    unit: Unit = "count"
+
+
+def _is_braked(state: PartState) -> bool:
+    """A power cap alone is how a busy GPU keeps within its watts."""
+    is_slow = state.clock is None or state.clock < _SLOW_CLOCK
+    return bool({"power brake", "heat", "hardware"} & {*(state.held_by or ())}) and is_slow
+
+
+STATE_CHECKS = (
+    StateCheck(
+        "quota-used-up", "throttled", lambda state: (state.throttled or 0) > THROTTLED,
+        "the quota of CPU time of its control group was used up in {value:.0%} of its periods", "fraction",
+    ),
+    StateCheck(
+        "busy-cores", "others_cores", lambda state: (state.others_cores or 0) > OTHERS,
+        "other programs used {value:.1f} cores meanwhile{programs}",
+    ),
+    StateCheck(
+        "gpu-in-use", "", lambda state: bool(state.users),
+        "{part} was in use by {users}: its figures are of what is left",
+    ),
+    StateCheck(
+        "held-clock", "clock", _is_braked,
+        "{part} ran at {value:.0%} of its highest clock, held down by {held}{heat}", "fraction",
+    ),
+    StateCheck(
+        "memory-errors", "memory_errors", lambda state: bool(state.memory_errors),
+        "{part} had {value:.0f} uncorrectable errors of its memory since its driver was loaded",
+    ),
+    StateCheck(
+        "repair-due", "", lambda state: bool(state.repair_due),
+        "{part} has memory that waits for a reset to be put out of use, or could not be",
+    ),
+    StateCheck(
+        "link-errors", "link_errors", lambda state: (state.link_errors or 0) > _LINK_ERRORS,
+        "the NVLinks of {part} had {value:,.0f} errors and replays since its driver was loaded",
+    ),
+)  # fmt: skip
+
+
+def state_findings(host: Host) -> Iterator[Finding]:
+    """What held the parts of one machine back, by the table; lost NVLinks, NUMA nodes out of reach, heat."""
+    if host.links is None:
+        return
+
+    def found(name: str, text: str, value: float | None = None, unit: Unit = "count") -> Finding:
+        measured = None if value is None else exactly(value)
+        return Finding(name=name, hostname=host.hostname, text=text, unit=unit, measured=measured)
+
+    programs = listed([f"{each.name} ({each.cores:.1f})" for each in host.programs])
+    for state in host.links.states:
+        words = {
+            "part": f"GPU {gpu_index(state.device)}",
+            "programs": f", most of all {programs}" if programs else "",
+            "users": listed(list(state.users)),
+            "held": listed(list(state.held_by or ())),
+            "heat": "" if state.celsius is None else f", {state.celsius:.0f} °C",
+        }
+        for check in STATE_CHECKS:
+            if check.holds(state):
+                value = getattr(state, check.field, None)
+                yield found(check.name, check.text.format(value=value, **words), value, check.unit)
+    lanes = {gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None}
+    most = max(lanes.values(), default=0)
+    for index, count in lanes.items():
+        if count < most:
+            text = f"GPU {index} has {count} of the {most} NVLinks that the other GPUs here have"
+            yield found("lost-nvlinks", text, count)
+    for gpu in host.gpus:
+        if host.allowed_nodes and gpu.numa_node is not None and gpu.numa_node not in host.allowed_nodes:
+            text = (
+                f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: "
+                "every copy crosses between sockets"
+            )
+            yield found("far-numa", text)
+    for figure in host.links.figures:
+        rates = burst_rates(figure)
+        if figure.device != "cpu" and len(rates) > 2 and rates[0] > max(rates[1:]) and rates[0] > _WARM * rates[-1]:
+            first, last = plain(rates[0], figure.unit), plain(rates[-1], figure.unit)
+            whose = f"GPU {gpu_index(figure.device)} slows down as it gets warm"
+            yield found("slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end")
+
+
+def is_disturbed(host: Host) -> bool:
+    """Whether other programs, or a quota, took part of its figures: it is no peer then."""
+    return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
+
+
+def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[Finding]:
+    """One for each part of a machine with figures below what its like reaches; the worst figures are named.
+
+    Where other programs are busy, whether memory suffers from them more than products do.
+    """
+    own = [each for each in found if each.hostname == host.hostname]
+    by_part: dict[tuple[str, str], list[FigureStanding]] = {}
+    for standing in slow(own):
+        by_part.setdefault((standing.part, standing.member), []).append(standing)
+    for (_, member), each in by_part.items():
+        worst = each[0]
+        named = "; ".join(
+            f"{it.group} {quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below {plain(it.usual, it.unit)}"
+            for it in each[:_MANY]
+        )
+        sure = f"of healthy machines, 1 probe in {1 / ERROR_RATE:.0f} says so of any part"
+        if not worst.peers:
+            sure = "a data sheet proves little about one machine"
+        text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
+        fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
+        yield unlike(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
+    ratios = [[each.ratio for each in own if each.group.startswith(kind)] for kind in ("triad", "gemm float32")]
+    if all(ratios) and any(finding.name == "busy-cores" for finding in state_findings(host)):
+        memory, products = map(median, ratios)
+        if memory < _EATEN * products:
+            text = (
+                f"other programs take memory bandwidth: it is at {memory:.0%} of what is usual, matrix products at "
+                f"{products:.0%}"
+            )
+            yield Finding(name="busy-memory", hostname=host.hostname, text=text)
