@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.fix_records import Fix
+from stash.core.trace_records import Trace
 from stash.monitor.records import is_record
 from stash.monitor.records import load as load_watched
 from stash.plan.records import is_plan, load_plan
@@ -62,4 +63,9 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
 
         pages = partial(of_fix.page, run.artefact, name), partial(of_fix.document, run.artefact)
         return SavedFile("a record of a fix", *pages)
+    if isinstance(run.artefact, Trace):
+        from stash.trace import page as of_trace
+
+        traced = partial(of_trace.page, run.artefact, name), partial(of_trace.document, run.artefact)
+        return SavedFile("an account of traces", *traced)
     return run
