@@ -142,6 +142,12 @@ _BUS: dict[str, Callable[[int], float]] = {
 """Bytes on the bus for each byte that a rank puts in, as nccl-tests counts them."""
 
 
+def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
+    """Bytes that a collective puts on the bus where each rank puts in ``size``; ``None`` where that is unknown."""
+    factor = _BUS.get(op.replace("_", ""))
+    return None if factor is None or not size or ranks < 2 else size * factor(ranks)
+
+
 def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:
     """The costliest kinds first."""
     kinds: dict[tuple[str, str, tuple[int, ...], int | None], list[Meeting]] = defaultdict(list)
@@ -151,20 +157,19 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
     found = []
     for (op, group, ranks, size), meetings in kinds.items():
         seconds = fmean(meeting.transfer for meeting in meetings) / NANO
-        factor, count = _BUS.get(op), len(ranks)
-        is_known = factor is not None and size and seconds > 0 and count > 1
+        bus = bus_bytes(op, len(ranks), size)
         there = {nodes[rank] for rank in ranks if rank in nodes}
         found.append(
             TracedCollective(
                 op=op,
                 group=group,
-                ranks=count,
+                ranks=len(ranks),
                 where="" if not all(rank in nodes for rank in ranks) else _where(there),
                 each_step=len(meetings) / len(job.steps),
                 bytes=size,
                 seconds=seconds,
                 wait_seconds=fmean(length(each.wait(rank)) for each in meetings for rank in each.spans) / NANO,
-                bus_bytes_per_second=size * factor(count) / seconds if is_known and factor and size else None,
+                bus_bytes_per_second=bus / seconds if bus and seconds > 0 else None,
             )
         )
     return sorted(found, key=lambda each: -each.each_step * (each.seconds + each.wait_seconds))[:_MANY]
@@ -184,7 +189,7 @@ def _suppositions(job: JobTimes, step: float) -> list[Supposition]:
         rank = max(saved, key=lambda each: saved[each])
         if saved[rank] > _WORTH * step:
             text = f"rank {rank} arrives no later than the next one"
-            found.append(Supposition(name="without the latest rank", text=text, step_seconds=step - saved[rank]))
+            found.append(Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank]))
         own = fmean(
             median(
                 sum(
@@ -196,13 +201,12 @@ def _suppositions(job: JobTimes, step: float) -> list[Supposition]:
             )
             for number in job.steps
         )
-        text = f"every rank is as fast as the median one: the step is {step / (own / NANO):.3f} times that"
+        text = f"every rank is as fast as the median one: now the step is {step / (own / NANO):.3f} times that"
         found.append(Supposition(name="ranks alike", text=text, step_seconds=own / NANO))
     for part in TRACE_PARTS[1:]:
         spent = _over_steps(job, lambda rank, number, part=part: job.parts[rank][number][part]).value  # type: ignore[misc]
         if spent > _WORTH * step:
-            text = f"there is no {part}, and nothing hidden behind it appears"
-            found.append(Supposition(name=f"without {part}", text=text, step_seconds=step - spent))
+            found.append(Supposition(name=f"no {part}", text="", step_seconds=step - spent))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
 from stash.core.formatting import listed
@@ -35,12 +35,15 @@ class TraceOptions(Options):
     comm_kernel: tuple[str, ...] = option(
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
+    flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
 
     def check(self) -> None:
         check_one_format(self)
+        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "output")):
+            raise UserError(f"{given[0]} is about traces, and --flight-recorder about dumps; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -50,7 +53,11 @@ def trace(options: TraceOptions) -> None:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
       stash trace traces/ -o train.trace.json
+      stash trace dumps/ --flight-recorder
     """
+    if options.flight_recorder:
+        _flight(options)
+        return
     from stash.core.documents import TRACE
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
@@ -75,6 +82,22 @@ def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()
     times = {rank: rank_times(trace, whole, more) for rank, trace in traces.items()}
     name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
     return trace_record(job_times(times), printable_line(name or words[0], 100), "torch.profiler", warnings)
+
+
+def _flight(options: TraceOptions) -> None:
+    from stash.trace import flight
+
+    paths = [path for path, _ in _paths(options.files, flight=True)]
+    dumps: dict[int, dict[str, Any]] = {}
+    for path in paths:
+        dump = flight.read_dump(path)
+        rank = flight.rank_of(path, dump)
+        if rank in dumps:
+            raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
+        dumps[rank] = dump
+    found = flight.account(dumps)
+    name = printable_line(Path(options.files[0]).name or options.files[0], 100)
+    printed(flight.document(found) if options.json else flight.page(found, name), options.markdown)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
@@ -117,8 +140,8 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     return dict(sorted(found.items())), warnings
 
 
-def _paths(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
-    """Files, and whether each was named itself; raises UserError."""
+def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, bool]]:
+    """Files, and whether each was named itself; dumps of a flight recorder may be called anything. UserError."""
     for word in words:
         path = Path(word)
         if not path.exists():
@@ -127,7 +150,9 @@ def _paths(words: Sequence[str]) -> Iterator[tuple[Path, bool]]:
             yield path, True
             continue
         there = sorted(each for each in path.rglob("*") if each.is_file())[:_MOST]
-        chosen = [each for each in there if each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS)]
+        chosen = [
+            each for each in there if flight or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
+        ]
         if not chosen:
             names = listed([each.name for each in there], 5) or "nothing"
             raise UserError(f"there is no trace in {word}: traces end in .json, .json.gz or .zip; there is {names}")

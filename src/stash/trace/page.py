@@ -120,8 +120,19 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if trace.collectives:
         yield Chapter("collectives", "Collectives", grids=(_collectives(trace),), brief=True)
     if trace.suppositions:
-        facts = tuple((each.name, f"{scale.text(each.step_seconds)}: {each.text}") for each in trace.suppositions)
-        yield Chapter("what-if", "What a step would take at least", facts=facts, brief=True)
+        rows = tuple(
+            (
+                each.name,
+                scale.number(each.step_seconds),
+                f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
+                each.text,
+            )
+            for each in trace.suppositions
+        )
+        head = (f"step, {scale.unit}", "change", "")
+        text = "Each alone, if nothing appears that is hidden now."
+        grid = Grid("", head, rows, frozenset({0, 3}), first="if", prose=True, below=text)
+        yield Chapter("what-if", "What a step would take", grids=(grid,), brief=True)
     points = [f"step {step.number}: {step.why_left_out}" for step in trace.steps if step.why_left_out]
     if points:
         yield Chapter("left-out", "Steps left out", points=tuple(points), brief=True, most=4)

@@ -46,7 +46,7 @@ class Meeting:
 
     @property
     def is_point_to_point(self) -> bool:
-        return self.op.startswith(_POINT_TO_POINT)
+        return self.op == "send"
 
     @property
     def transfer(self) -> int:
@@ -202,6 +202,8 @@ def _op(times: RankTimes, index: int) -> str:
     label = int(times.collectives.label[index])
     facts = times.trace.facts.get(label)
     name = facts.op if facts is not None else times.trace.names[label]
+    if "sendrecv" in name.lower():
+        return "sendrecv"  # of all-to-alls too
     found = _OP.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
     text = name[:40] if found is None else found[0].replace("_", "")
     return "send" if text == "recv" else text

@@ -111,6 +111,8 @@ class _Gathered:
         self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
         self.lost, self.lost_at = 0, 0
         self.seen = 0
+        self.base: float | None = None
+        """Microseconds that times are counted from: those since 1970 have too many digits to be exact."""
 
     def lose(self, count: int, at: int) -> None:
         if count and not self.lost:
@@ -121,7 +123,10 @@ class _Gathered:
         """Add a piece's events, which begin at that byte."""
         self.seen += len(events)
         whole = [event for event in self._paired(events) if event.cat.lower() in KINDS]
-        start = _nanoseconds([event.ts for event in whole])
+        if self.base is None and whole:
+            first = _number(whole[0].ts)
+            self.base = float(math.floor(first)) if abs(first) < _LATEST else None
+        start = _nanoseconds([event.ts for event in whole], self.base or 0.0)
         duration = _nanoseconds([event.dur for event in whole])
         good = (start > _UNKNOWN) & (duration >= 0)
         self.lose(int((~good).sum()), at)
@@ -172,15 +177,15 @@ _UNKNOWN = -(2**62)
 """Instead of a time that is none."""
 
 
-def _nanoseconds(values: Sequence[_Loose]) -> Times:
-    """Of microseconds as numbers or texts."""
+def _nanoseconds(values: Sequence[_Loose], base: float = 0.0) -> Times:
+    """Of microseconds as numbers or texts, since ``base``."""
     try:
         found = np.array(values, dtype=np.float64)
     except (ValueError, OverflowError):
         found = np.array([_number(value) for value in values], dtype=np.float64)
     with np.errstate(invalid="ignore"):
         good = np.abs(found) < _LATEST
-        return np.where(good, np.rint(np.where(good, found, 0) * 1000), _UNKNOWN).astype(np.int64)
+        return np.where(good, np.rint((np.where(good, found, base) - base) * 1000), _UNKNOWN).astype(np.int64)
 
 
 def _whole(value: Any) -> int | None:

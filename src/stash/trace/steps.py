@@ -38,7 +38,7 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
 _EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
 _PAUSE = 1_000_000
-"""Nanoseconds without any operation of the training thread, from which on it runs the script's own lines."""
+"""Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
 _LOST_LAUNCHES = 0.02
 """Of a step's launches whose kernels are missing, from which on the step is incomplete."""
 _MOMENTS = 50
@@ -75,7 +75,7 @@ class RankTimes:
     sets: Mapping[str, Times]
     """Compute, exchange, copy and input, each as a whole."""
     thread: Times
-    """What the training thread ran."""
+    """What the training thread ran; of a device, calls of any thread."""
 
 
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
@@ -89,7 +89,7 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         kinds = _device_classes(trace, classes, launched)
         collectives = device.taken(kinds == EXCHANGE)
         sets = {name: device.intervals(kinds == name) for name in (COMPUTE, EXCHANGE, COPY)}
-        ran = trace.spans[CALL].intervals(trace.spans[CALL].track == thread)
+        ran = trace.spans[CALL].intervals()
         moments = launched[kinds == EXCHANGE]
     else:
         which = np.array([classes[label] == EXCHANGE for label in notes.label], dtype=bool)

@@ -1,0 +1,107 @@
+"""A training loop of two gloo ranks that stops its own time: what its trace should say, beside the trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule
+
+JOBS: dict[str, dict[str, Any]] = {
+    "exchange-small": {"floats": 1 << 18, "times": 2},
+    "exchange-large": {"floats": 1 << 22},
+    "exchange-gather": {"floats": 1 << 20, "op": "gather"},
+    "late-1": {"floats": 1 << 18, "late": (1, 0.03)},
+    "late-0": {"floats": 1 << 18, "late": (0, 0.02)},
+    "late-little": {"floats": 1 << 18, "late": (1, 0.008)},
+    "input": {"floats": 1 << 18, "item": 0.003},
+    "input-1": {"floats": 1 << 18, "item": 0.003, "slow_reader": 1},
+    "loop": {"floats": 1 << 18, "loop": 0.03},
+    "loop-stacks": {"floats": 1 << 18, "loop": 0.02, "stacks": True},
+    "compute-1": {"floats": 1 << 18, "heavy": 1},
+    "all": {"floats": 1 << 20, "late": (1, 0.02), "item": 0.002, "loop": 0.01},
+    "two-groups": {"floats": 1 << 19, "times": 2, "op": "groups", "late": (0, 0.015)},
+    "ddp-late": {"ddp": True, "late": (1, 0.04)},
+}
+STEPS = 5
+
+
+class Items(torch.utils.data.Dataset[Any]):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> Any:
+        if self.seconds:
+            time.sleep(self.seconds)
+        return torch.ones(256)
+
+
+def main(name: str, folder: Path) -> None:
+    """Run one job, and leave ``rankN.json`` and ``rankN.truth`` there."""
+    how = JOBS[name]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    other = dist.new_group([0, 1])
+    model: Any = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 64))
+    if how.get("ddp"):
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    item = how.get("item", 0.0) if how.get("slow_reader", rank) == rank else 0.0
+    loader = iter(torch.utils.data.DataLoader(Items(item), batch_size=8))
+    values = torch.ones(how.get("floats", 4))
+    weights = torch.ones(700, 700)
+    kept: list[dict[str, Any]] = []
+
+    def exchange(times: dict[str, Any], group: Any) -> None:
+        begin = time.monotonic()
+        if how.get("op") == "gather":
+            dist.all_gather([torch.empty_like(values), torch.empty_like(values)], values)
+        else:
+            dist.all_reduce(values, group=group)
+        times["met"].append((begin, time.monotonic()))
+
+    def step() -> None:
+        times: dict[str, Any] = {"met": [], "begin": time.monotonic()}
+        batch = next(loader)
+        times["input"] = time.monotonic() - times["begin"]
+        begin = time.monotonic()
+        for _ in range(how.get("heavy", -1) == rank and 3):
+            weights.mm(weights)
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        times["compute"] = time.monotonic() - begin
+        begin = time.monotonic()
+        time.sleep(how.get("loop", 0.0) + (how["late"][1] if how.get("late", (-1,))[0] == rank else 0.0))
+        times["loop"] = time.monotonic() - begin
+        for number in range(how.get("times", 1) if not how.get("ddp") else 0):
+            exchange(times, other if how.get("op") == "groups" and number else None)
+        times["end"] = time.monotonic()
+        kept.append(times)
+
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=STEPS),
+        with_stack=bool(how.get("stacks")),
+        on_trace_ready=lambda found: found.export_chrome_trace(str(folder / f"rank{rank}.json")),
+    ) as profiler:
+        for _ in range(STEPS + 2):
+            step()
+            profiler.step()
+    (folder / f"rank{rank}.truth").write_text(json.dumps(kept[2:]))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    os.makedirs(sys.argv[2], exist_ok=True)
+    main(sys.argv[1], Path(sys.argv[2]))
