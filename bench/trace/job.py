@@ -14,22 +14,22 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
 JOBS: dict[str, dict[str, Any]] = {
-    "exchange-small": {"floats": 1 << 18, "times": 2},
-    "exchange-large": {"floats": 1 << 22},
-    "exchange-gather": {"floats": 1 << 20, "op": "gather"},
-    "late-1": {"floats": 1 << 18, "late": (1, 0.03)},
-    "late-0": {"floats": 1 << 18, "late": (0, 0.02)},
-    "late-little": {"floats": 1 << 18, "late": (1, 0.008)},
-    "input": {"floats": 1 << 18, "item": 0.003},
-    "input-1": {"floats": 1 << 18, "item": 0.003, "slow_reader": 1},
-    "loop": {"floats": 1 << 18, "loop": 0.03},
-    "loop-stacks": {"floats": 1 << 18, "loop": 0.02, "stacks": True},
-    "compute-1": {"floats": 1 << 18, "heavy": 1},
-    "all": {"floats": 1 << 20, "late": (1, 0.02), "item": 0.002, "loop": 0.01},
-    "two-groups": {"floats": 1 << 19, "times": 2, "op": "groups", "late": (0, 0.015)},
-    "ddp-late": {"ddp": True, "late": (1, 0.04)},
+    "exchange-small": {"floats": 1 << 22, "loop": 0.1},
+    "exchange-large": {"floats": 1 << 24},
+    "exchange-twice": {"floats": 1 << 23, "times": 2},
+    "exchange-gather": {"floats": 1 << 23, "op": "gather"},
+    "late-1": {"floats": 1 << 20, "loop": 0.1, "late": (1, 0.1)},
+    "late-0": {"floats": 1 << 20, "loop": 0.1, "late": (0, 0.06)},
+    "late-little": {"floats": 1 << 20, "loop": 0.2, "late": (1, 0.03)},
+    "input": {"floats": 1 << 20, "item": 0.02},
+    "input-1": {"floats": 1 << 20, "item": 0.015, "slow_reader": 1, "loop": 0.05},
+    "loop": {"floats": 1 << 20, "loop": 0.2},
+    "loop-stacks": {"floats": 1 << 20, "loop": 0.2, "stacks": True},
+    "compute-1": {"floats": 1 << 20, "heavy": 1, "loop": 0.1},
+    "all": {"floats": 1 << 22, "late": (1, 0.06), "item": 0.01, "loop": 0.05},
+    "two-groups": {"floats": 1 << 21, "times": 2, "op": "groups", "late": (0, 0.07), "loop": 0.1},
 }
-STEPS = 5
+STEPS = 4
 
 
 class Items(torch.utils.data.Dataset[Any]):
@@ -52,13 +52,11 @@ def main(name: str, folder: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     other = dist.new_group([0, 1])
-    model: Any = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 64))
-    if how.get("ddp"):
-        model = torch.nn.parallel.DistributedDataParallel(model)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     item = how.get("item", 0.0) if how.get("slow_reader", rank) == rank else 0.0
     loader = iter(torch.utils.data.DataLoader(Items(item), batch_size=8))
-    values = torch.ones(how.get("floats", 4))
+    values = torch.ones(how["floats"])
     weights = torch.ones(700, 700)
     kept: list[dict[str, Any]] = []
 
@@ -75,7 +73,7 @@ def main(name: str, folder: Path) -> None:
         batch = next(loader)
         times["input"] = time.monotonic() - times["begin"]
         begin = time.monotonic()
-        for _ in range(how.get("heavy", -1) == rank and 3):
+        for _ in range(how.get("heavy", -1) == rank and 12):
             weights.mm(weights)
         model(batch).sum().backward()
         optimizer.step()
@@ -84,7 +82,7 @@ def main(name: str, folder: Path) -> None:
         begin = time.monotonic()
         time.sleep(how.get("loop", 0.0) + (how["late"][1] if how.get("late", (-1,))[0] == rank else 0.0))
         times["loop"] = time.monotonic() - begin
-        for number in range(how.get("times", 1) if not how.get("ddp") else 0):
+        for number in range(how.get("times", 1)):
             exchange(times, other if how.get("op") == "groups" and number else None)
         times["end"] = time.monotonic()
         kept.append(times)

@@ -93,6 +93,18 @@ class Supposition(Record):
     step_seconds: Number
 
 
+class CrossCheck(Record):
+    """One stall as traces and the ladder of a profile have it, in seconds of a step."""
+
+    name: PlainName
+    traced: Interval
+    ladder: Interval
+    difference: Interval
+    """By how much the ladder says more."""
+    text: Sentence
+    """What explains it."""
+
+
 class Trace(Record):
     """All that ``stash trace`` says of a job."""
 
@@ -117,6 +129,9 @@ class Trace(Record):
     """Parts that these traces cannot tell, and why."""
     like_exchange: dict[PlainName, Number] = Field(default_factory=dict)
     """Kernels counted as compute whose names sound like communication: their share of the step."""
+    against: PlainName = ""
+    """The profile that the traces were held against."""
+    checks: tuple[CrossCheck, ...] = ()
     warnings: tuple[Sentence, ...] = ()
 
     @property

@@ -12,6 +12,7 @@ from stash.core.formatting import listed
 from stash.core.output_files import output_file
 from stash.core.printable import print_written, printable_line
 from stash.report.output import printed
+from stash.store.storing import store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
@@ -35,14 +36,16 @@ class TraceOptions(Options):
     comm_kernel: tuple[str, ...] = option(
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
+    against: str | None = option("PROFILE", "Hold the traces against this *.stash.json of the same job.")
     flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
+    store: str | None = store_option()
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "output")):
+        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "against", "output")):
             raise UserError(f"{given[0]} is about traces, and --flight-recorder about dumps; leave one out")
 
 
@@ -52,7 +55,7 @@ def trace(options: TraceOptions) -> None:
     Examples:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
-      stash trace traces/ -o train.trace.json
+      stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
     """
     if options.flight_recorder:
@@ -66,10 +69,21 @@ def trace(options: TraceOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", TRACE.suffix)
     with no_garbage():
         found = read_job(options.files, options.whole, options.comm_kernel)
+        if options.against is not None:
+            found = _held_against(found, options.against, options.store)
     printed(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
         print_written(target, options.json)
+
+
+def _held_against(found: Trace, profile: str, store: str | None) -> Trace:
+    from stash.analysis.attribution import attribute
+    from stash.store.storing import profile_of
+    from stash.trace.cross_check import cross_check
+
+    breakdown = attribute(profile_of(profile, store)[0], profile)
+    return found.model_copy(update={"against": Path(profile).name, "checks": cross_check(found, breakdown)})
 
 
 def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()) -> Trace:

@@ -119,6 +119,8 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
         yield Chapter("ranks", "Ranks", grids=(_ranks(trace, scale),), brief=len(trace.ranks) <= _MANY_RANKS)
     if trace.collectives:
         yield Chapter("collectives", "Collectives", grids=(_collectives(trace),), brief=True)
+    if trace.checks:
+        yield Chapter("against", f"Against {trace.against}", grids=(_checks(trace, scale),), brief=True)
     if trace.suppositions:
         rows = tuple(
             (
@@ -157,6 +159,19 @@ def _ranks(trace: Trace, scale: Scale) -> Grid:
     )
     head = (f"step, {scale.unit}", *names, "last", "others wait", "by")
     return Grid("", head, rows, frozenset({0, len(head)}), first="rank")
+
+
+def _checks(trace: Trace, scale: Scale) -> Grid:
+    rows = tuple(
+        (
+            each.name,
+            scale.number(each.traced.value),
+            f"{scale.number(each.ladder.value)} {plus_minus(each.ladder, scale)}",
+            each.text,
+        )
+        for each in trace.checks
+    )
+    return Grid("", ("traces", f"ladder, {scale.unit}", ""), rows, frozenset({0, 3}), first="stall", prose=True)
 
 
 def _collectives(trace: Trace) -> Grid:

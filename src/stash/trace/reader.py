@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
@@ -41,6 +42,8 @@ KINDS = {
     "xpu_runtime": CALL, "user_annotation": NOTE, "python_function": FRAME, "cpu_op": OP, "operator": OP,
 }  # fmt: skip
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
+CALLED = "c10d::"
+"""What names of operations begin with that start a collective."""
 COPY_MARK = "Memcpy "
 """What names of copies begin with; those of some tools do not say it."""
 
@@ -83,7 +86,7 @@ _NO_ARGS = _Args()
 class _Event(msgspec.Struct, gc=False):
     """What is looked at of one event; of any type, since anybody may have written it."""
 
-    ph: str = "X"
+    ph: str = ""
     cat: str = ""
     name: str = ""
     pid: _Loose = None
@@ -121,19 +124,18 @@ class _Gathered:
 
     def take(self, events: Sequence[_Event], at: int) -> None:
         """Add a piece's events, which begin at that byte."""
-        self.seen += len(events)
+        self.seen += sum(event.ph != "" for event in events)
         whole = [event for event in self._paired(events) if event.cat.lower() in KINDS]
-        if self.base is None and whole:
-            first = _number(whole[0].ts)
-            self.base = float(math.floor(first)) if abs(first) < _LATEST else None
-        start = _nanoseconds([event.ts for event in whole], self.base or 0.0)
-        duration = _nanoseconds([event.dur for event in whole])
-        good = (start > _UNKNOWN) & (duration >= 0)
+        begun, lasted = (_microseconds([getattr(event, name) for event in whole]) for name in ("ts", "dur"))
+        good = np.isfinite(begun) & (lasted >= 0)
         self.lose(int((~good).sum()), at)
-        rows = np.empty((len(whole), 6), dtype=np.int64)
-        rows[:, 0], rows[:, 1] = start, start + np.where(good, duration, 0)
+        if self.base is None and good.any():
+            self.base = float(np.floor(begun[good][0]))
+        rows = np.zeros((len(whole), 6), dtype=np.int64)
+        rows[good, 0] = np.rint((begun[good] - (self.base or 0.0)) * 1000)
+        rows[good, 1] = rows[good, 0] + np.rint(lasted[good] * 1000).astype(np.int64)
         for row, event in zip(rows, whole, strict=True):
-            kind = KINDS[event.cat.lower()]
+            kind = NOTE if event.name.startswith(CALLED) else KINDS[event.cat.lower()]
             args = event.args or _NO_ARGS
             facts = None if args.op is None or kind == CALL else _facts_of(args)
             label = self.labels.setdefault((_name_of(event), facts), len(self.labels))
@@ -157,9 +159,7 @@ class _Gathered:
                 self.opened[event.pid, event.tid].append(event)
             elif event.ph == "E" and (begun := self.opened[event.pid, event.tid]):
                 first = begun.pop()
-                ends = _nanoseconds([first.ts, event.ts])
-                first.dur = float(ends[1] - ends[0]) / 1000 if ends.min() > _UNKNOWN else None
-                yield first
+                yield msgspec.structs.replace(first, dur=_number(event.ts) - _number(first.ts))
 
     def spans(self) -> dict[int, Spans]:
         """By kind, each span once, sorted by start."""
@@ -173,19 +173,14 @@ class _Gathered:
         return found
 
 
-_UNKNOWN = -(2**62)
-"""Instead of a time that is none."""
-
-
-def _nanoseconds(values: Sequence[_Loose], base: float = 0.0) -> Times:
-    """Of microseconds as numbers or texts, since ``base``."""
+def _microseconds(values: Sequence[_Loose]) -> NDArray[np.float64]:
+    """Of numbers or texts; NaN for what is no time."""
     try:
         found = np.array(values, dtype=np.float64)
     except (ValueError, OverflowError):
         found = np.array([_number(value) for value in values], dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        good = np.abs(found) < _LATEST
-        return np.where(good, np.rint((np.where(good, found, base) - base) * 1000), _UNKNOWN).astype(np.int64)
+        return np.where(np.abs(found) < _LATEST, found, np.nan)
 
 
 def _whole(value: Any) -> int | None:
@@ -286,51 +281,13 @@ def _check_ratio(packed: int, unpacked: int, path: Path) -> None:
         raise UserError(f"{path} unpacks to more than {_RATIO} times its size, as no trace does; it is not read")
 
 
-class _Pieces:
-    """A trace's events as pieces of JSON text, and what stands before and after them."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.outside = b""
-        """Text of the head, and of the tail."""
-
-    def __iter__(self) -> Iterator[tuple[int, bytes, bool]]:
-        """Byte, text that begins with an event, and whether it is the last; each is told what is left by ``keep``."""
-        source, self.kept = _unpacked(self.path), b""
-        at, begun = 0, False
-        for piece in source:
-            text = self.kept + piece
-            if not begun:
-                start = self._start(text)
-                if start is None:
-                    self.kept = text
-                    if len(text) > _LONGEST:
-                        break
-                    continue
-                begun, at, text = True, start, text[start:]
-            self.kept = b""
-            cut = _last_cut(text)
-            if cut is None:
-                self.kept = text
-                if len(text) > _LONGEST:
-                    raise _DamageError(f"an event at byte {at} is longer than {_LONGEST >> 20} MB")
-                continue
-            yield at, text[:cut], False
-            at += cut
-            self.kept += text[cut:]
-            at -= len(self.kept) - len(text[cut:])
-        if not begun:
-            self.outside = self.kept
-            return
-        yield at, self.kept, True
-
-    def _start(self, text: bytes) -> int | None:
-        found = _EVENTS.search(text)
-        if found is not None:
-            self.outside = text[: found.start()]
-            return found.end()
-        stripped = text.lstrip(b"\xef\xbb\xbf \t\r\n")
-        return len(text) - len(stripped) + 1 if stripped.startswith(b"[") else None
+def _first_event(text: bytes) -> int | None:
+    """Where the list of events begins, as far as it is known."""
+    found = _EVENTS.search(text)
+    if found is not None:
+        return found.end()
+    stripped = text.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return len(text) - len(stripped) + 1 if stripped.startswith(b"[") else None
 
 
 def _last_cut(text: bytes) -> int | None:
@@ -437,33 +394,49 @@ def read_trace(path: Path) -> RankTrace:
 
 
 def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
-    gathered, pieces, damage = _Gathered(), _Pieces(path), list[str]()
+    """What is read of a file, its text before and after the events, and how it is damaged."""
+    gathered, outside, damage = _Gathered(), b"", list[str]()
+    text, at, is_begun = b"", 0, False
     try:
-        for at, text, last in pieces:
-            if not last:
-                try:
-                    gathered.take(_decoded(text, with_ops), at)
+        for piece in _unpacked(path):
+            text += piece
+            if not is_begun:
+                start = _first_event(text)
+                if start is None and len(text) < _LONGEST:
                     continue
-                except (ValueError, RecursionError):
-                    pass
-            readable = text.decode("utf-8", "surrogateescape")
-            values, used, lost, first_lost = _one_by_one(readable, last)
-            events = [_as_event(value) for value in values]
-            gathered.take(events if with_ops else [each for each in events if KINDS.get(each.cat.lower()) != OP], at)
-            gathered.lose(lost, at + (first_lost or 0))
-            rest = readable[used:].encode("utf-8", "surrogateescape")
-            if last:
-                pieces.outside += rest
-                if not rest.startswith(b"]"):
-                    damage.append(f"it is cut off at byte {at + len(text)}")
-            else:
-                pieces.kept = rest
+                if start is None:
+                    break
+                outside, text, at, is_begun = text[:start], text[start:], start, True
+            cut = _last_cut(text)
+            if cut is not None:
+                used = _take(gathered, text[:cut], at, with_ops, last=False)
+                text, at = text[used:], at + used
+            elif len(text) > _LONGEST:
+                raise _DamageError(f"an event at byte {at} is longer than {_LONGEST >> 20} MB")
     except _DamageError as error:
         damage.append(str(error))
-        if pieces.kept:
-            readable = pieces.kept.decode("utf-8", "surrogateescape")
-            gathered.take([_as_event(value) for value in _one_by_one(readable, False)[0]], 0)
-    return gathered, pieces.outside, damage
+    if not is_begun:
+        return gathered, text, damage
+    tail = text[_take(gathered, text, at, with_ops, last=True) :]
+    if not damage and not tail.startswith(b"]"):
+        damage.append(f"it is cut off at byte {at + len(text)}")
+    return gathered, outside + tail, damage
+
+
+def _take(gathered: _Gathered, text: bytes, at: int, with_ops: bool, last: bool) -> int:
+    """Add the events of a piece that begins at that byte; how many bytes of it are used."""
+    if not last:
+        try:
+            gathered.take(_decoded(text, with_ops), at)
+            return len(text)
+        except (ValueError, RecursionError):
+            pass
+    readable = text.decode("utf-8", "surrogateescape")
+    values, used, lost, first_lost = _one_by_one(readable, last)
+    events = [_as_event(value) for value in values]
+    gathered.take([each for each in events if with_ops or KINDS.get(each.cat.lower()) != OP], at)
+    gathered.lose(lost, at + (first_lost or 0))
+    return len(readable[:used].encode("utf-8", "surrogateescape"))
 
 
 def _object_at(text: bytes, name: bytes) -> dict[str, Any]:
@@ -493,6 +466,7 @@ def _groups(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 _OTHERS = (
+    (rb'^\s*\{\s*"(?:\w+_schema|schema_version)"', "a file that Stash wrote: `stash show` shows it"),
     (rb'"schema"\s*:\s*"[^"]*(?:chakra|1\.\d)', "an execution trace, which has no times"),
     (rb'"(?:device_traces|segments)"\s*:', "a snapshot of memory"),
     (rb'"(?:nccl_version|pg_status)"\s*:', "a flight recorder's dump: add --flight-recorder"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,6 +30,7 @@ from stash.trace.intervals import (
     without,
 )
 from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
+from stash.trace.reader import CALLED
 
 PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
 """Of a step, as they are listed."""
@@ -93,7 +94,7 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         moments = launched[kinds == EXCHANGE]
     else:
         which = np.array([classes[label] == EXCHANGE for label in notes.label], dtype=bool)
-        collectives = notes.taken(which)
+        collectives = _since_called(trace, notes.taken(which))
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
         computing = without(joined(trace.ops[track] for track in threads), inputs)
@@ -125,6 +126,15 @@ def _training_thread(trace: RankTrace) -> int:
 def _named(trace: RankTrace, spans: Spans, pattern: re.Pattern[str]) -> Times:
     which = np.array([pattern.search(trace.names[label]) is not None for label in spans.label], dtype=bool)
     return spans.intervals(which)
+
+
+def _since_called(trace: RankTrace, collectives: Spans) -> Spans:
+    """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
+    notes = trace.spans[NOTE]
+    called = notes.taken(np.array([trace.names[label].startswith(CALLED) for label in notes.label], dtype=bool))
+    if len(called) != len(collectives) or (called.start > collectives.start).any():
+        return collectives
+    return replace(collectives, start=called.start)
 
 
 def _launch_times(trace: RankTrace) -> Times:
