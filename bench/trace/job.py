@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -45,13 +44,10 @@ class Items(torch.utils.data.Dataset[Any]):
         return torch.ones(256)
 
 
-def main(name: str, folder: Path) -> None:
-    """Run one job, and leave ``rankN.json`` and ``rankN.truth`` there."""
-    how = JOBS[name]
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+def run(how: dict[str, Any], folder: Path, other: Any) -> None:
+    """One job, which leaves ``rankN.json`` and ``rankN.truth`` there."""
+    folder.mkdir(exist_ok=True)
     rank = dist.get_rank()
-    other = dist.new_group([0, 1])
     model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     item = how.get("item", 0.0) if how.get("slow_reader", rank) == rank else 0.0
@@ -97,9 +93,18 @@ def main(name: str, folder: Path) -> None:
             step()
             profiler.step()
     (folder / f"rank{rank}.truth").write_text(json.dumps(kept[2:]))
+
+
+def main() -> None:
+    """Every job, one after the other, each in a folder of its own name."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    other = dist.new_group([0, 1])
+    for name, how in JOBS.items():
+        dist.barrier()
+        run(how, Path(sys.argv[1]) / name, other)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    os.makedirs(sys.argv[2], exist_ok=True)
-    main(sys.argv[1], Path(sys.argv[2]))
+    main()

@@ -266,15 +266,11 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Times]) -> 
 
 def _idle(times: RankTimes, idle: Times) -> tuple[Times, Times]:
     """Idle time in the script's own lines, and other: a thread that runs nothing for long is in Python."""
-    gaps = without(_between(times.thread), times.sets["input"])
+    whole = window(times.steps[0].start, times.steps[-1].stop)
+    gaps = without(without(whole, times.thread), times.sets["input"])
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
     own = common(idle, long)
     return own, without(idle, own)
-
-
-def _between(ran: Times) -> Times:
-    """Where nothing ran, between what did."""
-    return np.column_stack((ran[:-1, 1], ran[1:, 0])) if len(ran) > 1 else NONE
 
 
 def place_of(times: RankTimes, moments: Times) -> str:
