@@ -19,7 +19,7 @@ from bench.machine import arguments
 from bench.table import report, table
 
 _ROUNDS = 2
-_EVENT_BYTES = 330
+_EVENT_BYTES = 242
 _HTA = """
 import sys, warnings; warnings.filterwarnings("ignore")
 from hta.trace_analysis import TraceAnalysis

@@ -1,7 +1,8 @@
 """Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts.
 
 Knows which of these a file is, or another that a store keeps (a record of a fix, an account of traces), the versions
-of their schema and how old ones become new. Knows nothing of what the numbers mean; ``documents`` knows a file's life.
+of their schema and how old ones become new. Knows nothing of what the numbers mean; what all files share is the
+business of ``documents``.
 """
 
 from __future__ import annotations

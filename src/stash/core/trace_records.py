@@ -16,9 +16,9 @@ from stash.core.records.base import Count, Number, PlainName, Record, Sentence
 SCHEMA = 1
 TRACE_PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
 """What a step of a trace is made of, as it is listed. *host*: the device has nothing to do, as launches come late.
-*loop*: pauses of a millisecond or more without an operation, or a launch. *transfer*: copies between host and device. *contention*: waiting for a rank that is
-late. *bubble*: waiting for another stage of a pipeline. *exchange*: collectives whose ranks are all there. *input*:
-waiting for the loader."""
+*loop*: pauses of a millisecond or more without an operation, or a launch. *transfer*: copies between host and device.
+*contention*: waiting for a rank that is late. *bubble*: waiting for another stage of a pipeline. *exchange*:
+collectives whose ranks are all there. *input*: waiting for the loader."""
 
 
 class TracePart(Record):
