@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count, islice
 from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.core.formatting import listed
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import now
 from stash.core.trace_records import (
@@ -44,6 +44,9 @@ def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = 
     alone = len(job.ranks) == 1
     world = first.world or len(job.ranks)
     unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and world > 1 else {}
+    traced = tuple(
+        _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
+    )
     return Trace(
         stash_version=__version__,
         created=now(),
@@ -54,13 +57,11 @@ def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = 
         backend=first.backend,
         device="device" if first.has_device else "cpu",
         step=step,
-        traced=tuple(
-            _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
-        ),
+        traced=traced,
         ranks=tuple(_rank(job, rank, last, nodes) for rank, last in last_shares(job)),
         steps=_steps(job),
         collectives=tuple(_collectives(job, nodes)),
-        suppositions=tuple(_suppositions(job, step.value)),
+        suppositions=tuple(_suppositions(job, step.value, traced)),
         unknown=unknown,
         like_exchange=_like_exchange(job, step.value),
         warnings=(*warnings, *_warnings(job, world)),
@@ -158,13 +159,13 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
     for (op, group, ranks, size), meetings in kinds.items():
         seconds = fmean(meeting.transfer for meeting in meetings) / NANO
         bus = bus_bytes(op, len(ranks), size)
-        there = {nodes[rank] for rank in ranks if rank in nodes}
+        where = "inside a node" if len({nodes.get(rank) for rank in ranks}) == 1 else "across nodes"
         found.append(
             TracedCollective(
                 op=op,
                 group=group,
                 ranks=len(ranks),
-                where="" if not all(rank in nodes for rank in ranks) else _where(there),
+                where=where if all(rank in nodes for rank in ranks) else "",
                 each_step=len(meetings) / len(job.steps),
                 bytes=size,
                 seconds=seconds,
@@ -175,14 +176,10 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
     return sorted(found, key=lambda each: -each.each_step * (each.seconds + each.wait_seconds))[:_MANY]
 
 
-def _where(nodes: set[int]) -> str:
-    return "inside a node" if len(nodes) == 1 else "across nodes"
-
-
 # What if
 
 
-def _suppositions(job: JobTimes, step: float) -> list[Supposition]:
+def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> list[Supposition]:
     found = []
     if job.meetings:
         saved = {rank: fmean(steps.values()) / NANO for rank, steps in job.saved.items()}
@@ -203,10 +200,9 @@ def _suppositions(job: JobTimes, step: float) -> list[Supposition]:
         )
         text = f"every rank is as fast as the median one: now the step is {step / (own / NANO):.3f} times that"
         found.append(Supposition(name="ranks alike", text=text, step_seconds=own / NANO))
-    for part in TRACE_PARTS[1:]:
-        spent = _over_steps(job, lambda rank, number, part=part: job.parts[rank][number][part]).value  # type: ignore[misc]
-        if spent > _WORTH * step:
-            found.append(Supposition(name=f"no {part}", text="", step_seconds=step - spent))
+    for part in traced:
+        if part.name != "compute" and part.share > _WORTH:
+            found.append(Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds))
     return found
 
 
@@ -233,10 +229,12 @@ def _time_by_label(times: RankTimes) -> NDArray[np.float64]:
 
 def _warnings(job: JobTimes, world: int) -> list[str]:
     found = [f"{times.trace.file}: {sentence}" for times in job.ranks.values() for sentence in times.trace.damage]
-    if missing := sorted(set(range(world)) - set(job.ranks)):
-        names = listed([str(rank) for rank in missing], 12)
+    missing = world - len(job.ranks)
+    if missing > 0:
+        first = list(islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY)))
+        names = ", ".join(first) + (" …" if missing > _MANY else "")
         found.append(
-            f"The traces of {counted(len(missing), 'rank')} of {world} are missing ({names}): waiting for these "
+            f"The traces of {counted(missing, 'rank')} of {world} are missing ({names}): waiting for these "
             "counts as exchange."
         )
     return [*found, *(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in job.unmatched)]

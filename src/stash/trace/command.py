@@ -50,7 +50,7 @@ class TraceOptions(Options):
 
 
 def trace(options: TraceOptions) -> None:
-    """Read profiler traces: what communication, copies and waiting cost, and which rank is late.
+    """Read profiler traces: what exchange and waiting cost, which rank is late.
 
     Examples:
       stash trace traces/

@@ -79,7 +79,8 @@ def _total(times: Sequence[Interval]) -> Interval:
 
 def _check(name: str, traced: Interval, ladder: Interval, step: float, steps_alike: bool) -> CrossCheck:
     difference = change(traced, ladder)
-    text = "they agree" if _agree(difference, step) else _explained(name, difference, steps_alike)
+    alike = abs(difference.value) < _AGREE * step
+    text = "they agree" if alike else _explained(name, difference, steps_alike)
     return CrossCheck(name=name, traced=traced, ladder=ladder, difference=difference, text=text)
 
 
@@ -87,6 +88,8 @@ def _explained(name: str, difference: Interval, steps_alike: bool) -> str:
     """Why the ladder says more or less than the trace, as far as steps of one length allow to say."""
     if difference.low is None:
         return "too few steps or rounds to tell"
+    if difference.within_noise:
+        return "no difference shown"
     amount = scale_for(abs(difference.value), SECONDS).text(abs(difference.value))
     side = f"{amount} {'more' if difference.value > 0 else 'less'} by the ladder"
     if name == "step":

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.files import parse_json, read_up_to
@@ -23,6 +23,7 @@ from stash.core.formatting import listed
 from stash.core.printable import printable_line
 from stash.core.units import SECONDS, counted, format_bytes, format_rate, scale_for
 from stash.trace.answer import bus_bytes
+from stash.trace.reader import ITEM_BYTES
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -38,7 +39,6 @@ _UNEVEN = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv", "allga
 """Collectives whose ranks may put in unlike sizes."""
 _LATE = 2.0
 """How many times later than others usually a rank must come to be called late."""
-_ITEM = {"Float": 4, "Half": 2, "BFloat16": 2, "Double": 8, "Long": 8, "Int": 4, "Byte": 1, "Char": 1, "Bool": 1}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Joined:
     sequence: int
     op: str
     sizes: str
-    dtypes: str
     created: int
     """Nanoseconds."""
     seconds: float | None
@@ -67,6 +66,16 @@ class FlightFinding:
     when: int
 
 
+class Speed(NamedTuple):
+    """How fast collectives of one kind and size are."""
+
+    collective: str
+    ranks: int
+    bytes: int
+    seconds: float
+    bus_bytes_per_second: float
+
+
 @dataclass(frozen=True)
 class FlightAccount:
     """What all dumps say together."""
@@ -75,8 +84,7 @@ class FlightAccount:
     findings: tuple[FlightFinding, ...]
     late: Mapping[int, float]
     """Seconds that a rank comes later than the first one."""
-    speeds: tuple[tuple[str, int, int, float, float], ...]
-    """Collective, ranks, bytes, seconds, bytes a second on the bus."""
+    speeds: tuple[Speed, ...]
 
 
 class _Data(pickle.Unpickler):
@@ -105,8 +113,9 @@ def read_dump(path: Path) -> dict[str, Any]:
 
 
 def _unpickled(content: bytes) -> Any:
-    for opcode, _, _ in pickletools.genops(content):
-        if _HARMLESS.fullmatch(opcode.name) is None:
+    for opcode, argument, _ in pickletools.genops(content):
+        is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(content)  # its table would be that long
+        if is_far or _HARMLESS.fullmatch(opcode.name) is None:
             raise pickle.UnpicklingError(f"it holds {opcode.name}, which is more than data")
     return _Data(io.BytesIO(content)).load()
 
@@ -162,8 +171,7 @@ def _joined(entry: Mapping[str, Any]) -> Joined | None:
     return Joined(
         sequence=sequence,
         op=printable_line(name.rpartition(":")[2], 60),
-        sizes=printable_line(str(sizes).replace("(", "[").replace(")", "]"), 100),
-        dtypes=printable_line(str(dtypes).replace("(", "[").replace(")", "]"), 60),
+        sizes=printable_line(re.sub(r"[()']", "", f"{sizes} {dtypes}"), 100),
         created=number("time_created_ns"),
         seconds=took / 1e3 if isinstance(took, (int, float)) and 0 < took < 1e9 else None,
         is_done=entry.get("state") == "completed" or entry.get("retired") is True or not name.startswith("nccl"),
@@ -176,7 +184,7 @@ def _size(sizes: Any, dtypes: Any) -> int | None:
     try:
         total = 0
         for shape, dtype in zip(sizes, dtypes, strict=True):
-            count = _ITEM[dtype]
+            count = ITEM_BYTES[str(dtype).lower()]
             for extent in shape:
                 count *= int(extent)
             total += count
@@ -220,7 +228,6 @@ def _problems_of(
         waiting = _ranks(list(having))
         yield FlightFinding("missing", f"{_ranks(missing)} never joined {what}; {waiting} waited there", when)
     ops, sizes = _by(having, "op"), _by(having, "sizes")
-    dtypes = _by(having, "dtypes")
     if len(ops) > 1:
         yield FlightFinding(
             "order", f"ranks run different collectives as number {sequence}{group}: {_said(ops)}", when
@@ -228,10 +235,6 @@ def _problems_of(
     elif len(sizes) > 1 and not any(word in one.op for word in _UNEVEN):
         yield FlightFinding(
             "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_said(sizes)}", when
-        )
-    elif len(dtypes) > 1:
-        yield FlightFinding(
-            "type", f"ranks put different types into {one.op} {sequence}{group}: {_said(dtypes)}", when
         )
     elif not missing and not any(each.is_done for each in having.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
@@ -268,7 +271,7 @@ def _lateness(groups: Any) -> dict[int, float]:
 
 def _speeds(
     groups: Mapping[str, Mapping[int, Mapping[int, Joined]]], members: Mapping[str, set[int]]
-) -> Iterator[tuple[str, int, int, float, float]]:
+) -> Iterator[Speed]:
     """Of each collective, group and size: the median time that the last rank needed, and bytes on the bus."""
     times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for name, ranks in groups.items():
@@ -281,7 +284,7 @@ def _speeds(
         seconds = median(found)
         bus = bus_bytes(op, count, size)
         if bus is not None:
-            yield op, count, size, seconds, bus / seconds
+            yield Speed(op, count, size, seconds, bus / seconds)
 
 
 # What it looks like
@@ -327,8 +330,5 @@ def document(found: FlightAccount) -> dict[str, Any]:
         "ranks": list(found.ranks),
         "findings": [{"kind": each.kind, "text": each.text} for each in found.findings],
         "late": [{"rank": rank, "seconds": seconds} for rank, seconds in found.late.items()],
-        "speeds": [
-            {"collective": op, "ranks": count, "bytes": size, "seconds": seconds, "bus_bytes_per_second": rate}
-            for op, count, size, seconds, rate in found.speeds
-        ],
+        "speeds": [speed._asdict() for speed in found.speeds],
     }

@@ -7,7 +7,7 @@ without overlaps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -73,13 +73,13 @@ class RankTrace:
     names: tuple[str, ...]
     spans: Mapping[int, Spans]
     """By kind, each sorted by start."""
-    ops: Mapping[int, Times] = field(default_factory=dict)
+    ops: Mapping[int, Times]
     """What the operations of each thread cover."""
-    facts: Mapping[int, CollectiveFacts] = field(default_factory=dict)
+    facts: Mapping[int, CollectiveFacts]
     """By the label of the collective, where names alone do not tell it."""
-    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, ...]]
     """Ranks of each process group, by its name."""
-    damage: tuple[str, ...] = ()
+    damage: tuple[str, ...]
     """What could not be read, as sentences."""
 
     @property

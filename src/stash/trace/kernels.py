@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import NamedTuple
 
 from stash.core.errors import UserError
 
@@ -24,8 +24,7 @@ _LONGEST = 200
 """Characters of a name that patterns see."""
 
 
-@dataclass(frozen=True)
-class KernelPattern:
+class KernelPattern(NamedTuple):
     """A row of the table."""
 
     pattern: str
@@ -39,10 +38,7 @@ class KernelPattern:
 def kernel_patterns() -> tuple[KernelPattern, ...]:
     """The table."""
     text = resources.files("stash.trace").joinpath("kernels.csv").read_text("utf-8")
-    return tuple(
-        KernelPattern(row["pattern"], row["class"], row["library"], row["source"], row["date"])
-        for row in csv.DictReader(text.splitlines())
-    )
+    return tuple(KernelPattern(*row) for row in list(csv.reader(text.splitlines()))[1:])
 
 
 def own_name(name: str) -> str:

@@ -80,7 +80,6 @@ def _rows(trace: Trace, scale: Scale) -> list[Row]:
             interval=plus_minus(part.time, scale),
             share=f"{part.share:.1%}",
             fraction=part.share,
-            within_noise=False,
             strong=part.name != "compute" and part.share >= _SMALL,
         )
         for part, number in zip(trace.traced, shown, strict=True)

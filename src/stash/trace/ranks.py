@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -84,7 +84,7 @@ class JobTimes:
     """Nanoseconds that all other ranks together waited for a rank and were not hidden, by that rank and step."""
     saved: Mapping[int, Mapping[int, int]]
     """Nanoseconds by which a step would be shorter had a rank not been later than the next one, likewise."""
-    idle: Mapping[str, Mapping[int, Times]] = field(default_factory=dict)
+    idle: Mapping[str, Mapping[int, Times]]
     """Interval sets of what has a place in the script, by part and rank."""
 
 

@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,8 @@ _LONGEST = 64 << 20
 """Bytes of one event, or of what stands before the first."""
 _RATIO, _SMALL = 400, 256 << 20
 """A file that unpacks to more than so many times its size, and to more than so many bytes, is no trace."""
-_NAME = 300
+_NAME, _HEAD = 300, 200
+"""Characters of a name, and bytes of an event in which its kind stands; else it is kept for nothing."""
 _LATEST = 4e15
 """Microseconds: what no clock says."""
 KINDS = {
@@ -55,7 +57,7 @@ _DULL = re.compile(
 """In the head of an event that is not kept; a match named ``op`` is kept where there is no device."""
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_ITEM_BYTES = {
+ITEM_BYTES = {
     "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
     "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
 }  # fmt: skip
@@ -78,9 +80,6 @@ class _Args(msgspec.Struct, gc=False):
     source: int | None = msgspec.field(name="Src Rank", default=None)
     target: int | None = msgspec.field(name="Dst Rank", default=None)
     mine: int | None = msgspec.field(name="Rank", default=None)
-
-
-_NO_ARGS = _Args()
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -131,17 +130,11 @@ class _Gathered:
         self.lose(int((~good).sum()), at)
         if self.base is None and good.any():
             self.base = float(np.floor(begun[good][0]))
+        told = [self._told(event) for event in whole]
         rows = np.zeros((len(whole), 6), dtype=np.int64)
+        rows[:, 2:] = np.fromiter(chain.from_iterable(told), np.int64, 4 * len(told)).reshape(-1, 4)
         rows[good, 0] = np.rint((begun[good] - (self.base or 0.0)) * 1000)
         rows[good, 1] = rows[good, 0] + np.rint(lasted[good] * 1000).astype(np.int64)
-        for row, event in zip(rows, whole, strict=True):
-            kind = NOTE if event.name.startswith(CALLED) else KINDS[event.cat.lower()]
-            args = event.args or _NO_ARGS
-            facts = None if args.op is None or kind == CALL else _facts_of(args)
-            label = self.labels.setdefault((_name_of(event), facts), len(self.labels))
-            track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
-            link = -1 if args.correlation is None else args.correlation
-            row[2:] = label, track, link, kind
         rows = rows[good]
         for kind, parts in self.parts.items():
             parts.append(rows[rows[:, 5] == kind, :5])
@@ -149,6 +142,17 @@ class _Gathered:
         for track in np.unique(ops[:, 3]):
             found = ops[ops[:, 3] == track, :2]
             self.ops[int(track)] = union(np.concatenate((self.ops.get(int(track), NONE), found)))
+
+    def _told(self, event: _Event) -> tuple[int, int, int, int]:
+        """Of a span its name, track and link as numbers, and its kind."""
+        cat, name, args = event.cat.lower(), event.name, event.args
+        kind = NOTE if name.startswith(CALLED) else KINDS[cat]
+        if cat in _COPIES and not name.lower().startswith(("mem", "copy")):
+            name = f"{COPY_MARK}{name}"
+        facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
+        label = self.labels.setdefault((name[:_NAME], facts), len(self.labels))
+        track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
+        return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
 
     def _paired(self, events: Sequence[_Event]) -> Iterator[_Event]:
         """Spans that are one event, and those of which the second event came."""
@@ -195,14 +199,8 @@ def _number(value: _Loose) -> float:
         return math.nan
 
 
-def _name_of(event: _Event) -> str:
-    if event.cat.lower() in _COPIES and not event.name.lower().startswith(("mem", "copy")):
-        return f"{COPY_MARK}{event.name[:_NAME]}"
-    return event.name if len(event.name) <= _NAME else event.name[:_NAME]
-
-
 def _facts_of(args: _Args) -> CollectiveFacts:
-    item = _ITEM_BYTES.get(str(args.dtype).lower())
+    item = ITEM_BYTES.get(str(args.dtype).lower())
     ends = () if args.mine is None else (args.source, args.target)
     peers = [each for each in ends if each is not None and each != args.mine]
     return CollectiveFacts(
@@ -308,7 +306,7 @@ def _decoded(text: bytes, with_ops: bool) -> list[_Event]:
     parts = _BETWEEN.split(inner[1:-1])
     kept = []
     for part in parts:
-        dull = _DULL.search(part, 0, 400)
+        dull = _DULL.search(part, 0, _HEAD)
         if dull is None or (with_ops and dull["op"]):
             kept.append(part)
     return _DECODER.decode(b"[{" + b"},{".join(kept) + b"}]") if kept else []
@@ -473,14 +471,15 @@ _OTHERS = (
 )
 
 
+_ENDINGS = {
+    (".nsys-rep", ".qdrep", ".sqlite"): "of Nsight Systems, which is not read; record the job with torch.profiler",
+    (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
+    (".db", ".csv", ".rocpd"): "no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`",
+}
+
+
 def not_a_trace(path: Path, head: bytes) -> str:
     """What a file is instead of a trace, as an error says it."""
-    name = path.name.lower()
-    if name.endswith(".nsys-rep") or name.endswith(".qdrep"):
-        return f"{path} is a report of Nsight Systems; export it first: `nsys export --type sqlite {path.name}`"
-    if name.endswith(".pb"):
-        return f"{path} is an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer"
-    if name.endswith((".db", ".csv", ".rocpd")):
-        return f"{path} is no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`"
-    what = next((what for pattern, what in _OTHERS if re.search(pattern, head[:4096])), "")
-    return f"{path} is {what}" if what else f"{path} is no trace of torch.profiler: it has no events"
+    named = (what for endings, what in _ENDINGS.items() if path.name.lower().endswith(endings))
+    held = (what for pattern, what in _OTHERS if re.search(pattern, head[:4096]))
+    return f"{path} is {next(chain(named, held), 'no trace of torch.profiler: it has no events')}"

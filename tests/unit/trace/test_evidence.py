@@ -46,6 +46,10 @@ def test_it_is_saved_shown_and_reported(
     assert "contention" in (tmp_path / "a.md").read_text()
 
 
+def test_the_first_schema_loads() -> None:
+    assert FILE.load("tests/golden/schema-1.trace.json").step_seconds > 0
+
+
 def test_it_is_stored_and_listed(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

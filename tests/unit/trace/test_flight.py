@@ -22,9 +22,12 @@ def recorded(name: str) -> FlightAccount:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("skip", "rank 1 never joined collective 9 (all_reduce of [[500]]); rank 0 waited there"),
-        ("skip-json", "rank 1 never joined collective 9 (all_reduce of [[500]]); rank 0 waited there"),
-        ("size", "ranks put different sizes into all_reduce 9: [[1000]] on rank 0, [[2000]] on rank 1"),
+        ("skip", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
+        ("skip-json", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
+        (
+            "size",
+            "ranks put different sizes into all_reduce 9: [[1000]] [Float] on rank 0, [[2000]] [Float] on rank 1",
+        ),
         ("order", "ranks run different collectives as number 9: all_reduce on rank 0, broadcast on rank 1"),
     ],
 )
