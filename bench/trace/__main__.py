@@ -1,7 +1,7 @@
 """Speed and memory of ``stash trace`` beside HolisticTraceAnalysis, on traces made up for it.
 
 ``python -m bench.trace --hta /path/to/venv/bin/python`` writes eight ranks' traces of 35 MB and one of 300 MB, reads
-them by both in turns, each in a process of its own, and prints seconds, peak memory and ratios. HTA is installed into
+them by both in turns, each in a process of its own, and prints seconds of processor, peak memory and ratios. HTA is installed into
 an environment of its own: its dependencies are none of Stash's. What is in the traces is in ``write_trace``.
 """
 
@@ -18,7 +18,6 @@ from statistics import median
 from bench.machine import arguments
 from bench.table import report, table
 
-_ROUNDS = 2
 _EVENT_BYTES = 242
 _HTA = """
 import sys, warnings; warnings.filterwarnings("ignore")
@@ -79,11 +78,12 @@ def _event(kind: str, name: str, thread: int, start: float, long: float, args: s
 
 
 def _run(program: list[str], files: list[Path]) -> tuple[float, float]:
-    """Seconds, and megabytes at the most."""
+    """Seconds of processor, and megabytes of the largest process."""
     wrapped = (
-        "import resource, subprocess, sys, time; begun = time.monotonic(); "
-        "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); "
-        "print(done.returncode, time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        "import resource, subprocess, sys; silent = dict.fromkeys(('stdout', 'stderr'), subprocess.DEVNULL); "
+        "code = subprocess.run(sys.argv[1:], **silent).returncode; "
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
+        "print(code, used.ru_utime + used.ru_stime, used.ru_maxrss)"
     )
     words = [sys.executable, "-c", wrapped, *program, *map(str, files)]
     code, seconds, peak = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
@@ -95,7 +95,7 @@ def _run(program: list[str], files: list[Path]) -> tuple[float, float]:
 def main() -> None:
     """Print both tables."""
     options = arguments(__doc__, hta=("", "Python of an environment with HTA"), megabytes=(35, "of each of eight"),
-                        large=(300, "megabytes of one file"))  # fmt: skip
+                        large=(300, "megabytes of one file"), rounds=(3, "each"))  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         ranks = [Path(folder) / f"rank{rank}.json" for rank in range(8)]
         for rank, path in enumerate(ranks):
@@ -109,7 +109,7 @@ def main() -> None:
             if options.hta:
                 tools["HTA"] = [options.hta, "-c", _HTA]
             found: dict[str, list[tuple[float, float]]] = {name: [] for name in tools}
-            for _ in range(_ROUNDS):
+            for _ in range(options.rounds):
                 for name, program in tools.items():
                     found[name].append(_run(program, files))
             seconds = {name: median(each[0] for each in runs) for name, runs in found.items()}
@@ -122,7 +122,7 @@ def main() -> None:
             for name in tools:
                 rows.append((what, name, f"{seconds[name]:.2f} s", f"{peaks[name]:.0f} MB",
                              *(ratios if options.hta and name == "HTA" else ("", ""))))  # fmt: skip
-    report(table(("traces", "tool", "seconds", "peak", "faster", "memory"), rows))
+    report(table(("traces", "tool", "processor", "peak", "faster", "memory"), rows))
 
 
 if __name__ == "__main__":

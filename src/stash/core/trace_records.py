@@ -138,6 +138,12 @@ class Trace(Record):
     def step_seconds(self) -> float:
         return self.step.value
 
+    @property
+    def largest_stall(self) -> TracePart | None:
+        """What a step spends most on beside compute."""
+        stalls = [part for part in self.traced if part.name != "compute"]
+        return max(stalls, key=lambda part: part.seconds, default=None)
+
     def part(self, name: str) -> TracePart | None:
         """The part called ``name``, if it is known."""
         return next((part for part in self.traced if part.name == name), None)

@@ -133,8 +133,7 @@ def _of_fix(fix: Fix) -> dict[str, list[Values]]:
 
 
 def _of_trace(trace: Trace) -> dict[str, list[Values]]:
-    stalls = [part for part in trace.traced if part.name != "compute"]
-    largest = max(stalls, key=lambda part: part.seconds, default=None)
+    largest = trace.largest_stall
     head = {
         "kind": "trace", "name": trace.workload, "ranks": trace.world_size, "nodes": trace.nodes,
         "step_seconds": trace.step_seconds, "stall": None if largest is None else largest.name,

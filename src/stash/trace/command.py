@@ -12,7 +12,6 @@ from stash.core.formatting import listed
 from stash.core.output_files import output_file
 from stash.core.printable import print_written, printable_line
 from stash.report.output import printed
-from stash.store.storing import store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class TraceOptions(Options):
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
-    store: str | None = store_option()
 
     def check(self) -> None:
         check_one_format(self)
@@ -70,19 +68,19 @@ def trace(options: TraceOptions) -> None:
     with no_garbage():
         found = read_job(options.files, options.whole, options.comm_kernel)
         if options.against is not None:
-            found = _held_against(found, options.against, options.store)
+            found = _held_against(found, options.against)
     printed(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
         print_written(target, options.json)
 
 
-def _held_against(found: Trace, profile: str, store: str | None) -> Trace:
+def _held_against(found: Trace, profile: str) -> Trace:
     from stash.analysis.attribution import attribute
     from stash.store.storing import profile_of
     from stash.trace.cross_check import cross_check
 
-    breakdown = attribute(profile_of(profile, store)[0], profile)
+    breakdown = attribute(profile_of(profile)[0], profile)
     return found.model_copy(update={"against": Path(profile).name, "checks": cross_check(found, breakdown)})
 
 

@@ -38,27 +38,25 @@ _AGREE = 0.03
 
 def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
     """What both say of each stall that both know, and the step; raises UserError for another job."""
-    if trace.world_size != breakdown.world_size:
-        raise UserError(
-            f"--against {breakdown.source}: it is a profile of {breakdown.world_size} ranks, and the traces are of "
-            f"{trace.world_size}: another job",
-            code="different_jobs",
-        )
-    if trace.nodes is not None and len(trace.ranks) == trace.world_size and trace.nodes != breakdown.nodes:
-        raise UserError(
-            f"--against {breakdown.source}: it is a profile on {breakdown.nodes} nodes, and the traces are on "
-            f"{trace.nodes}: another job",
-            code="different_jobs",
-        )
+    nodes = trace.nodes if len(trace.ranks) == trace.world_size else None
+    for what, traced, profiled in (
+        ("ranks", trace.world_size, breakdown.world_size),
+        ("nodes", nodes or breakdown.nodes, breakdown.nodes),
+    ):
+        if traced != profiled:
+            raise UserError(
+                f"--against {breakdown.source}: it has {profiled} {what}, and the traces have {traced}: another job",
+                code="different_jobs",
+            )
     spread = launch_error(trace.step_seconds)
     steps = trace.step.widened(spread), breakdown.step
     alike = _agree(change(*steps), trace.step_seconds)
     found = []
     for name, parts, stalls in _PAIRS:
         measured = [each.time for each in breakdown.stalls if each.name in stalls]
-        traced = [part.time for part in trace.traced if part.name in parts]
-        if measured and traced and name not in trace.unknown:
-            sides = _total(traced).widened(spread), _total(measured)
+        seen = [part.time for part in trace.traced if part.name in parts]
+        if measured and seen and name not in trace.unknown:
+            sides = _total(seen).widened(spread), _total(measured)
             found.append(_check(name, *sides, trace.step_seconds, alike))
     return (*found, _check("step", *steps, trace.step_seconds, alike))
 

@@ -48,9 +48,7 @@ def page(trace: Trace, source: str = "") -> Page:
 
 def sentences(trace: Trace) -> Iterator[str]:
     """What dominates, and which rank is to blame."""
-    stalls = [part for part in trace.traced if part.name != "compute"]
-    largest = max(stalls, key=lambda part: part.seconds, default=None)
-    compute = trace.part("compute")
+    largest, compute = trace.largest_stall, trace.part("compute")
     if largest is None or largest.share < _SMALL:
         yield "The step is compute: no stall takes 3% of it."
     else:
@@ -193,8 +191,7 @@ _DIGITS = 9
 
 def document(trace: Trace) -> dict[str, Any]:
     """The account as JSON, its first keys those of ``stash show --json``; a contract (docs/format.md)."""
-    stalls = [part for part in trace.traced if part.name != "compute"]
-    largest = max(stalls, key=lambda part: part.seconds, default=None)
+    largest = trace.largest_stall
     dominant = largest.name if largest is not None and largest.share >= _SMALL else "compute"
     whole = trace.model_dump(mode="json", exclude={"traced", "unknown", "step"})
     return {

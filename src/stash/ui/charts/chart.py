@@ -292,8 +292,8 @@ def _step(width: float) -> float:
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
 # swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
 # no stall; ``heat`` is the strongest ground of a matrix, on which words are still read. ``loop``, ``start``,
-# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble; ``exchange``, ``input`` and
-# ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
+# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble;
+# ``exchange``, ``input`` and ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",
