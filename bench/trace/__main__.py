@@ -1,8 +1,8 @@
 """Speed and memory of ``stash trace`` beside HolisticTraceAnalysis, on traces made up for it.
 
 ``python -m bench.trace --hta /path/to/venv/bin/python`` writes eight ranks' traces of 35 MB and one of 300 MB, reads
-them by both in turns, each in a process of its own, and prints seconds of processor, peak memory and ratios. HTA is installed into
-an environment of its own: its dependencies are none of Stash's. What is in the traces is in ``write_trace``.
+them by both in turns, each in a process of its own, and prints seconds of processor, peak memory and ratios. HTA is
+installed into an environment of its own, with pandas below 2.2: newer ones make it fail on traces of this size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Recorded jobs of two gloo ranks: what their traces say against what the jobs' own stopwatches said.
+"""Recorded jobs of two gloo ranks: what their traces say against what the jobs' own stopwatches clocked.
 
 ``python -m bench.trace.truth`` prints a line for each job of ``tests/recorded/traces``; ``--record FOLDER`` runs the
-jobs of ``bench/trace/job.py`` and records them anew.
+jobs of ``bench/trace/job.py`` and records all again.
 """
 
 from __future__ import annotations
@@ -52,14 +52,18 @@ def check_job(folder: Path) -> JobTruth:
     counted = [step.number for step in trace.steps if not step.why_left_out]
     first = min(step.number for step in trace.steps)
     truth = json.loads((folder / "truth").read_text())
-    said = [_said(truth, number - first) for number in counted]
+    clocked = [_of_stopwatches(truth, number - first) for number in counted]
     step = trace.step_seconds
     errors = {}
     for name, parts in _PARTS.items():
-        if name in said[0]:
+        if name in clocked[0]:
             found = sum(part.seconds for part in trace.traced if part.name in parts)
-            errors[name] = (found - fmean(fmean(each[name]) for each in said)) / step
-    waits = [fmean(each["contention"][rank] for each in said) for rank in range(len(truth))] if said[0]["met"] else []
+            errors[name] = (found - fmean(fmean(each[name]) for each in clocked)) / step
+    waits = (
+        [fmean(each["contention"][rank] for each in clocked) for rank in range(len(truth))]
+        if clocked[0]["met"]
+        else []
+    )
     late = None
     if waits and max(waits) > 0.05 * step:
         late = waits.index(min(waits))
@@ -67,7 +71,7 @@ def check_job(folder: Path) -> JobTruth:
     return JobTruth(folder.name, errors, late, None if late is None else worst.rank)
 
 
-def _said(truth: list[list[dict[str, Any]]], number: int) -> dict[str, Any]:
+def _of_stopwatches(truth: list[list[dict[str, Any]]], number: int) -> dict[str, Any]:
     """One step by the stopwatches: for each part, seconds of each rank."""
     steps = [rank[number] for rank in truth]
     waits, moves = [0.0] * len(steps), [0.0] * len(steps)

@@ -23,10 +23,10 @@ from stash.core.trace_records import (
 )
 from stash.core.units import counted
 from stash.core.version import __version__
-from stash.trace.intervals import DEVICE, NANO, length
 from stash.trace.kernels import COMPUTE, sounds_like_exchange
-from stash.trace.ranks import JobTimes, Meeting, cause_of, last_shares
-from stash.trace.steps import RankTimes, place_of
+from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
+from stash.trace.spans import DEVICE, NANO, length
+from stash.trace.step_parts import RankTimes, place_of
 
 _HIDES = ("exchange", "transfer", "contention", "bubble", "compute")
 """Parts of which there may be more than a step shows."""

@@ -16,7 +16,7 @@ from stash.ui.options import Options, argument, check_one_format, flag, json_fla
 
 if TYPE_CHECKING:
     from stash.core.trace_records import Trace
-    from stash.trace.intervals import RankTrace
+    from stash.trace.spans import RankTrace
 
 _ENDINGS = (".json", ".json.gz", ".zip", ".gz")
 _OURS = (".stash.json", ".host.json", ".plan.json", ".fix.json", ".fleet.json", ".curve.json", ".spotlog.json")
@@ -29,13 +29,13 @@ class TraceOptions(Options):
     """One call of ``stash trace``."""
 
     files: tuple[str, ...] = argument(
-        "FILE...", "Traces of torch.profiler (.json, .json.gz, .zip), one a rank, or folders of them.", many=True
+        "FILE...", "Traces of torch.profiler (.json, .json.gz, .zip), one a rank, or folders.", many=True
     )
     whole: bool = flag("Take all of a trace as one step.")
     comm_kernel: tuple[str, ...] = option(
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
-    against: str | None = option("PROFILE", "Hold the traces against this *.stash.json of the same job.")
+    against: str | None = option("FILE", "Hold the traces against this profile of the same job.")
     flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
@@ -87,8 +87,8 @@ def _held_against(found: Trace, profile: str) -> Trace:
 def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()) -> Trace:
     """What the traces of these files and folders say; raises UserError."""
     from stash.trace.answer import trace_record
-    from stash.trace.ranks import job_times
-    from stash.trace.steps import rank_times
+    from stash.trace.meetings import job_times
+    from stash.trace.step_parts import rank_times
 
     traces, warnings = _ranks_of(words)
     times = {rank: rank_times(trace, whole, more) for rank, trace in traces.items()}

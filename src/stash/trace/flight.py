@@ -42,7 +42,7 @@ _LATE = 2.0
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedCall:
     """One collective as one rank recorded it."""
 
     sequence: int
@@ -66,7 +66,7 @@ class FlightFinding:
     when: int
 
 
-class Speed(NamedTuple):
+class CollectiveSpeed(NamedTuple):
     """How fast collectives of one kind and size are."""
 
     collective: str
@@ -84,7 +84,7 @@ class FlightAccount:
     findings: tuple[FlightFinding, ...]
     late: Mapping[int, float]
     """Seconds that a rank comes later than the first one."""
-    speeds: tuple[Speed, ...]
+    speeds: tuple[CollectiveSpeed, ...]
 
 
 class _Data(pickle.Unpickler):
@@ -133,7 +133,7 @@ def rank_of(path: Path, dump: Mapping[str, Any]) -> int:
 
 def account(dumps: Mapping[int, Mapping[str, Any]]) -> FlightAccount:
     """What the dumps of these ranks say together."""
-    groups: dict[str, dict[int, dict[int, Joined]]] = defaultdict(lambda: {rank: {} for rank in sorted(dumps)})
+    groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(lambda: {rank: {} for rank in sorted(dumps)})
     members: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
         config = dump.get("pg_config")
@@ -158,7 +158,7 @@ def _members(config: Any, name: str) -> Iterator[int]:
     yield from (int(number) for number in re.findall(r"\d{1,6}", str(ranks or ""))[:100_000])
 
 
-def _joined(entry: Mapping[str, Any]) -> Joined | None:
+def _joined(entry: Mapping[str, Any]) -> JoinedCall | None:
     def number(name: str) -> int:
         value = entry.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
@@ -168,7 +168,7 @@ def _joined(entry: Mapping[str, Any]) -> Joined | None:
         return None
     took, name = entry.get("duration_ms"), str(entry.get("profiling_name", ""))
     sizes, dtypes = entry.get("input_sizes"), entry.get("input_dtypes")
-    return Joined(
+    return JoinedCall(
         sequence=sequence,
         op=printable_line(name.rpartition(":")[2], 60),
         sizes=printable_line(re.sub(r"[()']", "", f"{sizes} {dtypes}"), 100),
@@ -202,24 +202,24 @@ def _place(frames: Any) -> str:
     return ""
 
 
-def _problems(name: str, ranks: Mapping[int, Mapping[int, Joined]], members: set[int]) -> Iterator[FlightFinding]:
+def _problems(name: str, ranks: Mapping[int, Mapping[int, JoinedCall]], members: set[int]) -> Iterator[FlightFinding]:
     """What is wrong in one group, the first of each kind."""
     there = {rank: found for rank, found in ranks.items() if rank in members}
     first = max((min(found) for found in there.values() if found), default=1)
-    told = set[str]()
+    kinds_seen = set[str]()
     group = f" in group {name}" if name not in ("", "0", "default_pg") else ""
     for sequence in sorted({number for found in there.values() for number in found if number >= first}):
         having = {rank: found[sequence] for rank, found in there.items() if sequence in found}
         for finding in _problems_of(sequence, having, sorted(set(there) - set(having)), group):
-            if finding.kind not in told:
-                told.add(finding.kind)
+            if finding.kind not in kinds_seen:
+                kinds_seen.add(finding.kind)
                 yield finding
-        if "order" in told or "missing" in told:  # what follows is no longer the same collective
+        if "order" in kinds_seen or "missing" in kinds_seen:  # what follows is no longer the same collective
             return
 
 
 def _problems_of(
-    sequence: int, having: Mapping[int, Joined], missing: Sequence[int], group: str
+    sequence: int, having: Mapping[int, JoinedCall], missing: Sequence[int], group: str
 ) -> Iterator[FlightFinding]:
     one = next(iter(having.values()))
     when = min(each.created for each in having.values())
@@ -230,18 +230,18 @@ def _problems_of(
     ops, sizes = _by(having, "op"), _by(having, "sizes")
     if len(ops) > 1:
         yield FlightFinding(
-            "order", f"ranks run different collectives as number {sequence}{group}: {_said(ops)}", when
+            "order", f"ranks run different collectives as number {sequence}{group}: {_by_rank_text(ops)}", when
         )
     elif len(sizes) > 1 and not any(word in one.op for word in _UNEVEN):
         yield FlightFinding(
-            "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_said(sizes)}", when
+            "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_by_rank_text(sizes)}", when
         )
     elif not missing and not any(each.is_done for each in having.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
         yield FlightFinding("not done", text, when)
 
 
-def _by(having: Mapping[int, Joined], field: str) -> dict[str, list[int]]:
+def _by(having: Mapping[int, JoinedCall], field: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for rank, each in having.items():
         found[getattr(each, field)].append(rank)
@@ -252,7 +252,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks], 8)}"
 
 
-def _said(found: Mapping[str, Sequence[int]]) -> str:
+def _by_rank_text(found: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{text} on {_ranks(ranks)}" for text, ranks in found.items())
 
 
@@ -270,8 +270,8 @@ def _lateness(groups: Any) -> dict[int, float]:
 
 
 def _speeds(
-    groups: Mapping[str, Mapping[int, Mapping[int, Joined]]], members: Mapping[str, set[int]]
-) -> Iterator[Speed]:
+    groups: Mapping[str, Mapping[int, Mapping[int, JoinedCall]]], members: Mapping[str, set[int]]
+) -> Iterator[CollectiveSpeed]:
     """Of each collective, group and size: the median time that the last rank needed, and bytes on the bus."""
     times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
     for name, ranks in groups.items():
@@ -284,7 +284,7 @@ def _speeds(
         seconds = median(found)
         bus = bus_bytes(op, count, size)
         if bus is not None:
-            yield Speed(op, count, size, seconds, bus / seconds)
+            yield CollectiveSpeed(op, count, size, seconds, bus / seconds)
 
 
 # What it looks like

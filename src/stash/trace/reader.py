@@ -25,7 +25,19 @@ from numpy.typing import NDArray
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
 from stash.core.printable import printable_line
-from stash.trace.intervals import CALL, DEVICE, FRAME, NONE, NOTE, OP, CollectiveFacts, RankTrace, Spans, Times, union
+from stash.trace.spans import (
+    CALL,
+    DEVICE,
+    FRAME,
+    NONE,
+    NOTE,
+    OP,
+    CollectiveFacts,
+    Nanoseconds,
+    RankTrace,
+    TraceSpans,
+    union,
+)
 
 _PIECE = 4 << 20
 """Bytes of a file, unpacked, that are looked at together."""
@@ -108,8 +120,8 @@ class _Gathered:
     def __init__(self) -> None:
         self.labels: dict[tuple[str, CollectiveFacts | None], int] = {}
         self.tracks: dict[tuple[_Loose, _Loose], int] = {}
-        self.parts: dict[int, list[Times]] = {kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)}
-        self.ops: dict[int, Times] = {}
+        self.parts: dict[int, list[Nanoseconds]] = {kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)}
+        self.ops: dict[int, Nanoseconds] = {}
         self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
         self.lost, self.lost_at = 0, 0
         self.seen = 0
@@ -130,9 +142,9 @@ class _Gathered:
         self.lose(int((~good).sum()), at)
         if self.base is None and good.any():
             self.base = float(np.floor(begun[good][0]))
-        told = [self._told(event) for event in whole]
+        described = [self._row_of(event) for event in whole]
         rows = np.zeros((len(whole), 6), dtype=np.int64)
-        rows[:, 2:] = np.fromiter(chain.from_iterable(told), np.int64, 4 * len(told)).reshape(-1, 4)
+        rows[:, 2:] = np.fromiter(chain.from_iterable(described), np.int64, 4 * len(described)).reshape(-1, 4)
         rows[good, 0] = np.rint((begun[good] - (self.base or 0.0)) * 1000)
         rows[good, 1] = rows[good, 0] + np.rint(lasted[good] * 1000).astype(np.int64)
         rows = rows[good]
@@ -143,7 +155,7 @@ class _Gathered:
             found = ops[ops[:, 3] == track, :2]
             self.ops[int(track)] = union(np.concatenate((self.ops.get(int(track), NONE), found)))
 
-    def _told(self, event: _Event) -> tuple[int, int, int, int]:
+    def _row_of(self, event: _Event) -> tuple[int, int, int, int]:
         """Of a span its name, track and link as numbers, and its kind."""
         cat, name, args = event.cat.lower(), event.name, event.args
         kind = NOTE if name.startswith(CALLED) else KINDS[cat]
@@ -155,7 +167,7 @@ class _Gathered:
         return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
 
     def _paired(self, events: Sequence[_Event]) -> Iterator[_Event]:
-        """Spans that are one event, and those of which the second event came."""
+        """TraceSpans that are one event, and those of which the second event came."""
         for event in events:
             if event.ph == "X":
                 yield event
@@ -165,7 +177,7 @@ class _Gathered:
                 first = begun.pop()
                 yield msgspec.structs.replace(first, dur=_number(event.ts) - _number(first.ts))
 
-    def spans(self) -> dict[int, Spans]:
+    def spans(self) -> dict[int, TraceSpans]:
         """By kind, each span once, sorted by start."""
         found = {}
         for kind, parts in self.parts.items():
@@ -173,7 +185,7 @@ class _Gathered:
             rows = rows[np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
             if len(rows):
                 rows = rows[np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))]
-            found[kind] = Spans(*np.ascontiguousarray(rows.T))
+            found[kind] = TraceSpans(*np.ascontiguousarray(rows.T))
         return found
 
 

@@ -44,7 +44,7 @@ def _files(folder: Path, case: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "sentence"),
     [
         ("an empty folder", "there is no trace in"),
         ("other files", "is no trace of torch.profiler"),
@@ -60,11 +60,11 @@ def _files(folder: Path, case: str) -> list[str]:
     ],
 )
 def test_what_is_no_trace_is_one_sentence(
-    case: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "trace", *_files(tmp_path, case)) == 2
     error = capsys.readouterr().err
-    assert said in " ".join(error.split())
+    assert sentence in " ".join(error.split())
     assert error.count("\n") == 1
 
 

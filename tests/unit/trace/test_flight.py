@@ -20,7 +20,7 @@ def recorded(name: str) -> FlightAccount:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentence"),
     [
         ("skip", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
         ("skip-json", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
@@ -31,8 +31,8 @@ def recorded(name: str) -> FlightAccount:
         ("order", "ranks run different collectives as number 9: all_reduce on rank 0, broadcast on rank 1"),
     ],
 )
-def test_a_planted_fault_is_the_first_finding(name: str, said: str) -> None:
-    assert [finding.text for finding in recorded(name).findings] == [said]
+def test_a_planted_fault_is_the_first_finding(name: str, sentence: str) -> None:
+    assert [finding.text for finding in recorded(name).findings] == [sentence]
 
 
 def test_a_rank_that_comes_late_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_a_function_has_a_name_without_arguments(name: str, expected: str) -> No
     assert own_name(name) == expected
 
 
-def test_words_of_communication_are_heard_outside_of_arguments_alone() -> None:
+def test_words_of_communication_count_outside_of_arguments_alone() -> None:
     assert sounds_like_exchange("void mine::ring_allreduce<float>(int)")
     assert not sounds_like_exchange("void mine::gemm<ring_allreduce>(int)")
     assert not sounds_like_exchange("triton_red_fused_all_reduce_0")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Times = NDArray[np.int64]
-NONE: Times = np.empty((0, 2), dtype=np.int64)
+Nanoseconds = NDArray[np.int64]
+NONE: Nanoseconds = np.empty((0, 2), dtype=np.int64)
 NANO = 1e9
 
 DEVICE, CALL, NOTE, FRAME, OP = range(5)
@@ -36,25 +36,25 @@ class CollectiveFacts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spans:
-    """Spans in columns of equal length."""
+class TraceSpans:
+    """TraceSpans in columns of equal length."""
 
-    start: Times
-    stop: Times
-    label: Times
+    start: Nanoseconds
+    stop: Nanoseconds
+    label: Nanoseconds
     """Which of the trace's names."""
-    track: Times
+    track: Nanoseconds
     """The thread, or the device's stream."""
-    link: Times
+    link: Nanoseconds
     """Correlates a call with the device's work; -1 where nothing does."""
 
     def __len__(self) -> int:
         return len(self.start)
 
-    def taken(self, which: NDArray[np.bool_] | Times) -> Spans:
-        return Spans(*(column[which] for column in (self.start, self.stop, self.label, self.track, self.link)))
+    def taken(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
+        return TraceSpans(*(column[which] for column in (self.start, self.stop, self.label, self.track, self.link)))
 
-    def intervals(self, which: NDArray[np.bool_] | None = None) -> Times:
+    def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
         """The union of all spans, or of those chosen."""
         chosen = self if which is None else self.taken(which)
         return union(np.column_stack((chosen.start, chosen.stop)))
@@ -71,9 +71,9 @@ class RankTrace:
     node: str
     """Tells machines apart; never shown."""
     names: tuple[str, ...]
-    spans: Mapping[int, Spans]
+    spans: Mapping[int, TraceSpans]
     """By kind, each sorted by start."""
-    ops: Mapping[int, Times]
+    ops: Mapping[int, Nanoseconds]
     """What the operations of each thread cover."""
     facts: Mapping[int, CollectiveFacts]
     """By the label of the collective, where names alone do not tell it."""
@@ -87,7 +87,7 @@ class RankTrace:
         return len(self.spans[DEVICE]) > 0
 
 
-def union(intervals: Times) -> Times:
+def union(intervals: Nanoseconds) -> Nanoseconds:
     """The interval set that covers what any of these covers."""
     if len(intervals) == 0:
         return NONE
@@ -101,13 +101,13 @@ def union(intervals: Times) -> Times:
     return np.column_stack((ordered[first, 0], reached[last]))
 
 
-def joined(sets: Iterable[Times]) -> Times:
+def joined(sets: Iterable[Nanoseconds]) -> Nanoseconds:
     """The union of several sets."""
     parts = [each for each in sets if len(each)]
     return union(np.concatenate(parts)) if parts else NONE
 
 
-def common(one: Times, other: Times) -> Times:
+def common(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What both sets cover."""
     if len(one) == 0 or len(other) == 0:
         return NONE
@@ -124,7 +124,7 @@ def common(one: Times, other: Times) -> Times:
     return found[found[:, 1] > found[:, 0]]
 
 
-def without(one: Times, other: Times) -> Times:
+def without(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What the first set covers and the second does not."""
     if len(one) == 0 or len(other) == 0:
         return one
@@ -132,11 +132,11 @@ def without(one: Times, other: Times) -> Times:
     return common(one, edges.reshape(-1, 2))
 
 
-def length(intervals: Times) -> int:
+def length(intervals: Nanoseconds) -> int:
     """Nanoseconds that a set covers."""
     return int((intervals[:, 1] - intervals[:, 0]).sum())
 
 
-def window(start: int, stop: int) -> Times:
+def window(start: int, stop: int) -> Nanoseconds:
     """The set of one interval."""
     return np.array([[start, stop]], dtype=np.int64) if stop > start else NONE

@@ -15,22 +15,22 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.trace.intervals import (
+from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
+from stash.trace.reader import CALLED
+from stash.trace.spans import (
     CALL,
     DEVICE,
     FRAME,
     NONE,
     NOTE,
+    Nanoseconds,
     RankTrace,
-    Spans,
-    Times,
+    TraceSpans,
     common,
     joined,
     window,
     without,
 )
-from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
-from stash.trace.reader import CALLED
 
 PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
 """Of a step, as they are listed."""
@@ -69,13 +69,13 @@ class RankTimes:
     steps: tuple[StepWindow, ...]
     classes: tuple[str, ...]
     """Of the trace's names."""
-    collectives: Spans
+    collectives: TraceSpans
     """In order of start."""
     collective_steps: tuple[int, ...]
     """The number of the step that each belongs to; -1 outside of steps."""
-    sets: Mapping[str, Times]
+    sets: Mapping[str, Nanoseconds]
     """Compute, exchange, copy and input, each as a whole."""
-    thread: Times
+    thread: Nanoseconds
     """What the training thread ran; of a device, calls of any thread."""
 
 
@@ -123,12 +123,12 @@ def _training_thread(trace: RankTrace) -> int:
     return int(np.bincount(tracks).argmax()) if len(tracks) else -1
 
 
-def _named(trace: RankTrace, spans: Spans, pattern: re.Pattern[str]) -> Times:
+def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> Nanoseconds:
     which = np.array([pattern.search(trace.names[label]) is not None for label in spans.label], dtype=bool)
     return spans.intervals(which)
 
 
-def _since_called(trace: RankTrace, collectives: Spans) -> Spans:
+def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
     """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
     notes = trace.spans[NOTE]
     called = notes.taken(np.array([trace.names[label].startswith(CALLED) for label in notes.label], dtype=bool))
@@ -137,7 +137,7 @@ def _since_called(trace: RankTrace, collectives: Spans) -> Spans:
     return replace(collectives, start=called.start)
 
 
-def _launch_times(trace: RankTrace) -> Times:
+def _launch_times(trace: RankTrace) -> Nanoseconds:
     """When each of the device's spans was launched; -1 where no call says so."""
     calls, device = trace.spans[CALL], trace.spans[DEVICE]
     known = calls.taken(calls.link >= 0)
@@ -149,16 +149,16 @@ def _launch_times(trace: RankTrace) -> Times:
     return np.where(links[at] == device.link, known.start[order][at], -1)
 
 
-def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Times) -> NDArray[np.str_]:
+def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.str_]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
     kinds = np.array([classes[label] for label in device.label])
-    told = np.array([label in trace.facts for label in device.label], dtype=bool)
+    has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
     inside = _named(trace, notes, _EXCHANGE_NOTE)
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
-        told |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
-    return np.where(told & (kinds == COMPUTE), EXCHANGE, kinds)
+        has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
+    return np.where(has_facts & (kinds == COMPUTE), EXCHANGE, kinds)
 
 
 # Steps
@@ -205,7 +205,7 @@ def _everything(trace: RankTrace) -> StepWindow:
     return StepWindow(0, min(starts, default=0), max(stops, default=0))
 
 
-def _step_at(host: Sequence[StepWindow], moments: Times) -> list[int]:
+def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
     """The number of the step in which each moment lies."""
     starts = np.array([step.start for step in host], dtype=np.int64)
     at = np.searchsorted(starts, moments, side="right") - 1
@@ -216,7 +216,7 @@ def _step_at(host: Sequence[StepWindow], moments: Times) -> list[int]:
 
 
 def _device_steps(
-    trace: RankTrace, host: Sequence[StepWindow], launched: Times, whole: bool
+    trace: RankTrace, host: Sequence[StepWindow], launched: Nanoseconds, whole: bool
 ) -> tuple[StepWindow, ...]:
     """Steps as the device has them."""
     device, calls = trace.spans[DEVICE], trace.spans[CALL]
@@ -245,7 +245,7 @@ def _device_steps(
 # Attribution
 
 
-def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Times]) -> dict[str, Times]:
+def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, Nanoseconds]:
     """The interval set of each part of a step; none overlaps another, and together they cover it.
 
     ``waits`` are the parts of collectives that waited, by the part that they are: what is left of them is exchange.
@@ -264,7 +264,7 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Times]) -> 
     return found
 
 
-def _idle(times: RankTimes, idle: Times) -> tuple[Times, Times]:
+def _idle(times: RankTimes, idle: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
     """Idle time in the script's own lines, and other: a thread that runs nothing for long is in Python."""
     whole = window(times.steps[0].start, times.steps[-1].stop)
     gaps = without(without(whole, times.thread), times.sets["input"])
@@ -273,7 +273,7 @@ def _idle(times: RankTimes, idle: Times) -> tuple[Times, Times]:
     return own, without(idle, own)
 
 
-def place_of(times: RankTimes, moments: Times) -> str:
+def place_of(times: RankTimes, moments: Nanoseconds) -> str:
     """The script's innermost function that most of this time is in, as FILE:LINE NAME; empty without stacks."""
     frames = times.trace.spans[FRAME]
     own = np.array([not times.trace.names[label].startswith(_LIBRARIES) for label in frames.label], dtype=bool)

@@ -16,9 +16,9 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.formatting import listed
-from stash.trace.intervals import Times, common, joined, length, window, without
 from stash.trace.kernels import COMPUTE, EXCHANGE
-from stash.trace.steps import PARTS, RankTimes, StepWindow, parts_of
+from stash.trace.spans import Nanoseconds, common, joined, length, window, without
+from stash.trace.step_parts import PARTS, RankTimes, StepWindow, parts_of
 
 _POINT_TO_POINT = ("send", "recv", "isend", "irecv")
 _OP = re.compile(
@@ -58,7 +58,7 @@ class Meeting:
         """The rank that arrived last."""
         return min(self.spans, key=lambda rank: (self.spans[rank][1] - self.spans[rank][0], rank))
 
-    def wait(self, rank: int) -> Times:
+    def wait(self, rank: int) -> Nanoseconds:
         """When this rank waited for the last one."""
         start, stop = self.spans[rank]
         return window(start, stop - self.transfer)
@@ -84,7 +84,7 @@ class JobTimes:
     """Nanoseconds that all other ranks together waited for a rank and were not hidden, by that rank and step."""
     saved: Mapping[int, Mapping[int, int]]
     """Nanoseconds by which a step would be shorter had a rank not been later than the next one, likewise."""
-    idle: Mapping[str, Mapping[int, Times]]
+    idle: Mapping[str, Mapping[int, Nanoseconds]]
     """Interval sets of what has a place in the script, by part and rank."""
 
 
@@ -119,7 +119,7 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
     return JobTimes(ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle)
 
 
-def _whole(times: RankTimes, step: StepWindow, waits: Mapping[str, Times]) -> dict[str, int]:
+def _whole(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, int]:
     inside = window(step.start, step.stop)
     exchange = without(times.sets[EXCHANGE], joined(waits.values()))
     covered = {"compute": times.sets[COMPUTE], "exchange": exchange, "transfer": times.sets["copy"], **waits}
@@ -235,10 +235,10 @@ def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meetin
 # Waiting
 
 
-def _waits(ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]) -> dict[int, dict[str, Times]]:
+def _waits(ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]) -> dict[int, dict[str, Nanoseconds]]:
     """When each rank waited for others, less when anything was transferred meanwhile."""
-    found: dict[int, dict[str, list[Times]]] = {rank: {"contention": [], "bubble": []} for rank in ranks}
-    moved: dict[int, list[Times]] = {rank: [] for rank in ranks}
+    found: dict[int, dict[str, list[Nanoseconds]]] = {rank: {"contention": [], "bubble": []} for rank in ranks}
+    moved: dict[int, list[Nanoseconds]] = {rank: [] for rank in ranks}
     for meeting in meetings:
         for rank, (_, stop) in meeting.spans.items():
             found[rank]["bubble" if meeting.is_point_to_point else "contention"].append(meeting.wait(rank))
@@ -255,7 +255,7 @@ def _waits(ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]) -> dict[
 def _lateness(
     ranks: Mapping[int, RankTimes],
     meetings: Sequence[Meeting],
-    sets: Mapping[int, Mapping[int, Mapping[str, Times]]],
+    sets: Mapping[int, Mapping[int, Mapping[str, Nanoseconds]]],
     numbers: Sequence[int],
 ) -> tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]:
     """What others waited for each rank and was not hidden, and what all of them would save."""
