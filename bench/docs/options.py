@@ -18,6 +18,7 @@ from stash.cli.main import app
 from stash.ui.help import read_docstring
 
 MEANINGS: Mapping[str, str] = {
+    "--against": "The profile that something is held against.",
     "--apply": "Do what is printed.",
     "--batch": "Samples of one device in one pass.",
     "--budget": "Measuring takes so long at most; money is --max-dollars.",

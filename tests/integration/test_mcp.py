@@ -57,7 +57,7 @@ QUESTIONS: list[Question] = [
     ("How many workers would do?", "what_if", {"run": "two", "changes": {"workers": "7"}},
      lambda a: a["data"]["workers_to_hide_prep"], 6),
     ("How fast are four nodes?", "what_if", {"run": "two", "changes": {"nodes": "4"}},
-     lambda a: a["forecast"]["samples_per_second"], 4763.3),
+     lambda a: a["forecast"]["samples_per_second"], 4782.7),
     ("And what limits them?", "what_if", {"run": "two", "changes": {"nodes": "4"}}, lambda a: a["next"], "network"),
     ("What should I do first?", "explain", {"run": "squeezenet"},
      lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"), True),
@@ -211,7 +211,7 @@ def test_changes_and_options_are_taken_as_any_model_writes_them(folder: Path) ->
     answers = ask(folder, [*same, *wishes, lists])
     assert [text for failed, text in answers if failed] == []
     found = [json.loads(text) for _, text in answers]
-    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4763.3}
+    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4782.7}
 
 
 def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:

@@ -33,7 +33,7 @@ QUICKER = {"recommend": "--max-nodes=1"}
 """The option with which the same takes less time."""
 PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
-    r"watch |fix |run |probe .*--(nnodes|for|quick)|spot (learn|guard|run)|"
+    r"watch |fix |run |trace |probe .*--(nnodes|for|quick)|spot (learn|guard|run)|"
     r".*--probe |check .*plan|spot (fit|predict|plan --pool)|list grid|"
     r"market (import|backtest|record)|schedule simulate"
 )
@@ -45,6 +45,7 @@ STAND_INS = {
     "*.market.csv.gz": "tests/recorded/market/dispa.market.csv.gz",
     "*.watch.jsonl": "tests/golden/schema-1.watch.jsonl",
     "*.fix.json": "tests/golden/schema-1.fix.json",
+    "*.trace.json": "tests/golden/schema-1.trace.json",
     "*.py": "examples/single_device.py",
 }
 """What is read where a page names a file that none of its commands has made."""

@@ -18,8 +18,11 @@ from stash.core.intervals import Interval, change
 from stash.core.ladder import STALLS
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
+from stash.core.trace_records import TRACE_PARTS
 from stash.core.units import format_seconds, parse_seconds
 
+PARTS = tuple(dict.fromkeys((*STALLS, *TRACE_PARTS)))
+"""What limits may be about, of profiles and of traces."""
 PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
 
 
@@ -54,14 +57,14 @@ class Decision(Record):
 def parse(option: str, text: str) -> Limit:
     """The limit that ``--max`` or ``--min`` asks for; raises UserError."""
     name, sign, value = (part.strip() for part in text.partition("="))
-    names = (STEP, RATE, *STALLS)
+    names = (STEP, RATE, *PARTS)
     if not sign or not value or name not in names:
         raise UserError(
             f"cannot read {option} {text!r}; write NAME=VALUE, like network=15% or step=250ms, where NAME is one of "
             f"{', '.join(names)}"
         )
     typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
-    if share and name not in STALLS:
+    if share and name not in PARTS:
         example = "90" if name == RATE else "250ms"
         raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {example}")
     if share:
@@ -80,7 +83,7 @@ def parse_slower(text: str) -> Tolerance:
     """What ``--slower 5%`` (of the step) or ``--slower network=20%`` (of that stall) allows; raises UserError."""
     name, sign, value = (part.strip() for part in text.rpartition("="))
     name = name if sign else STEP
-    if not value.endswith("%") or name not in (STEP, *STALLS):
+    if not value.endswith("%") or name not in (STEP, *PARTS):
         raise UserError(
             f"cannot read --slower {text!r}; write per cent of the step, like 5%, or of a stall, like network=20%"
         )
@@ -91,12 +94,15 @@ def parse_slower(text: str) -> Tolerance:
 def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
     _refuse_without(limit.name, limit.typed, runs)
-    found = measured(limit.name, runs)
+    return decide_limit(limit, measured(limit.name, runs), measured(STEP, runs))
+
+
+def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
+    """What becomes of a limit, where ``found`` is what it is about."""
     bound = Interval(value=limit.value, low=limit.value, high=limit.value)
     wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
     share = ""
     if limit.share:
-        step = measured(STEP, runs)
         bound, wanted = step.scaled(limit.value), f"{100 * limit.value:g}% of the step"
         share = f" ({found.value / step.value:.1%} of the step)"
     return Decision(
@@ -122,6 +128,13 @@ def not_slower(
     first = measured(tolerance.name, before, per_sample)
     apart = changed_by(tolerance.name, before, after, alike=alike, per_sample=per_sample)
     beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike, per_sample)
+    return decide_tolerance(tolerance, first, apart, beyond, per_sample)
+
+
+def decide_tolerance(
+    tolerance: Tolerance, first: Interval, apart: Interval, beyond: Interval, per_sample: bool = False
+) -> Decision:
+    """What becomes of a tolerance on a change ``apart`` from ``first``, which is ``beyond`` what is allowed."""
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
     what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
     if per_sample:
@@ -187,9 +200,13 @@ def parse_requirement(text: str) -> Requirement:
 
 def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
     """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
+    return decide_requirement(requirement, [recorded_facts(profile) for profile in profiles.values()])
+
+
+def decide_requirement(requirement: Requirement, facts_of_runs: Sequence[Mapping[str, str]]) -> Decision:
+    """Whether the facts of all runs say so; raises UserError if there is no such fact."""
     recorded = []
-    for profile in profiles.values():
-        facts = recorded_facts(profile)
+    for facts in facts_of_runs:
         known, wanted = {_plain_fact(name): name for name in facts}, _plain_fact(requirement.name)
         name = known.get(_ALSO.get(wanted, wanted))
         if name is None:

@@ -208,9 +208,15 @@ def tokens(name: str) -> frozenset[str]:
 
 
 def found_by_name(name: str, gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
-    """The GPU of exactly that name, else all whose names hold its words, as those that a driver gives do."""
+    """The GPU of exactly that name, else the only one of that model, else all whose names hold its words.
+
+    A driver's name has words of all three kinds.
+    """
     words, known = tokens(name), list(gpus)
     exact = [gpu for gpu in known if tokens(gpu.name) == words]
+    of_model = [gpu for gpu in known if tokens(gpu.model) == words]
+    if not exact and len(of_model) == 1:
+        return of_model
     return exact or [gpu for gpu in known if words and words <= tokens(gpu.name)]
 
 

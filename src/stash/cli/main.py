@@ -45,6 +45,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
          "Show where a step's time goes and what to do next."),
         ("report", "cli.report_command", "report", _READ,
          "Write a report to share: one HTML file, Markdown or pictures."),
+        ("trace", "trace.command", "trace", _READ,
+         "Read profiler traces: what exchange and waiting cost, which rank is late."),
         ("compare", "report.command", "compare", _READ,
          "Compare runs of a job, stall by stall, with intervals."),
         ("check", "plan.check_command", "check", _READ,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from stash.core.documents import FLEET_PLAN, PLAN, SPOT_LOG, begins_as, is_one, is_watch_record
 from stash.core.fix_records import Fix
+from stash.core.trace_records import Trace
 from stash.store.storing import FoundRun, found
 from stash.ui.page import Page
 
@@ -63,4 +64,9 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
 
         pages = partial(of_fix.page, run.artefact, name), partial(of_fix.document, run.artefact)
         return SavedFile("a record of a fix", *pages)
+    if isinstance(run.artefact, Trace):
+        from stash.trace import page as of_trace
+
+        traced = partial(of_trace.page, run.artefact, name), partial(of_trace.document, run.artefact)
+        return SavedFile("an account of traces", *traced)
     return run

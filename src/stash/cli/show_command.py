@@ -47,6 +47,7 @@ def show(options: ShowOptions) -> None:
     from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.core.trace_records import Trace
     from stash.report.output import printed
 
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
@@ -59,7 +60,7 @@ def show(options: ShowOptions) -> None:
                 raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
             printed(saved.document() if json else saved.page())
             return
-        assert not isinstance(saved.artefact, Fix)
+        assert not isinstance(saved.artefact, (Fix, Trace))
         found = _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
         if explain and (json or isinstance(found, Probe)):
             raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")

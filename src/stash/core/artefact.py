@@ -1,7 +1,8 @@
 """Loads and saves profiles and probes: whole documents, documents that grow round by round, links put into hosts.
 
-Knows which of these a file is, or a record of a fix, which a store keeps too; the versions of their schema and how
-old ones become new. Knows nothing of what the numbers mean; the life of a file is the business of ``documents``.
+Knows which of these a file is, or another that a store keeps (a record of a fix, an account of traces), the versions
+of their schema and how old ones become new. Knows nothing of what the numbers mean; what all files share is the
+business of ``documents``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing import Any
 
 from stash.core import documents
 from stash.core.columns import from_columns, of_rows, to_columns
-from stash.core.documents import FIX, PROBE, PROFILE, Document, DocumentFile, DocumentKind, json_object, json_text
+from stash.core.documents import (
+    FIX,
+    PROBE,
+    PROFILE,
+    TRACE,
+    Document,
+    DocumentFile,
+    DocumentKind,
+    json_object,
+    json_text,
+)
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import parse_json
 from stash.core.fix_records import FILE as FIXES
@@ -25,9 +36,11 @@ from stash.core.fix_records import Fix
 from stash.core.records.base import SCHEMA
 from stash.core.records.host import Links, Probe
 from stash.core.records.profile import Profile
+from stash.core.trace_records import FILE as TRACES
+from stash.core.trace_records import Trace
 
 PROBE_SUFFIX = PROBE.suffix
-Artefact = Profile | Probe | Fix
+Artefact = Profile | Probe | Fix | Trace
 """What a store keeps."""
 
 
@@ -85,11 +98,15 @@ def _written(artefact: Profile | Probe) -> str:
 
 def to_bytes(artefact: Artefact) -> bytes:
     """What a file of ``artefact`` holds."""
-    return (FIXES.text(artefact) if isinstance(artefact, Fix) else _written(artefact)).encode()
+    if isinstance(artefact, Fix):
+        return FIXES.text(artefact).encode()
+    return (TRACES.text(artefact) if isinstance(artefact, Trace) else _written(artefact)).encode()
 
 
 def suffix_of(artefact: Artefact) -> str:
     """What names of files of such an artefact end in."""
+    if isinstance(artefact, Trace):
+        return TRACE.suffix
     return FIX.suffix if isinstance(artefact, Fix) else _kind(artefact).suffix
 
 
@@ -105,7 +122,7 @@ def load_probe(path: str | os.PathLike[str]) -> Probe:
 
 
 def load_any(path: str | os.PathLike[str]) -> Artefact:
-    """The profile, the probe or the record of a fix saved at ``path``, whichever it is; raises ArtefactError.
+    """The artefact saved at ``path``, of whichever kind; raises ArtefactError.
 
     What cannot be read is taken for what it is called like.
     """
@@ -124,13 +141,15 @@ def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     document = documents.parsed(content, source, _expected(source), _joined)
     if documents.kind_of(document) is FIX:
         return FIXES.made(document, source, Fix.model_validate)
+    if documents.kind_of(document) is TRACE:
+        return TRACES.made(document, source, Trace.model_validate)
     if documents.kind_of(document) is PROBE:
         return PROBES.made(document, source, Probe.model_validate)
     return _profile(document, source)
 
 
 def _expected(source: Path) -> DocumentKind:
-    return next((kind for kind in (PROBE, FIX) if source.name.endswith(kind.suffix)), PROFILE)
+    return next((kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix)), PROFILE)
 
 
 def _profile(document: Document, source: Path) -> Profile:

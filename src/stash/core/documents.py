@@ -57,7 +57,8 @@ FLEET_MODEL = DocumentKind("fitted model", ".fleet.json", "stash spot fit", "fle
 CURVE = DocumentKind("loss curve", ".curve.json", "stash spot learn", "curve_schema", "learned")
 SPOT_LOG = DocumentKind("run's log", ".spotlog.json", "stash spot run", "log_schema", "events")
 FIX = DocumentKind("record of a fix", ".fix.json", "stash fix", "fix_schema", "tried")
-KINDS = (FIX, PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_LOG)
+TRACE = DocumentKind("account of traces", ".trace.json", "stash trace", "trace_schema", "traced")
+KINDS = (FIX, TRACE, PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_LOG)
 
 
 def kind_of(document: Document) -> DocumentKind | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from stash.core.files import write_whole
 from stash.core.output_files import is_same
 from stash.core.printable import printable_line
 from stash.report.output import printed
-from stash.store.storing import profile_of, store_option
+from stash.store.storing import as_profile, found, profile_of, store_option
 from stash.ui.options import Options, argument, check_one_format, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def _check_plan(options: CheckOptions) -> _Checked:
 def _check_limits(options: CheckOptions) -> _Checked:
     """The limits that were given; raises UserError."""
     from stash.analysis.limits import parse, parse_requirement, parse_slower
+    from stash.core.trace_records import Trace
 
     if options.instance is not None:
         raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
@@ -125,10 +126,32 @@ def _check_limits(options: CheckOptions) -> _Checked:
         raise UserError(
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
         )
-    profiles = {name: profile_of(name, options.store)[0] for name in options.files}
-    baseline = {name: profile_of(name, options.store)[0] for name in options.against}
+    runs = {name: found(name, options.store) for name in (*options.files, *options.against)}
+    if all(isinstance(run.artefact, Trace) for run in runs.values()):
+        return _check_traces(
+            options, {name: run.artefact for name, run in runs.items()}, limits, tolerances, requirements
+        )
+    profiles = {name: as_profile(name, runs[name]) for name in options.files}
+    baseline = {name: as_profile(name, runs[name]) for name in options.against}
     workload = next(iter(profiles.values())).workload.name
     return workload, _decided(profiles, limits, requirements, baseline, tolerances)
+
+
+def _check_traces(
+    options: CheckOptions,
+    runs: Mapping[str, Any],
+    limits: Sequence[Limit],
+    tolerances: Sequence[Tolerance],
+    requirements: Sequence[Requirement],
+) -> _Checked:
+    from stash.analysis.traced_sides import traces_held, traces_not_slower, traces_required
+
+    traces, before = ([runs[name] for name in names] for names in (options.files, options.against))
+    return traces[0].workload, [
+        *(traces_required(requirement, traces) for requirement in requirements),
+        *(traces_held(limit, traces) for limit in limits),
+        *(traces_not_slower(tolerance, before, traces) for tolerance in tolerances),
+    ]
 
 
 def _print(workload: str, decisions: Sequence[Decision], options: CheckOptions) -> None:

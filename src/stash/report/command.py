@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError, one_line
@@ -53,6 +53,7 @@ def compare(options: CompareOptions) -> None:
     from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
     from stash.core.records.host import Probe
+    from stash.core.trace_records import Trace
     from stash.report.comparison_page import document, page
 
     pairs = sides(options.files)
@@ -60,9 +61,14 @@ def compare(options: CompareOptions) -> None:
     found_runs = {word: found(word, options.store) for word in words}
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
-    probes = {word: run.artefact for word, run in found_runs.items() if isinstance(run.artefact, Probe)}
-    if len(probes) == len(found_runs):
+    artefacts = {word: run.artefact for word, run in found_runs.items()}
+    probes = {word: each for word, each in artefacts.items() if isinstance(each, Probe)}
+    traces = {word: each for word, each in artefacts.items() if isinstance(each, Trace)}
+    if len(probes) == len(artefacts):
         _compare_probes(pairs, probes, options)
+        return
+    if len(traces) == len(artefacts):
+        _compare_traces(pairs, traces, options)
         return
     runs = {word: as_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
@@ -81,6 +87,22 @@ def compare(options: CompareOptions) -> None:
         else:
             printed(page(*contents), options.markdown)
             print("" if pair == pairs[-1] else "\n", end="")
+    if options.json:
+        print(strict_json(documents))
+
+
+def _compare_traces(pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any], options: CompareOptions) -> None:
+    from stash.analysis.traced_sides import compare_traces, differing_traces
+    from stash.report.comparison_page import document, page
+
+    documents = []
+    for pair in pairs:
+        sides = [[runs[word] for word in side] for side in pair]
+        contents = (compare_traces(*sides), (sides[0][0].workload, *pair), differing_traces(*sides))
+        if options.json:
+            documents.append(document(*contents))
+        else:
+            printed(page(*contents), options.markdown)
     if options.json:
         print(strict_json(documents))
 

@@ -84,10 +84,10 @@ def _rate(row: Named) -> str:
 
 
 def _most(row: Named) -> str:
-    """What dominates, of a profile; how many findings, of a probe; how many changes are kept, of a fix."""
+    """What dominates, of a profile or a trace; how many findings, of a probe; how many changes are kept, of a fix."""
     if row["kind"] == "fix":
         return f"fix, {row['findings'] or 0} kept"
-    if row["kind"] != "profile":
+    if row["kind"] == "probe":
         count = row["findings"]
         return "probe, not measured" if count is None else counted(count, "finding")
     if row["stall"] is None or row["stall_pct"] is None:

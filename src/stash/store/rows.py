@@ -20,6 +20,7 @@ from stash.core.fix_records import Fix
 from stash.core.intervals import Interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
+from stash.core.trace_records import Trace
 from stash.store.schema import DERIVED, TABLES, TableRow, TableRows
 
 Values = Mapping[str, Any]
@@ -30,6 +31,8 @@ def digest_rows(artefact: Artefact, id: str, file: str) -> TableRows:
     """The rows of every table but blocks; raises StashError if the artefact has nothing that could be derived."""
     if isinstance(artefact, Fix):
         tables = _of_fix(artefact)
+    elif isinstance(artefact, Trace):
+        tables = _of_trace(artefact)
     else:
         tables = _of_profile(artefact) if isinstance(artefact, Profile) else _of_probe(artefact)
     (head,) = tables["artefacts"]
@@ -127,6 +130,22 @@ def _of_fix(fix: Fix) -> dict[str, list[Values]]:
         {**_taken("fixes", each, fix), "workload": fix.workload, **_spread("saves", each.saves)} for each in fix.tried
     ]
     return {"artefacts": [head], "fixes": changes}
+
+
+def _of_trace(trace: Trace) -> dict[str, list[Values]]:
+    largest = trace.largest_stall
+    head = {
+        "kind": "trace", "name": trace.workload, "ranks": trace.world_size, "nodes": trace.nodes,
+        "step_seconds": trace.step_seconds, "stall": None if largest is None else largest.name,
+        "stall_pct": None if largest is None else 100 * largest.share,
+    }  # fmt: skip
+    unknown = [{"name": name, "why": why} for name, why in trace.unknown.items()]
+    known = [
+        {"name": part.name, **_spread("seconds", part.time), "share": part.share,
+         "within_noise": part.time.within_noise}
+        for part in trace.traced
+    ]  # fmt: skip
+    return {"artefacts": [head], "stalls": [*known, *unknown]}
 
 
 def _of_hosts(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:

@@ -41,7 +41,7 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns(
             "VARCHAR",
             file="its file in the store",
-            kind="`profile`, `probe` or `fix`",
+            kind="`profile`, `probe`, `fix` or `trace`",
             created="when it was measured, ISO 8601 in UTC",
             name="of the workload; of a probe, the machines",
         ),

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stash.core.documents import FIX, PROBE
+from stash.core.documents import FIX, PROBE, TRACE
 from stash.core.errors import StashError, StoreError, UserError, one_line
 from stash.core.files import read_up_to, write_whole
 from stash.core.imports import require_package
@@ -178,7 +178,9 @@ _REASONS = {
 # An artefact is called by when it was made, so that names sort, and by what is in it: the same artefact has the same
 # name wherever it is put; a different one never has.
 
-SUFFIXES = (SUFFIX, PROBE.suffix, FIX.suffix)
+SUFFIXES = (SUFFIX, PROBE.suffix, FIX.suffix, TRACE.suffix)
+_RAW_TRACES = ".pt.trace.json"
+"""What torch.profiler calls its own files, which only end as ours do."""
 SHOWN = 10
 """Characters of an id in a list."""
 _ID = 24
@@ -216,7 +218,7 @@ def stored(name: str) -> StoredName | None:
 
 def is_artefact(name: str) -> bool:
     """Whether a file is called like an artefact."""
-    return name.endswith(SUFFIXES) and not name.startswith(".")
+    return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(_RAW_TRACES)
 
 
 def id_of(name: str) -> str:

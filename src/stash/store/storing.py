@@ -168,9 +168,11 @@ def as_profile(word: str, run: FoundRun) -> Profile:
     """What ``word`` was found to mean; raises UserError if that is no profile."""
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.core.trace_records import Trace
 
     if not isinstance(run.artefact, Profile):
-        kind = "a probe of a machine" if isinstance(run.artefact, Probe) else "a record of a fix"
+        others = {Probe: "a probe of a machine", Trace: "an account of traces"}
+        kind = others.get(type(run.artefact), "a record of a fix")
         raise UserError(f"{word} is {kind}; give the *.stash.json files of `stash profile`")
     return run.artefact
 

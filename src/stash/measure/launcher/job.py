@@ -67,6 +67,7 @@ _DISTRIBUTED = re.compile(
     r"|\btransformers\b|\bdeepspeed\b|\bhorovod\b|LOCAL_RANK|fully_shard"
 )
 _SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
+_MODULE_LIMIT = 200
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
@@ -265,15 +266,28 @@ def python_of(job: Job) -> str | None:
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it.
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """
     if job.kind == "command" or job.name:
         return False
-    path = Path(job.target) if job.kind == "script" else _module_path(job.target)
-    text = "" if path is None else _read(path)
+    text = "\n".join(_sources(job))
     return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
+
+
+def _sources(job: Job) -> list[str]:
+    path = Path(job.target) if job.kind == "script" else _module_path(job.target)
+    if path is None:
+        return []
+    texts = [_read(path)]
+    wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
+    for name in sorted(wanted)[:_MODULE_LIMIT]:
+        local = path.parent / name.replace(".", "/")
+        for candidate in (local.with_suffix(".py"), local / "__init__.py"):
+            if candidate.is_file():
+                texts.append(_read(candidate))
+    return texts
 
 
 def _choices(source: str) -> Iterator[str]:

@@ -180,6 +180,7 @@ class Launches:
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
             data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,
+            traces=m.wishes.trace and os.path.realpath(m.wishes.trace),
             passing=self.passing,
             host=m.host.model_dump(mode="json"),
         )

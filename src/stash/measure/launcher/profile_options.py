@@ -31,4 +31,7 @@ class ProfileOptions(Options):
     start_timeout: float = option(
         "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW,
     )  # fmt: skip
+    trace: str | None = option(
+        "FOLDER", "Then record some steps with torch.profiler here, for `stash trace`.", panel=_HOW
+    )
     keep_logging: bool = flag("Keep W&B, MLflow, TensorBoard, Neptune and Comet switched on.", panel=_HOW)

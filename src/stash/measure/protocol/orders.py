@@ -54,6 +54,8 @@ class Orders:
     data_root: str | None = None
     keep_logging: bool = False
     """Leave experiment trackers as the job has them."""
+    traces: str | None = None
+    """Folder into which torch.profiler records some steps under the top rung."""
     watched: bool = False
     """The run is only listened to: every rank leaves its stamped steps in a ring in the folder."""
     trial: dict[str, object] | None = None

@@ -292,7 +292,8 @@ def _step(width: float) -> float:
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
 # swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
 # no stall; ``heat`` is the strongest ground of a matrix, on which words are still read. ``loop``, ``start``,
-# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble.
+# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble;
+# ``exchange``, ``input`` and ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",
@@ -303,6 +304,9 @@ LIGHT: Mapping[str, str] = {
     "network": "#d55e00",
     "prep": "#cc79a7",
     "fetch": "#994477",
+    "exchange": "#d55e00",
+    "input": "#cc79a7",
+    "host": "#e69f00",
     "loop": "#5a92d0",
     "start": "#994477",
     "evaluation": "#6f2bd9",
@@ -322,6 +326,9 @@ DARK: Mapping[str, str] = {
     "network": "#f0803c",
     "prep": "#e6a5c8",
     "fetch": "#b8558a",
+    "exchange": "#f0803c",
+    "input": "#e6a5c8",
+    "host": "#f2b632",
     "loop": "#2b6aa0",
     "start": "#b8558a",
     "evaluation": "#9b4dff",

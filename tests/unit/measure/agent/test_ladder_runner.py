@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,17 @@ def test_a_ladder_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) 
         each = 1.0 if block.rung == "solo" else 3.5
         assert block.step_seconds == (each,) * block.steps
     assert [m.number for m in one.messages() if isinstance(m, RoundDone)] == [0, 1]
+
+
+def test_steps_under_the_top_rung_are_traced_after_all_blocks(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    one = job(orders(tmp_path, traces=str(folder)))
+    train(one)
+    assert ended(one) == "rounds done"
+    assert len(one.blocks()) == 5
+    (trace,) = folder.iterdir()
+    assert trace.name == "rank0.json.gz"
+    assert b"ProfilerStep#0" in gzip.decompress(trace.read_bytes())
 
 
 def test_what_handing_out_a_batch_takes_is_no_part_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

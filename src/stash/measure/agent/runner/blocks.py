@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
@@ -21,6 +22,7 @@ from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.parallelism import group_names, stage_layers
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
+from stash.measure.agent.runner.traced_steps import TRACED_STEPS, traced
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol.messages import (
     BlockDone,
@@ -121,6 +123,24 @@ class BlockRunner:
             self._alone(visit, number)
             self._round = replace(self._round, read_alone=self._round.read_alone or visit.reads_data)
         return outcome
+
+    def traced(self, top: str, folder: Path) -> Generator[None, None, None]:
+        """Record steps under the ``top`` rung of the round under way, in which blocks are over."""
+        rank, number, sizes = self._rank, self._round.number or 0, self._round.plan
+        visit = next(each for each in round_of_visits((top,), number, rank.place.world_size) if each.measured)
+        if visit.active != "all" and rank.place.world_size > 1:
+            rank.note(f"no steps were traced: under the rung {top} one rank trains alone")
+            return
+        self._supply.gather(visit, number, sizes)
+        if rank.switches:
+            rank.set_scope(visit.scope)
+        for feed in rank.feeds:
+            feed.drain()
+        self._supply.serve(visit)
+        size = sizes.size(visit)
+        for _ in range(visit.lead_in + size.settle):
+            yield
+        yield from traced(rank, folder, min(TRACED_STEPS, size.steps))
 
     def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self._rank

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -229,6 +230,7 @@ class LadderRunner(script.Listener):
             for visit in round_of_visits(rungs, number, rank.place.world_size):
                 outcome = yield from blocks.visit(visit, number)
                 if outcome.stop:
+                    yield from self._traced(blocks, rungs)
                     self._finish("stopped")
                     return
                 if outcome.drop is not None and outcome.drop in rungs:
@@ -236,9 +238,16 @@ class LadderRunner(script.Listener):
             rank.publish(RoundDone(number, blocks.took))
             number += 1
             if outcome.last:
+                yield from self._traced(blocks, rungs)
                 self._finish("stopped")
                 return
+        yield from self._traced(blocks, rungs)
         self._finish("rounds done")
+
+    def _traced(self, blocks: BlockRunner, rungs: tuple[str, ...]) -> Generator[None, None, None]:
+        """Steps under the top rung that is left, if they are to be recorded."""
+        if self.rank.orders.traces is not None:
+            yield from blocks.traced(rungs[-1], Path(self.rank.orders.traces))
 
     def _warm_up(self) -> Generator[None, None, float]:
         """Take ordinary steps until they are steady; the value is the last step's seconds.

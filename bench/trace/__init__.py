@@ -1,0 +1,1 @@
+"""``stash trace`` held against recorded jobs, other tools and damaged files."""

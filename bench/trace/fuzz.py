@@ -1,0 +1,113 @@
+"""Damaged traces and dumps: every one ends in an answer or in one sentence. ``python -m bench.trace.fuzz 10000``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from stash.core.errors import UserError
+from stash.trace.command import read_job
+from stash.trace.flight import account, read_dump
+
+_TOKENS = (
+    b"NaN",
+    b"-1e999",
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"null",
+    b"\\u12",
+    b"\xff",
+    b"1" * 400,
+    b"[" * 5000,
+)
+_SLOW = 5.0
+"""Seconds of the processor."""
+
+
+def mutated(content: bytes, draw: random.Random) -> bytes:
+    """A few of its bytes changed, moved, doubled or gone; some packed, some cut off."""
+    found = bytearray(content)
+    for _ in range(draw.randrange(1, 6)):
+        at, long = draw.randrange(len(found) + 1), draw.randrange(1, 80)
+        how = draw.randrange(6)
+        if how == 0:
+            found[at : at + 1] = bytes([draw.randrange(256)])
+        elif how == 1:
+            del found[at : at + long]
+        elif how == 2:
+            found[at:at] = found[at : at + long]
+        elif how == 3:
+            found[at:at] = draw.choice(_TOKENS)
+        elif how == 4:
+            found[at : at + long] = draw.choice(_TOKENS)
+        elif draw.random() < 0.3:
+            del found[at:]
+    if draw.random() < 0.1:
+        packed = bytearray(gzip.compress(bytes(found), 1))
+        packed[draw.randrange(len(packed))] ^= draw.randrange(256)
+        return bytes(packed)
+    return bytes(found)
+
+
+def main() -> None:
+    """Try so many, of a trace and of dumps of a flight recorder."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    trace = _source("rank0.json")
+    dumps = [path.read_bytes() for path in sorted(Path("tests/recorded/flight/skip").iterdir())]
+    ends: Counter[str] = Counter()
+    slowest, slow = 0.0, list[tuple[int, float]]()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(count):
+            draw = random.Random(seed)
+            is_trace = seed % 4 != 0
+            path = Path(folder) / ("rank0.json" if is_trace else "nccl_trace_rank_0")
+            path.write_bytes(mutated(trace if is_trace else draw.choice(dumps), draw))
+            begun = time.process_time()
+            ends[_tried(path, is_trace)] += 1
+            took = time.process_time() - begun
+            slowest = max(slowest, took)
+            slow += [(seed, took)] if took > _SLOW else []
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{count} damaged inputs: {dict(ends)}; slowest {slowest:.2f} s, peak {peak:.0f} MB")
+    for seed, seconds in slow[:5]:
+        print(f"seed {seed} took {seconds:.1f} s")
+    sys.exit(bool(set(ends) - {"answered", "refused"}) or slowest > _SLOW or peak > 1024)
+
+
+def _tried(path: Path, is_trace: bool) -> str:
+    try:
+        if is_trace:
+            read_job([str(path)])
+        else:
+            account({0: read_dump(path)})
+    except UserError:
+        return "refused"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:120]
+    return "answered"
+
+
+def _source(name: str) -> bytes:
+    from bench.trace.truth import RECORDED
+
+    text = gzip.decompress((RECORDED / "late-1" / f"{name}.gz").read_bytes())
+    document = json.loads(text)
+    events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
+    document["traceEvents"] = [each for each in events if each["cat"] == "user_annotation"] + events[:60]
+    document["distributedInfo"]["world_size"] = 1
+    return json.dumps(document, indent=1).encode()
+
+
+if __name__ == "__main__":
+    main()

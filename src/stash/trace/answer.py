@@ -1,0 +1,240 @@
+"""What traces say of a job, as the record that is saved: means over ranks, intervals over steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count, islice
+from statistics import fmean, median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.core.intervals import Interval, mean_interval
+from stash.core.records.base import now
+from stash.core.trace_records import (
+    TRACE_PARTS,
+    Supposition,
+    Trace,
+    TracedCollective,
+    TracedRank,
+    TracedStep,
+    TracePart,
+)
+from stash.core.units import counted
+from stash.core.version import __version__
+from stash.trace.kernels import COMPUTE, sounds_like_exchange
+from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
+from stash.trace.spans import DEVICE, NANO, length
+from stash.trace.step_parts import RankTimes, place_of
+
+_HIDES = ("exchange", "transfer", "contention", "bubble", "compute")
+"""Parts of which there may be more than a step shows."""
+_WORTH = 0.01
+"""Share of a step, below which nothing is supposed of a part, and no kernel is named."""
+_MANY = 12
+_ALONE = "the traces of other ranks are not there: exchange contains the waiting for them"
+
+
+def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = ()) -> Trace:
+    """The record of a job's traces, which the file or folder ``name`` holds."""
+    first = next(iter(job.ranks.values())).trace
+    nodes = _nodes(job)
+    step = _over_steps(job, lambda rank, number: sum(job.parts[rank][number].values()))
+    alone = len(job.ranks) == 1
+    world = first.world or len(job.ranks)
+    unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and world > 1 else {}
+    traced = tuple(
+        _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
+    )
+    return Trace(
+        stash_version=__version__,
+        created=now(),
+        workload=name,
+        tool=tool,
+        world_size=world,
+        nodes=len(set(nodes.values())) if nodes else None,
+        backend=first.backend,
+        device="device" if first.has_device else "cpu",
+        step=step,
+        traced=traced,
+        ranks=tuple(_rank(job, rank, last, nodes) for rank, last in last_shares(job)),
+        steps=_steps(job),
+        collectives=tuple(_collectives(job, nodes)),
+        suppositions=tuple(_suppositions(job, step.value, traced)),
+        unknown=unknown,
+        like_exchange=_like_exchange(job, step.value),
+        warnings=(*warnings, *_warnings(job, world)),
+    )
+
+
+def _over_steps(job: JobTimes, nanoseconds: Callable[[int, int], float]) -> Interval:
+    """Seconds, mean over ranks, of each step that counts."""
+    return mean_interval([fmean(nanoseconds(rank, number) for rank in job.ranks) / NANO for number in job.steps])
+
+
+def _is_there(job: JobTimes, part: str) -> bool:
+    """Whether there is any of it, hidden or not."""
+    return any(
+        job.parts[rank][number][part] or job.whole[rank][number].get(part)
+        for rank in job.ranks
+        for number in job.steps
+    )
+
+
+def _part(job: JobTimes, part: str, step: float) -> TracePart:
+    time = _over_steps(job, lambda rank, number: job.parts[rank][number][part])
+    whole = _over_steps(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
+    places = [
+        place_of(job.ranks[rank], moments) for rank, moments in job.idle.get(part, {}).items() if length(moments)
+    ]
+    return TracePart(
+        name=part,
+        time=time,
+        share=time.value / step,
+        whole_seconds=None if whole is None or part == COMPUTE else whole.value,
+        place=max(filter(None, places), key=places.count, default=""),
+    )
+
+
+def _rank(job: JobTimes, rank: int, last: float, nodes: Mapping[int, int]) -> TracedRank:
+    steps = [job.parts[rank][number] for number in job.steps]
+    alone = len(job.ranks) == 1
+    late = fmean(job.lateness[rank].values()) / NANO / max(1, len(job.ranks) - 1)
+    seconds = fmean(sum(each.values()) for each in steps) / NANO
+    return TracedRank(
+        rank=rank,
+        node=nodes.get(rank),
+        step_seconds=seconds,
+        parts={part: fmean(each[part] for each in steps) / NANO for part in TRACE_PARTS},
+        last_share=None if alone or not job.meetings else last,
+        late_seconds=None if alone or not job.meetings else late,
+        late_by=cause_of(job, rank)[0] if not alone and late > _WORTH * seconds else "",
+    )
+
+
+def _steps(job: JobTimes) -> tuple[TracedStep, ...]:
+    found = [TracedStep(number=number, seconds=None, why_left_out=why) for number, why in job.left_out.items()]
+    for number in job.steps:
+        parts = {part: fmean(job.parts[rank][number][part] for rank in job.ranks) / NANO for part in TRACE_PARTS}
+        found.append(TracedStep(number=number, seconds=sum(parts.values()), parts=parts))
+    return tuple(sorted(found, key=lambda each: each.number))
+
+
+def _nodes(job: JobTimes) -> dict[int, int]:
+    """The node of each rank, by number; empty where a trace does not tell machines apart."""
+    names = {rank: times.trace.node for rank, times in sorted(job.ranks.items())}
+    if not all(names.values()):
+        return {}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names.values()))}
+    return {rank: numbers[name] for rank, name in names.items()}
+
+
+# Collectives
+
+_BUS: dict[str, Callable[[int], float]] = {
+    "allreduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "reducescatter": lambda ranks: (ranks - 1) / ranks,
+    "allgather": lambda ranks: ranks - 1.0,
+    "alltoall": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "reduce": lambda ranks: 1.0,
+}
+"""Bytes on the bus for each byte that a rank puts in, as nccl-tests counts them."""
+
+
+def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
+    """Bytes that a collective puts on the bus where each rank puts in ``size``; ``None`` where that is unknown."""
+    factor = _BUS.get(op.replace("_", ""))
+    return None if factor is None or not size or ranks < 2 else size * factor(ranks)
+
+
+def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:
+    """The costliest kinds first."""
+    kinds: dict[tuple[str, str, tuple[int, ...], int | None], list[Meeting]] = defaultdict(list)
+    for meeting in job.meetings:
+        if meeting.step in job.steps:
+            kinds[meeting.op, meeting.group, meeting.ranks, meeting.bytes].append(meeting)
+    found = []
+    for (op, group, ranks, size), meetings in kinds.items():
+        seconds = fmean(meeting.transfer for meeting in meetings) / NANO
+        bus = bus_bytes(op, len(ranks), size)
+        where = "inside a node" if len({nodes.get(rank) for rank in ranks}) == 1 else "across nodes"
+        found.append(
+            TracedCollective(
+                op=op,
+                group=group,
+                ranks=len(ranks),
+                where=where if all(rank in nodes for rank in ranks) else "",
+                each_step=len(meetings) / len(job.steps),
+                bytes=size,
+                seconds=seconds,
+                wait_seconds=fmean(length(each.wait(rank)) for each in meetings for rank in each.spans) / NANO,
+                bus_bytes_per_second=bus / seconds if bus and seconds > 0 else None,
+            )
+        )
+    return sorted(found, key=lambda each: -each.each_step * (each.seconds + each.wait_seconds))[:_MANY]
+
+
+# What if
+
+
+def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> list[Supposition]:
+    found = []
+    if job.meetings:
+        saved = {rank: fmean(steps.values()) / NANO for rank, steps in job.saved.items()}
+        rank = max(saved, key=lambda each: saved[each])
+        if saved[rank] > _WORTH * step:
+            text = f"rank {rank} arrives no later than the next one"
+            found.append(Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank]))
+        own = fmean(
+            median(
+                sum(
+                    seconds
+                    for part, seconds in job.parts[rank][number].items()
+                    if part not in ("contention", "bubble")
+                )
+                for rank in job.ranks
+            )
+            for number in job.steps
+        )
+        text = f"every rank is as fast as the median one: now the step is {step / (own / NANO):.3f} times that"
+        found.append(Supposition(name="ranks alike", text=text, step_seconds=own / NANO))
+    for part in traced:
+        if part.name != "compute" and part.share > _WORTH:
+            found.append(Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds))
+    return found
+
+
+def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
+    """Kernels that count as compute and sound like communication, with their share of the step."""
+    times = next(iter(job.ranks.values()))
+    spent = _time_by_label(times)
+    whole = step * NANO * max(1, len(job.steps))
+    return {
+        times.trace.names[label]: spent[label] / whole
+        for label in np.argsort(-spent)[:200].tolist()
+        if spent[label] > _WORTH * whole
+        and times.classes[label] == COMPUTE
+        and label not in times.trace.facts
+        and sounds_like_exchange(times.trace.names[label])
+    }
+
+
+def _time_by_label(times: RankTimes) -> NDArray[np.float64]:
+    device = times.trace.spans[DEVICE]
+    weights = (device.stop - device.start).astype(np.float64)
+    return np.bincount(device.label, weights=weights, minlength=len(times.trace.names)).astype(np.float64)
+
+
+def _warnings(job: JobTimes, world: int) -> list[str]:
+    found = [f"{times.trace.file}: {sentence}" for times in job.ranks.values() for sentence in times.trace.damage]
+    missing = world - len(job.ranks)
+    if missing > 0:
+        first = list(islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY)))
+        names = ", ".join(first) + (" …" if missing > _MANY else "")
+        found.append(
+            f"The traces of {counted(missing, 'rank')} of {world} are missing ({names}): waiting for these "
+            "counts as exchange."
+        )
+    return [*found, *(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in job.unmatched)]

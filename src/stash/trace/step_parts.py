@@ -1,0 +1,291 @@
+"""One rank's trace into steps, and each step into classes of time, by unions of intervals that add up to it exactly.
+
+A device's step reaches from the end of the work that the step before launched to the end of the work that it launched
+itself; a step of CPUs is its annotation. Time is compute, else exchange, else waiting, else copies; what is left is
+idle, which is what the training thread did meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
+from stash.trace.reader import CALLED
+from stash.trace.spans import (
+    CALL,
+    DEVICE,
+    FRAME,
+    NONE,
+    NOTE,
+    Nanoseconds,
+    RankTrace,
+    TraceSpans,
+    common,
+    joined,
+    window,
+    without,
+)
+
+PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
+"""Of a step, as they are listed."""
+_STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
+_EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
+_PAUSE = 1_000_000
+"""Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
+_LOST_LAUNCHES = 0.02
+"""Of a step's launches whose kernels are missing, from which on the step is incomplete."""
+_MOMENTS = 50
+"""The longest of idle intervals, by which a place is found."""
+_LIBRARIES = ("torch/", "<", "nn.Module", "contextlib.py", "threading.py", "typing.py")
+
+
+@dataclass(frozen=True)
+class StepWindow:
+    """One step on one rank's clock, in nanoseconds."""
+
+    number: int
+    start: int
+    stop: int
+    why_incomplete: str = ""
+
+    @property
+    def nanoseconds(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank's time is made of: interval sets of each class over the whole trace, and its steps."""
+
+    trace: RankTrace
+    steps: tuple[StepWindow, ...]
+    classes: tuple[str, ...]
+    """Of the trace's names."""
+    collectives: TraceSpans
+    """In order of start."""
+    collective_steps: tuple[int, ...]
+    """The number of the step that each belongs to; -1 outside of steps."""
+    sets: Mapping[str, Nanoseconds]
+    """Compute, exchange, copy and input, each as a whole."""
+    thread: Nanoseconds
+    """What the training thread ran; of a device, calls of any thread."""
+
+
+def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
+    """The classes and steps of one rank; ``more`` are patterns of kernels that communicate. Raises UserError."""
+    classes = classes_of(trace.names, more)
+    notes, device = trace.spans[NOTE], trace.spans[DEVICE]
+    thread = _training_thread(trace)
+    inputs = _named(trace, notes, _INPUT)
+    launched = _launch_times(trace)
+    if trace.has_device:
+        kinds = _device_classes(trace, classes, launched)
+        collectives = device.taken(kinds == EXCHANGE)
+        sets = {name: device.intervals(kinds == name) for name in (COMPUTE, EXCHANGE, COPY)}
+        ran = trace.spans[CALL].intervals()
+        moments = launched[kinds == EXCHANGE]
+    else:
+        which = np.array([classes[label] == EXCHANGE for label in notes.label], dtype=bool)
+        collectives = _since_called(trace, notes.taken(which))
+        threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
+        ran = trace.ops.get(thread, NONE)
+        computing = without(joined(trace.ops[track] for track in threads), inputs)
+        sets = {COMPUTE: computing, EXCHANGE: collectives.intervals(), COPY: NONE}
+        moments = collectives.start
+    host = _host_steps(trace, whole)
+    steps = _device_steps(trace, host, launched, whole) if trace.has_device else tuple(host)
+    return RankTimes(
+        trace=trace,
+        steps=steps,
+        classes=tuple(classes),
+        collectives=collectives,
+        collective_steps=tuple(_step_at(host, moments)),
+        sets={**sets, "input": inputs},
+        thread=ran,
+    )
+
+
+def _training_thread(trace: RankTrace) -> int:
+    """The thread that has the steps' annotations, else the one with most notes or calls; -1 without any."""
+    notes, calls = trace.spans[NOTE], trace.spans[CALL]
+    steps = [track for track, label in zip(notes.track, notes.label, strict=True) if _STEP.match(trace.names[label])]
+    if steps:
+        return int(steps[0])
+    tracks = calls.track if len(calls) else notes.track
+    return int(np.bincount(tracks).argmax()) if len(tracks) else -1
+
+
+def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> Nanoseconds:
+    which = np.array([pattern.search(trace.names[label]) is not None for label in spans.label], dtype=bool)
+    return spans.intervals(which)
+
+
+def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
+    """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
+    notes = trace.spans[NOTE]
+    called = notes.taken(np.array([trace.names[label].startswith(CALLED) for label in notes.label], dtype=bool))
+    if len(called) != len(collectives) or (called.start > collectives.start).any():
+        return collectives
+    return replace(collectives, start=called.start)
+
+
+def _launch_times(trace: RankTrace) -> Nanoseconds:
+    """When each of the device's spans was launched; -1 where no call says so."""
+    calls, device = trace.spans[CALL], trace.spans[DEVICE]
+    known = calls.taken(calls.link >= 0)
+    if not len(known) or not len(device):
+        return np.full(len(device), -1, dtype=np.int64)
+    order = np.argsort(known.link, kind="stable")
+    links = known.link[order]
+    at = np.minimum(np.searchsorted(links, device.link), len(links) - 1)
+    return np.where(links[at] == device.link, known.start[order][at], -1)
+
+
+def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.str_]:
+    """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
+    device, notes = trace.spans[DEVICE], trace.spans[NOTE]
+    kinds = np.array([classes[label] for label in device.label])
+    has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
+    inside = _named(trace, notes, _EXCHANGE_NOTE)
+    if len(inside):
+        at = np.searchsorted(inside[:, 0], launched, side="right") - 1
+        has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
+    return np.where(has_facts & (kinds == COMPUTE), EXCHANGE, kinds)
+
+
+# Steps
+
+
+def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
+    """Steps as the training thread has them."""
+    notes = trace.spans[NOTE]
+    if whole:
+        return [_everything(trace)]
+    found = []
+    for start, stop, label in zip(notes.start.tolist(), notes.stop.tolist(), notes.label.tolist(), strict=True):
+        named = _STEP.match(trace.names[label])
+        if named is not None:
+            found.append(StepWindow(int(named[1]), start, stop))
+    if found:
+        return _distinct(found)
+    which = np.array([_OPTIMIZER.match(trace.names[label]) is not None for label in notes.label], dtype=bool)
+    optimizers = notes.taken(which)
+    if len(optimizers) > 1:
+        first = optimizers.taken(optimizers.label == optimizers.label[0])
+        ends = [int(optimizers.start[0]), *first.stop.tolist()]
+        return [StepWindow(n, a, b) for n, (a, b) in enumerate(pairwise(ends[1:])) if b > a]
+    return [_everything(trace)]
+
+
+def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
+    """Each number once, without overlaps."""
+    kept: list[StepWindow] = []
+    for step in sorted(found, key=lambda each: each.start):
+        if all(step.number != each.number for each in kept) and (not kept or step.start >= kept[-1].stop - _PAUSE):
+            kept.append(step)
+    return kept
+
+
+def _everything(trace: RankTrace) -> StepWindow:
+    """All of a trace as one step: of a device, from its first work to its last."""
+    kinds = [DEVICE] if trace.has_device else [NOTE]
+    starts = [int(trace.spans[kind].start.min()) for kind in kinds if len(trace.spans[kind])]
+    stops = [int(trace.spans[kind].stop.max()) for kind in kinds if len(trace.spans[kind])]
+    if not trace.has_device:
+        starts += [int(each[0, 0]) for each in trace.ops.values() if len(each)]
+        stops += [int(each[-1, 1]) for each in trace.ops.values() if len(each)]
+    return StepWindow(0, min(starts, default=0), max(stops, default=0))
+
+
+def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
+    """The number of the step in which each moment lies."""
+    starts = np.array([step.start for step in host], dtype=np.int64)
+    at = np.searchsorted(starts, moments, side="right") - 1
+    return [
+        host[index].number if index >= 0 and moment < host[index].stop else -1
+        for index, moment in zip(at.tolist(), moments.tolist(), strict=True)
+    ]
+
+
+def _device_steps(
+    trace: RankTrace, host: Sequence[StepWindow], launched: Nanoseconds, whole: bool
+) -> tuple[StepWindow, ...]:
+    """Steps as the device has them."""
+    device, calls = trace.spans[DEVICE], trace.spans[CALL]
+    if whole or host == [_everything(trace)]:
+        return tuple(host)
+    of_launch = np.array([("launch" in name.lower()) for name in trace.names], dtype=bool)
+    launches = calls.taken(of_launch[calls.label] & (calls.link >= 0))
+    lost = ~np.isin(launches.link, device.link)
+    reached = int(device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start))
+    found = []
+    for step in host:
+        own = (launched >= step.start) & (launched < step.stop)
+        inside = (launches.start >= step.start) & (launches.start < step.stop)
+        missing = int((lost & inside).sum())
+        why = ""
+        if not own.any():
+            why = "it launched nothing on the device"
+        elif missing > _LOST_LAUNCHES * int(inside.sum()):
+            why = f"{missing} of its {int(inside.sum())} launches have no kernel in the trace"
+        stop = max(reached, int(device.stop[own].max(initial=step.start if own.any() else step.stop)))
+        found.append(StepWindow(step.number, reached, stop, why))
+        reached = stop
+    return tuple(found)
+
+
+# Attribution
+
+
+def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, Nanoseconds]:
+    """The interval set of each part of a step; none overlaps another, and together they cover it.
+
+    ``waits`` are the parts of collectives that waited, by the part that they are: what is left of them is exchange.
+    """
+    left = window(step.start, step.stop)
+    waiting = joined(waits.values())
+    exchange = without(times.sets[EXCHANGE], waiting)
+    inputs = times.sets["input"]
+    order = [("compute", times.sets[COMPUTE]), ("exchange", exchange), *waits.items(), ("transfer", times.sets[COPY])]
+    order = [*order, ("input", inputs)] if times.trace.has_device else [("input", inputs), *order]
+    found = dict.fromkeys(PARTS, NONE)
+    for name, covered in order:
+        found[name] = common(left, covered)
+        left = without(left, covered)
+    found["loop"], found["host"] = _idle(times, left)
+    return found
+
+
+def _idle(times: RankTimes, idle: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
+    """Idle time in the script's own lines, and other: a thread that runs nothing for long is in Python."""
+    whole = window(times.steps[0].start, times.steps[-1].stop)
+    gaps = without(without(whole, times.thread), times.sets["input"])
+    long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
+    own = common(idle, long)
+    return own, without(idle, own)
+
+
+def place_of(times: RankTimes, moments: Nanoseconds) -> str:
+    """The script's innermost function that most of this time is in, as FILE:LINE NAME; empty without stacks."""
+    frames = times.trace.spans[FRAME]
+    own = np.array([not times.trace.names[label].startswith(_LIBRARIES) for label in frames.label], dtype=bool)
+    frames = frames.taken(own)
+    spent: dict[int, int] = {}
+    longest = moments[np.argsort(moments[:, 0] - moments[:, 1], kind="stable")[:_MOMENTS]]
+    for start, stop in longest.tolist():
+        middle = (start + stop) // 2
+        around = np.flatnonzero((frames.start <= middle) & (frames.stop > middle))
+        if len(around):
+            inner = int(frames.label[around[np.argmin(frames.stop[around] - frames.start[around])]])
+            spent[inner] = spent.get(inner, 0) + stop - start
+    if not spent:
+        return ""
+    return re.sub(r"\((\d+)\): (.*)", r":\1 \2", times.trace.names[max(spent, key=lambda label: spent[label])])

@@ -1,0 +1,99 @@
+"""Traces written by hand: events in microseconds, as torch.profiler writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Event = dict[str, Any]
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(cutlass::Params)"
+
+
+def kernel(name: str, start: float, stop: float, link: int = 0, stream: int = 7, **args: Any) -> Event:
+    """Work of the device."""
+    kind = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
+    found = {"correlation": link, "stream": stream, **args}
+    return {
+        "ph": "X",
+        "cat": kind,
+        "name": name,
+        "pid": 0,
+        "tid": stream,
+        "ts": start,
+        "dur": stop - start,
+        "args": found,
+    }
+
+
+def launch(at: float, link: int, long: float = 1) -> Event:
+    """The call that launches it."""
+    args = {"correlation": link}
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "pid": 1,
+        "tid": 1,
+        "ts": at,
+        "dur": long,
+        "args": args,
+    }
+
+
+def note(name: str, start: float, stop: float, thread: int = 1, kind: str = "user_annotation") -> Event:
+    """An annotation, or anything else of the host."""
+    return {"ph": "X", "cat": kind, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": stop - start}
+
+
+def document(events: Sequence[Event], rank: int | None = 0, world: int | None = None, **head: Any) -> dict[str, Any]:
+    """A whole trace."""
+    info = (
+        {}
+        if rank is None
+        else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world or rank + 1}}
+    )
+    return {"schemaVersion": 1, "baseTimeNanoseconds": 0, **info, **head, "traceEvents": list(events)}
+
+
+def write(path: Path, events: Sequence[Event], **about: Any) -> Path:
+    """As torch.profiler lays it out."""
+    path.write_text(json.dumps(document(events, **about), indent=2))
+    return path
+
+
+def two_steps() -> list[Event]:
+    """Two steps of one device, worked by hand.
+
+    The first reaches from 0 to 80: compute 10-40, an all-reduce 30-60 of which 20 are exposed, a copy 70-80, and 20
+    idle, of which the loader has 5. The second reaches from 80 to 150, with compute 110-150.
+    """
+    return [
+        note("ProfilerStep#1", 0, 100),
+        note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 5),
+        launch(5, 1), launch(6, 2), launch(50, 3),
+        kernel(GEMM, 10, 40, 1),
+        kernel(ALL_REDUCE, 30, 60, 2, stream=8),
+        kernel("Memcpy HtoD (Pinned -> Device)", 70, 80, 3, stream=9),
+        note("ProfilerStep#2", 100, 200),
+        launch(105, 4),
+        kernel(GEMM, 110, 150, 4),
+    ]  # fmt: skip
+
+
+def meeting(rank: int, start: float, stop: float, op: str = "allreduce", **facts: Any) -> list[Event]:
+    """One step of a rank that computes until a collective starts, on a clock of its own."""
+    args: Mapping[str, Any] = {
+        "Collective name": op, "Group size": 2, "Process Group Name": "0", "Process Group Ranks": [0, 1],
+        "In msg nelems": 1000, "dtype": "Float", "Rank": rank, **facts,
+    }  # fmt: skip
+    base = 5_000_000 * rank
+    return [
+        note("ProfilerStep#7", base, base + stop + 10),
+        launch(base + 1, 1),
+        launch(base + 2, 2),
+        kernel(GEMM, base, base + start, 1),
+        kernel(ALL_REDUCE, base + start, base + stop, 2, stream=8, **args),
+    ]

@@ -1,0 +1,129 @@
+"""An account of traces is evidence like any other: shown, reported, compared, checked, stored, told to agents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import run
+from hand_traces import meeting, two_steps, write
+
+from stash.core.artefact import load_any
+from stash.core.errors import UserError
+from stash.core.intervals import Interval
+from stash.core.trace_records import FILE, Trace
+from stash.mcp_server.tools import AgentTools
+from stash.trace.cross_check import cross_check
+
+PROFILE = "tests/golden/one-node.stash.json"
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for rank, start in enumerate((10, 80)):
+        write(traces / f"rank{rank}.json", meeting(rank, start, 110), rank=rank, world=2)
+    target = tmp_path / "train.trace.json"
+    assert run(monkeypatch, "trace", str(traces), "-o", str(target)) == 0
+    return target
+
+
+def test_it_is_saved_shown_and_reported(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(load_any(saved), Trace)
+    capsys.readouterr()
+    assert run(monkeypatch, "show", str(saved)) == 0
+    assert "Rank 1 arrives last at 100% of collectives" in " ".join(capsys.readouterr().out.split())
+    assert run(monkeypatch, "show", str(saved), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [stall["name"] for stall in document["stalls"]] == ["compute", "contention", "exchange"]
+    assert document["verdict"]["stall"] == "contention"
+    assert document["step_seconds"] == pytest.approx(110e-6)
+    assert run(monkeypatch, "report", str(saved), "-o", str(tmp_path / "a.md")) == 0
+    assert "contention" in (tmp_path / "a.md").read_text()
+
+
+def test_the_first_schema_loads() -> None:
+    assert FILE.load("tests/golden/schema-1.trace.json").step_seconds > 0
+
+
+def test_it_is_stored_and_listed(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "store")
+    assert run(monkeypatch, "store", "add", str(saved), "--store", store) == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "list", store, "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["kind"], row["ranks"], row["stall"]) == ("trace", 2, "contention")
+
+
+def of_steps(saved: Path, exchange: float) -> Trace:
+    """The account with parts known to a tenth, of which exchange is so many seconds."""
+    trace = FILE.load(saved)
+    parts = [("compute", 0.1), ("exchange", exchange)]
+    known = {name: Interval(value=time, low=time * 0.9, high=time * 1.1, repetitions=5) for name, time in parts}
+    step = 0.1 + exchange
+    return trace.model_copy(
+        update={
+            "traced": tuple(
+                part.model_copy(update={"time": known[part.name], "share": known[part.name].value / step})
+                for part in trace.traced
+                if part.name in known
+            ),
+            "step": Interval(value=step, low=step * 0.99, high=step * 1.01, repetitions=5),
+        }
+    )
+
+
+def test_it_is_compared_and_checked(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / f"{name}.trace.json") for name in ("before", "after")]
+    for file, exchange in zip(files, (0.02, 0.06), strict=True):
+        FILE.save(of_steps(saved, exchange), file)
+    capsys.readouterr()
+    assert run(monkeypatch, "compare", *files, "--json") == 0
+    (document,) = json.loads(capsys.readouterr().out)
+    assert {line["name"]: line["verdict"] for line in document["lines"]} == {
+        "compute": "no difference shown", "exchange": "slower", "step": "slower",
+    }  # fmt: skip
+    assert run(monkeypatch, "check", files[0], "--max", "exchange=30%", "--require", "ranks=2") == 0
+    assert run(monkeypatch, "check", files[1], "--max", "exchange=30%") == 1
+    assert run(monkeypatch, "check", files[1], "--against", files[0], "--slower", "5%") == 1
+    assert run(monkeypatch, "check", files[0], "--max", "fetch=5%") == 2
+    assert run(monkeypatch, "compare", files[0], PROFILE) == 2
+
+
+def test_an_agent_is_told_it_in_four_kilobytes(saved: Path) -> None:
+    answer = AgentTools().explain(str(saved))
+    assert len(answer) <= 4096
+    assert json.loads(answer)["verdict"]["stall"] == "contention"
+
+
+def test_it_is_held_against_a_profile_of_the_same_job_alone(saved: Path) -> None:
+    from stash.analysis.attribution import attribute
+    from stash.core.artefact import load
+
+    breakdown = attribute(load(PROFILE), PROFILE)
+    trace = of_steps(saved, 0.02).model_copy(update={"world_size": breakdown.world_size})
+    checks = {check.name: check for check in cross_check(trace, breakdown)}
+    assert set(checks) >= {"compute", "exchange", "step"}
+    for check in checks.values():
+        assert check.difference.value == pytest.approx(check.ladder.value - check.traced.value)
+    assert "settle this first" in checks["step"].text
+    with pytest.raises(UserError, match="another job"):
+        cross_check(trace.model_copy(update={"world_size": 17}), breakdown)
+
+
+def test_one_file_is_no_trace_of_ours_and_one_of_ours_is_no_trace(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = write(tmp_path / "rank0.pt.trace.json", two_steps())
+    assert run(monkeypatch, "show", str(raw)) == 2
+    assert "stash trace" in capsys.readouterr().err
+    assert run(monkeypatch, "trace", str(saved)) == 2
+    assert "stash show" in capsys.readouterr().err
