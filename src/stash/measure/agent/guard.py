@@ -58,6 +58,7 @@ def protect_files(orders: Orders) -> None:
         passing=lambda: (orders.passing or bool(_saving)) and script.passes() > 0,
         unnoted=lambda why: script.note(f"new files of the job are neither removed nor named: {why}"),
         trains=lambda: script.passes() > 0,
+        traces=orders.traces or "",
     )
     _keepers[:] = [keeper]
     actions: Mapping[str, Callable[..., None]] = {

@@ -73,7 +73,8 @@ class FileBackup:
     what is left of a checkpoint would be taken for one.
 
     What cannot be kept raises OSError, so that it is not changed. What only the job's own files need cannot always be
-    noted either, as on a full disk: ``unnoted`` is then called with the reason, and the job goes on.
+    noted either, as on a full disk: ``unnoted`` is then called with the reason, and the job goes on. What is made in
+    ``traces`` is Stash's own.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class FileBackup:
         passing: Callable[[], bool] = bool,
         unnoted: Callable[[str], object] = str,
         trains: Callable[[], bool] = bool,
+        traces: str = "",
     ) -> None:
         self._run, self._began, self._passing, self._unnoted = str(folder.run), began, passing, unnoted
         self._trains = trains
@@ -96,6 +98,7 @@ class FileBackup:
         self._temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
         caches = (os.path.expanduser(place) for place in ("~/.cache", "~/.triton"))
         self._staying = tuple(place + os.sep for place in (self._run, *caches, "/dev", "/proc", "/sys"))
+        self._staying += (traces + os.sep,) if traces else ()
         self._sized: set[str] = set()
         self._once: set[str] = set()
         self._own: dict[str, bool] = {}

@@ -6,10 +6,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
+import pytest
 import torch
 
-from stash.core.ledger_rows import BACKWARD, COLLECTIVE, EPOCH_START, FORWARD, LOOP, OPTIMIZER
+from stash.core.ledger_rows import BACKWARD, COLLECTIVE, EPOCH_START, EVALUATION, FORWARD, INPUT, LOOP, OPTIMIZER
 from stash.measure.agent.runner import stack_looks
 from stash.measure.agent.runner.stack_looks import Places
 
@@ -251,3 +253,17 @@ def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(
         names["look"](row)  # type: ignore[operator]
     places.clear(keep=(EPOCH_START,))
     assert places.rows() == []
+
+
+def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
+    """Of 1 s of input ten looks saw 10 s, of 6 s of loop thirty saw 3: the latter are at the script's two lines."""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    exec(compile("import sys\ndef first():\n    return sys._getframe()\nframe = first()", __file__, "exec"), names)
+    frame = names["frame"]
+    assert isinstance(frame, FrameType)
+    for row, looks, seconds in ((INPUT, 10, 1.0), (LOOP, 30, 0.1), (EVALUATION, 10, 1.0)):
+        for _ in range(looks):
+            places.add(row, frame, seconds)
+    places.fit({INPUT: 1.0, LOOP: 6.0, EVALUATION: 3.0})
+    found = {row["row"]: row["seconds"] for row in places.rows()}
+    assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})  # what comes now and then is as seen

@@ -132,7 +132,7 @@ class BlockRunner:
             rank.note(f"no steps were traced: under the rung {top} one rank trains alone")
             return
         self._supply.gather(visit, number, sizes)
-        if rank.switches:
+        if rank.known.switches:
             rank.set_scope(visit.scope)
         for feed in rank.feeds:
             feed.drain()

@@ -146,6 +146,7 @@ class LedgerKeeper(NoLedger):
         now, timing = self._stamps.now(), self._timing
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, {} if timing is None else timing.before)}
+        self._places.fit({row: each.get("timed_seconds", 0.0) for row, each in rows.items()})
         if device_between is None:
             _shift(rows, FORWARD, LOOP, self._places.before_the_model())
             _shift(rows, OPTIMIZER, LOOP, self._places.before_update)

@@ -13,18 +13,20 @@ import sysconfig
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from stash.core.ledger_rows import BACKWARD, COLLECTIVE, FORWARD, LOOP, OPTIMIZER
+from stash.core.ledger_rows import BACKWARD, COLLECTIVE, FORWARD, IN_STEPS, LOOP, OPTIMIZER
 from stash.measure.agent import private
 
 _PERIOD = 0.005
 _LONGEST = 0.25
 """Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
+_FEWEST_LOOKS = 10
+"""At a row, from which they tell how its time is shared out."""
 _MOST_PLACES = 4
 """Of a row."""
 _FEWEST_SECONDS = 0.02
@@ -60,6 +62,8 @@ class _Look(NamedTuple):
     """What one look saw of the training thread."""
 
     row: str
+    seen_in: str
+    """The row of the ledger meanwhile, of which ``row`` may be a part that is another's."""
     own: tuple[tuple[_Call, int], ...]
     """The script's functions under way and at which line each was, the innermost first; never empty."""
     inside: str
@@ -88,6 +92,8 @@ class Places:
         """Of those from which gradients are computed, the last line that does."""
         self._is_looking = False
         self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
+        self._seen: dict[str, list[float]] = defaultdict(list)
+        """By row, what each look at it stands for."""
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
@@ -115,7 +121,23 @@ class Places:
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
         self._looks = {look: seconds for look, seconds in self._looks.copy().items() if look.row in keep}
+        self._seen.clear()
         self._renamed.update(dict.fromkeys(self._renamed, 0.0))
+
+    def fit(self, timed: Mapping[str, float]) -> None:
+        """Let looks at a row of every step stand for all of its ``timed`` seconds, and for no more.
+
+        A look waits until the training thread lets go of the interpreter, which some operations do far more often
+        than others: of a script with 0.3 ms of collating in a step of 12, a third of all looks saw that.
+        """
+        factors = {
+            row: timed[row] / sum(seen)
+            for row, seen in self._seen.items()
+            if row in IN_STEPS and timed.get(row, 0.0) > 0 and len(seen) >= _FEWEST_LOOKS
+        }
+        self._looks = {look: each * factors.get(look.seen_in, 1.0) for look, each in self._looks.copy().items()}
+        for row, seen_in in ((OPTIMIZER, LOOP), (LOOP, OPTIMIZER)):
+            self._renamed[row] *= factors.get(seen_in, 1.0)
 
     def _look_on(self) -> None:
         last = time.perf_counter()
@@ -139,6 +161,8 @@ class Places:
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
+        seen_in = row
+        self._seen[row].append(seconds)
         inside = ""
         own: list[tuple[_Call, int]] = []
         models = 0
@@ -171,7 +195,7 @@ class Places:
         if row == BACKWARD:
             for call, line in own:
                 self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
-        look = _Look(row, tuple(own), inside, models)
+        look = _Look(row, seen_in, tuple(own), inside, models)
         self._looks[look] = self._looks.get(look, 0.0) + seconds
 
     def before_the_model(self) -> float:
