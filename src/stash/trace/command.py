@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
 from stash.core.formatting import listed
+from stash.core.imports import require_package
 from stash.core.output_files import output_file
 from stash.core.printable import print_written, printable_line
 from stash.report.output import printed
@@ -56,6 +57,7 @@ def trace(options: TraceOptions) -> None:
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
     """
+    require_package("msgspec", "reading traces")
     if options.flight_recorder:
         _flight(options)
         return
