@@ -67,8 +67,8 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
             "same, please report it with the output of `stash show --json`."
         )
-        return (*_known_of_compute(case), *others, report, *unsure)[:MAX_STEPS]
-    steps = list(_known_of_compute(case)) if claims.noisy or _mostly_compute(case, claims) else []
+        return (*_known_for_certain(case), *others, report, *unsure)[:MAX_STEPS]
+    steps = list(_known_for_certain(case)) if claims.noisy or _mostly_compute(case, claims) else []
     steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
     if claims.disputed:
         steps.append(
@@ -85,9 +85,12 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
 
 
-def _known_of_compute(case: Case) -> tuple[str, ...]:
-    """Against what makes compute long for certain, however little is known of the rest."""
-    return tuple(_sentence(case, each) for each in REMEDIES["compute"](case) if each.first)
+def _known_for_certain(case: Case) -> tuple[str, ...]:
+    """Against what makes steps long for certain, however little is known of the rest."""
+    known = [each for each in REMEDIES["compute"](case) if each.first]
+    if case.breakdown.stall("contention") is not None:  # batches of unlike lengths are why steps vary
+        known += [replace(each, saves=None) for each in REMEDIES["contention"](case) if each.first]
+    return tuple(_sentence(case, each) for each in known)
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
