@@ -4,13 +4,12 @@ A job is profiled on one GPU, by what was published of that, under a name that n
 published speed of its model. It is to be done on any other machine that it was published on, by deadlines from longer
 to far shorter than it takes where it was profiled. Each GPU's price is that of a cloud that is drawn. The published
 numbers then say what the choice takes and costs. What being late is taken to cost, and how sure a deadline has to be,
-was chosen on one half of the models and is judged on the other.
+was chosen with all of these models in sight: no row is held out.
 """
 
 from __future__ import annotations
 
 import sys
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -131,11 +130,6 @@ class Question:
         return f"{self.job.table}, {'one GPU' if all(each.count == 1 for each in self.cells) else 'any number'}"
 
     @property
-    def is_held_out(self) -> bool:
-        """Whether its model was not looked at when defaults were chosen."""
-        return zlib.crc32(self.job.model.partition(",")[0].encode()) % 2 == 1
-
-    @property
     def work(self) -> TrainingWork:
         samples = self.cells[self.profiled].per_second * HOURS * 3600
         return TrainingWork(samples=samples, text="published")
@@ -253,7 +247,6 @@ def page(part: int = 1) -> str:
     for each in late:
         groups[each.question.kind].append(each)
     groups["all"] = late
-    groups["all, of models held out"] = [each for each in late if each.question.is_held_out]
     groups["all, without a deadline"] = [each for each in every if each.goal.deadline_seconds is None]
     parts = [" ".join((__doc__ or "").split()), f"{len(late)} decisions with a deadline, {len(every)} in all."]
     for name, found in groups.items():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
 from stash.core.units import Scale, counted
 from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, StallShare
+from stash.predict.compute_ratios import is_of_model
 from stash.ui.charts.builders import (
     PlotCurve,
     PlotPoint,
@@ -59,7 +60,7 @@ def evidence(choice: Choice) -> str:
 def evidence_letter(stall: StallShare) -> str:
     if stall.origin != "data sheet":
         return {"measured": "m", "scaled": "o"}.get(stall.origin, "g")
-    named = any(" among them" in fact.source and "none of" not in fact.source for fact in stall.facts)
+    named = any(is_of_model(fact.source) for fact in stall.facts)
     return "p" if named and stall.name == "compute" else "s"
 
 

@@ -30,7 +30,14 @@ LAUNCH_SECONDS = 5e-6
 """Between the starts of two kernels of a running stream: 3.8 to 9.6 µs on a V100 (A. Gray, *Getting Started with CUDA
 Graphs*, NVIDIA, 2019). It is the host's work, the same whatever the GPU."""
 
+_AMONG = " among them"
+
 # Another GPU
+
+
+def is_of_model(source: str) -> bool:
+    """Whether a ratio's ``source`` says that speeds of the model itself were published on these GPUs."""
+    return _AMONG in source
 
 
 @lru_cache(maxsize=1024)
@@ -48,7 +55,7 @@ def time_ratio(
     scale, key = published_scale(), model_key(model)
     log_ratio, deviation = scale.ratio(GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix))
     seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
-    what = f"{model} on {' and '.join(seen)} among them" if seen else f"none of {model} on these GPUs"
+    what = f"{model} on {' and '.join(seen)}{_AMONG}" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
     if mix.products is not None:
         source += f"; by its operators {mix.products:.0%} of a step on an A100 is products"

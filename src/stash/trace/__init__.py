@@ -1,1 +1,1 @@
-"""Evidence that Stash did not record: traces of profilers, flight recorders, Nsight exports."""
+"""Evidence that Stash did not record: traces of profilers, dumps of flight recorders."""

@@ -10,6 +10,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
+from stash.analysis.findings.rates import bus_factor
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import now
 from stash.core.trace_records import (
@@ -28,7 +29,7 @@ from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
 from stash.trace.step_parts import RankTimes, place_of
 
-_HIDES = ("exchange", "transfer", "contention", "bubble", "compute")
+_HIDES = ("exchange", "transfer", "contention", "bubble")
 """Parts of which there may be more than a step shows."""
 _WORTH = 0.01
 """Share of a step, below which nothing is supposed of a part, and no kernel is named."""
@@ -92,7 +93,7 @@ def _part(job: JobTimes, part: str, step: float) -> TracePart:
         name=part,
         time=time,
         share=time.value / step,
-        whole_seconds=None if whole is None or part == COMPUTE else whole.value,
+        whole_seconds=None if whole is None else whole.value,
         place=max(filter(None, places), key=places.count, default=""),
     )
 
@@ -133,7 +134,7 @@ def _nodes(job: JobTimes) -> dict[int, int]:
 # Collectives
 
 _BUS: dict[str, Callable[[int], float]] = {
-    "allreduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "allreduce": bus_factor,
     "reducescatter": lambda ranks: (ranks - 1) / ranks,
     "allgather": lambda ranks: ranks - 1.0,
     "alltoall": lambda ranks: (ranks - 1) / ranks,

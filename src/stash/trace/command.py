@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stash.core.documents import KINDS, TRACE
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.imports import require_package
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from stash.trace.spans import RankTrace
 
 _ENDINGS = (".json", ".json.gz", ".zip", ".gz")
-_OURS = (".stash.json", ".host.json", ".plan.json", ".fix.json", ".fleet.json", ".curve.json", ".spotlog.json")
+_OURS = tuple(kind.suffix for kind in KINDS if kind is not TRACE)  # whose ending traces of PyTorch have, too
 _MOST = 4096
 """Files of a folder."""
 
@@ -61,7 +62,6 @@ def trace(options: TraceOptions) -> None:
     if options.flight_recorder:
         _flight(options)
         return
-    from stash.core.documents import TRACE
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
     from stash.trace.page import document, page

@@ -126,11 +126,6 @@ class _EventBus:
         """Tell ``listener`` from now on what this process's script does; without one, nobody any more."""
         self.listener = listener
 
-    def begin_pass(self) -> Listener:
-        """Count a backward pass; the value is who listens."""
-        self.passes += 1
-        return self.listener
-
 
 bus = _EventBus()
 """Read by what comes to it in every step; all others ask ``listener()`` and ``passes()``."""
