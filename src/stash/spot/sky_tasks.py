@@ -1,9 +1,10 @@
-"""A fleet plan's machines as SkyPilot tasks, in a shell script for whoever rents them; rents nothing itself.
+"""A fleet plan's machines as SkyPilot tasks, in a shell script that rents them.
 
 The servers are one on-demand cluster, which takes itself down when it is idle; each worker is a managed job of one
 node, as one of several restarts whole (skypilot #3907), which SkyPilot starts again when it is taken away. All are
-one Ray, which no process joins without its token; workers reach the head by its private address. Knows SkyPilot's
-keys (docs.skypilot.co, YAML spec).
+one Ray, which no process joins without its token; workers reach the head by its private address. A limit in dollars
+becomes one moment, set when the script starts, after which every task ends itself: it holds although nobody watches,
+and a machine that is started again does not begin a new count. Knows SkyPilot's keys (docs.skypilot.co, YAML spec).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +31,7 @@ from stash.core.units import counted, format_seconds
 from stash.core.version import install_requirement
 from stash.spot.fleet_records import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
-from stash.spot.train.run_orders import RAY_HEAD
+from stash.spot.train.run_orders import RAY_HEAD, WISHES
 
 KUBERNETES = ("kubernetes", "k8s")
 HERE = "stash-spot"
@@ -42,6 +43,10 @@ _SECRETS = ("RAY_AUTH_TOKEN", TOKEN)
 _MOUNTED = "stash-spot-checkpoints"
 _MARGIN = 1.1
 """Prices move between plan and launch by about that: what is dearer is refused."""
+_SAVING_SECONDS = 300.0
+"""From the end of training to that of the tasks, for what is being saved."""
+_SHORTEST_SECONDS = 600.0
+"""A limit that buys less training than this is refused."""
 _SPARE = 8
 """Servers that one machine may start one after the other: each has a name of its own."""
 _QUIET = ("--disable-usage-stats", "--dashboard-agent-listen-port=52366")
@@ -121,46 +126,104 @@ def job_in(work: Path, job: str) -> str:
     return f"{inside.relative_to(work)}:{name}"
 
 
-def rent_script(plan: FleetPlan, place: RentedPlace, job: str, work: Path) -> str:
+@dataclass(frozen=True, kw_only=True)
+class RentScript:
+    """A shell script that rents a plan's machines, and what to type afterwards."""
+
+    name: str
+    """Of the cluster; the workers' jobs begin with it."""
+    text: str
+    follow: str
+    fetch: str
+    end: tuple[str, ...]
+    """The commands that take everything down."""
+
+
+def seconds_bought(plan: FleetPlan, max_dollars: float) -> float:
+    """How long the plan's fleet may train for so much, at prices a tenth above the plan's.
+
+    The minutes in which machines save, and in which an idle head waits, are paid for, too. Raises UserError for a sum
+    that buys next to nothing.
+    """
+    hour = _hourly_dollars(plan)
+    after = _SAVING_SECONDS + 60 * AUTOSTOP["idle_minutes"]
+    seconds = 3600 * max_dollars / hour - after
+    if seconds < _SHORTEST_SECONDS:
+        least = math.ceil(100 * hour * (after + _SHORTEST_SECONDS) / 3600) / 100
+        bought = format_seconds(3600 * max_dollars / hour)
+        raise UserError(
+            f"--max-dollars {max_dollars:g} buys {bought} of this fleet, at up to ${hour:.2f} an hour; give at least "
+            f"{least:g}"
+        )
+    return seconds
+
+
+def rent_script(
+    plan: FleetPlan, place: RentedPlace, job: str, work: Path, max_dollars: float | None = None
+) -> RentScript:
     """The shell script that rents the plan's machines and trains ``job``, a file in ``work``; raises UserError."""
     name = f"stash-{hashlib.sha256(f'{work}/{job}'.encode()).hexdigest()[:6]}"
-    common = _common(work)
+    common = _common(work, max_dollars is not None)
     tasks = {"server": _server_task(plan, place, job, common)}
     for kind in _planned_types(plan):
         tasks[kind.name] = _worker_task(place, kind, common)
     files = [f"cat > {name}-{what}.yaml <<'TASK'\n{task_yaml(task)}TASK" for what, task in tasks.items()]
     secrets = " ".join(_SECRETS)
-    launch = "--yes --detach-run"
-    workers = [
-        f'sky jobs launch {launch} --name {name}-worker{number} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
+    launch, limit = "--yes --detach-run", []
+    if max_dollars is not None:
+        bought = seconds_bought(plan, max_dollars)
+        limit = [
+            f"# Training ends {format_seconds(bought)} after the start, so that it costs ${max_dollars:g} at most.",
+            f'STASH_END="$(($(date +%s) + {int(bought)}))"',
+        ]
+        launch += ' --env STASH_END="$STASH_END"'
+    workers = [f"{name}-worker{number}" for number in range(1, len(_workers(plan)) + 1)]
+    jobs = [
+        f'sky jobs launch {launch} --name {worker} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
         f"--env STASH_WORKER=worker{number} {shlex.quote(f'{name}-{kind.name}.yaml')}"
-        for number, kind in enumerate(_workers(plan), start=1)
+        for number, (worker, kind) in enumerate(zip(workers, _workers(plan), strict=True), start=1)
     ]
+    script = RentScript(
+        name=name,
+        text="",
+        follow=f"ssh {name} tail -n +1 -F {HERE}/events.jsonl",
+        fetch=f"scp -r {name}:{HERE} .",
+        end=(*(f"sky jobs cancel --yes --name {worker}" for worker in workers), f"sky down --yes {name}"),
+    )
     lines = [
         f"# {name}: {_price(plan)}",
-        "# Run it in the job's folder. Nothing here limits what it costs: end it as the last lines say.",
+        "# Run it in the job's folder."
+        + ("" if limit else " Nothing here limits what it costs (--max-dollars does): end it as the last lines say."),
         "set -e",
+        *limit,
         *files,
         f'(umask 077; for NAME in {secrets}; do echo "$NAME=$(openssl rand -hex 32)"; done > {name}.env)',
         f"sky launch {launch} --cluster {name} --secret-file {name}.env {name}-server.yaml",
         f"until HEAD=$(ssh {name} cat {HERE}/address); do sleep 5; done",
-        *workers,
-        f"# What happens: ssh {name} tail -n +1 -F {HERE}/events.jsonl",
-        f"# What it left: scp -r {name}:{HERE} .",
-        f"# The end of all: sky jobs cancel --yes --name {name}-workerN, of each, and sky down --yes {name}",
+        *jobs,
+        f"# What happens: {script.follow}",
+        f"# What it left: {script.fetch}",
+        "# The end of all:",
+        *(f"#   {command}" for command in script.end),
     ]
-    return "\n".join(lines) + "\n"
+    return replace(script, text="\n".join(lines) + "\n")
+
+
+def _hourly_dollars(plan: FleetPlan) -> float:
+    """Of all machines, at prices a tenth above the plan's."""
+    server = plan.pool.server
+    return _dollars_at_most(server.dollars_per_hour) * server.count + sum(
+        _dollars_at_most(kind.dollars_per_hour) for kind in _workers(plan)
+    )
 
 
 def _price(plan: FleetPlan) -> str:
     chosen, server = plan.chosen, plan.pool.server
     assert chosen is not None
-    hour = _dollars_at_most(server.dollars_per_hour) * server.count
-    hour += sum(_dollars_at_most(kind.dollars_per_hour) for kind in _workers(plan))
+    machines = f"{counted(server.count, 'server')}, {counted(len(_workers(plan)), 'worker')}"
     return (
-        f"{counted(server.count, 'server')}, {counted(len(_workers(plan)), 'worker')}, ${hour:.2f} an hour by prices "
-        f"of {plan.pool.as_of} and a tenth; planned: {format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. "
-        "SkyPilot's jobs controller comes on top."
+        f"{machines}, ${_hourly_dollars(plan):.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
+        f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
     )
 
 
@@ -183,8 +246,23 @@ def _dollars_at_most(dollars: float) -> float:
 # Tasks
 
 
-def _common(work: Path) -> dict[str, Any]:
-    """What all tasks share; raises UserError without Ray, whose version all machines get."""
+_TIME_LEFT = f"""if [ -z "$STASH_END" ]; then
+  LEFT=0
+else
+  LEFT=$((STASH_END + {_SAVING_SECONDS:.0f} - $(date +%s)))
+  [ "$LEFT" -gt 0 ] || exit 0
+fi"""
+"""Seconds until a task ends itself, its saving included; 0: never, as ``timeout`` reads it."""
+_UNTIL_END = 'timeout "$LEFT"'
+_ENDED = "[ $? = 124 ]"
+"""Whether ``timeout`` ended it: that is how it should end, and nothing to start again for."""
+
+
+def _common(work: Path, limited: bool) -> dict[str, Any]:
+    """What all tasks share, ``limited`` to end at a moment.
+
+    Raises UserError without Ray, whose version all machines get.
+    """
     try:
         ray = version("ray")  # Ray refuses to work with unlike ones
     except PackageNotFoundError:
@@ -192,11 +270,12 @@ def _common(work: Path) -> dict[str, Any]:
             "Ray is not installed here, and all machines get the version that is; install it with: pip install ray"
         ) from None
     needed = ["-r", "requirements.txt"] if (work / "requirements.txt").is_file() else []
+    install = shlex.join(["pip", "install", install_requirement("spot"), f"ray=={ray}", *needed])
     return {
         "workdir": ".",
-        "envs": {"RAY_AUTH_MODE": "token"},
+        "envs": {"RAY_AUTH_MODE": "token", "STASH_END": None if limited else ""},
         "secrets": dict.fromkeys(_SECRETS),
-        "setup": shlex.join(["pip", "install", install_requirement("spot"), f"ray=={ray}", *needed]),
+        "setup": f"{_TIME_LEFT}\n{_UNTIL_END} {install}",
     }
 
 
@@ -235,7 +314,7 @@ def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]
         "resources": {**rented, "max_hourly_cost": _dollars_at_most(kind.dollars_per_hour)},
         **common,
         "envs": {**common["envs"], "STASH_HEAD": None, "STASH_WORKER": None},
-        "run": start,
+        "run": f"{_TIME_LEFT}\n{_UNTIL_END} {start} || {_ENDED}",
     }
 
 
@@ -268,22 +347,27 @@ def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
     }
     return "\n".join(
         [
+            _TIME_LEFT,
             'HEAD="$(echo "$SKYPILOT_NODE_IPS" | head -n1)"',
             'if [ "$SKYPILOT_NODE_RANK" != 0 ]; then',
             '  SERVER="server$((SKYPILOT_NODE_RANK + 1))"',
-            f"  exec {other}",
+            f"  {_UNTIL_END} {other} || {_ENDED}",
+            "  exit",
             "fi",
             f"mkdir -p ~/{HERE}/checkpoints",
             f"rm -f ~/{HERE}/address ~/{HERE}/*.jsonl",
             f'{head} --node-ip-address="$HEAD" &',
             "RAY=$!",
-            "trap 'kill $RAY' EXIT",
+            "trap 'kill $RAY $STOP' EXIT",
             f'until ray health-check --address="$HEAD:{_PORT}"; do kill -0 $RAY && sleep 3 || exit 1; done',
             f"""sed -e "s/HEAD_ADDRESS/$HEAD/g" -e "s|HOME_FOLDER|$HOME|g" > ~/{HERE}/orders.json <<'ORDERS'""",
             json.dumps(orders),
             "ORDERS",
             f'echo "$HEAD" > ~/{HERE}/address',
-            f"python -m stash.spot.train.head ~/{HERE}",
+            f"""[ "$LEFT" = 0 ] || (sleep "$((LEFT - {_SAVING_SECONDS:.0f}))";"""
+            f""" echo '{{"do": "stop"}}' >> ~/{HERE}/{WISHES}) &""",
+            "STOP=$!",
+            f"{_UNTIL_END} python -m stash.spot.train.head ~/{HERE} || {_ENDED}",
         ]
     )
 

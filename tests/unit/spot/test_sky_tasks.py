@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
+import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +19,27 @@ from fleet_pools import JOB, TODAY, dated_plan
 from stash import catalog
 from stash.core.errors import UserError
 from stash.core.version import __version__
+from stash.spot.commands.run_fleet import RunOptions, run
 from stash.spot.fleet_records import FleetPlan
-from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
+from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place, seconds_bought
 
 pytest.importorskip("ray")
 
 
-def script(folder: Path, of: FleetPlan | None = None, infra: str = "aws/us-east-1", bucket: str | None = None) -> str:
+def script(
+    folder: Path,
+    of: FleetPlan | None = None,
+    infra: str = "aws/us-east-1",
+    bucket: str | None = None,
+    max_dollars: float | None = None,
+) -> str:
     (folder / "job.py").write_text(JOB)
     of = of or dated_plan()
     check_prices(of, TODAY)
     place = rented_place(of, infra, bucket, catalog.load())
-    return rent_script(of, place, job_in(folder.resolve(), f"{folder}/job.py:job"), folder.resolve())
+    return rent_script(
+        of, place, job_in(folder.resolve(), f"{folder}/job.py:job"), folder.resolve(), max_dollars
+    ).text
 
 
 def tasks(text: str) -> dict[str, Any]:
@@ -71,7 +84,7 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
     assert task["resources"] == {
         "infra": "aws/us-east-1", "instance_type": "p3.2xlarge", "use_spot": True, "max_hourly_cost": 1.0098
     }  # fmt: skip
-    assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_HEAD": None, "STASH_WORKER": None}
+    assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_END": "", "STASH_HEAD": None, "STASH_WORKER": None}
     assert f"stash-ddl[spot] @ git+https://github.com/stash-ddl/stash@v{__version__}' ray==" in task["setup"]
     shown = subprocess.run(
         ["bash", "-c", task["run"].replace("ray start", "printf '%s\\n'", 1)], text=True, check=True,
@@ -178,3 +191,72 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
     for job, sentence in ((f"{tmp_path}/job.py:job", "lies outside"), (f"{tmp_path}/work/broken.py:job", "imported")):
         with pytest.raises(UserError, match=sentence):
             job_in(tmp_path / "work", job)
+
+
+def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) -> None:
+    text = script(tmp_path, max_dollars=40)
+    dear = {what: task["resources"]["max_hourly_cost"] for what, task in tasks(text).items()}
+    hour = dear["server"] + sum(dear[kind] * count for kind, count in dated_plan().chosen.workers.items())
+    bought = seconds_bought(dated_plan(), 40)
+    assert bought == pytest.approx(3600 * 40 / hour - 300 - 600)  # saving, and ten idle minutes
+    assert f'STASH_END="$(($(date +%s) + {int(bought)}))"' in text
+    assert text.count('--env STASH_END="$STASH_END"') == 8
+    assert {task["envs"]["STASH_END"] for task in tasks(text).values()} == {None}
+    assert "Nothing here limits" not in text
+    with pytest.raises(UserError, match=r"--max-dollars 1 buys 10\.6 min of this fleet, at up to \$5\.65 an hour; give at least 2\.36"):
+        seconds_bought(dated_plan(), 1)
+
+
+@pytest.mark.parametrize(
+    ("left", "ray", "status", "began"),
+    [
+        (None, "exit 0", 0, True),
+        (None, "exit 3", 1, True),  # a managed job that failed is not started again, and says so
+        (100, "exit 3", 1, True),
+        (-299, "exec sleep 60", 0, True),  # it is ended, which is no failure
+        (-301, "exit 0", 0, False),  # started again too late
+    ],
+)
+def test_a_worker_ends_itself(tmp_path: Path, left: int | None, ray: str, status: int, began: bool) -> None:
+    program = tmp_path / "ray"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/began\n{ray}\n")
+    program.chmod(0o755)
+    end = "" if left is None else str(int(time.time()) + left)
+    done = subprocess.run(
+        ["bash", "-c", tasks(script(tmp_path))["p3.2xlarge"]["run"]],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "STASH_END": end, "STASH_HEAD": "10.0.0.5", "STASH_WORKER": "w"},
+        check=False,
+    )
+    assert (done.returncode, (tmp_path / "began").exists()) == (status, began)
+
+
+def rent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, dollars: str | None = "40"
+) -> tuple[str, list[str]]:
+    """What is asked, and what a stand-in for SkyPilot is called with."""
+    (folder / "job.py").write_text(JOB)
+    (folder / "job.plan.json").write_text(dated_plan(as_of=f"{date.today()}").model_dump_json())
+    for name, body in {"sky": 'echo "$@" >> calls', "ssh": "echo 10.0.0.5"}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)
+    run(RunOptions(plan="job.plan.json", job="job.py:job", infra="aws/us-east-1", rent=True, max_dollars=dollars))
+    calls = folder / "calls"
+    return asked[0], calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_machines_are_rented_once_the_user_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, calls = rent(tmp_path, monkeypatch, "y")
+    assert asked == "Rent these machines, for $40 at most? [y/N] "
+    assert [call.split(" --")[0] for call in calls] == ["launch", *["jobs launch"] * 7]
+    assert len(set(re.findall(r"STASH_END=(\d+)", " ".join(calls)))) == 1
+
+
+def test_nothing_is_rented_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rent(tmp_path, monkeypatch, "")[1] == []
+    with pytest.raises(UserError, match="--rent starts machines that cost money; limit it"):
+        rent(tmp_path, monkeypatch, "y", None)

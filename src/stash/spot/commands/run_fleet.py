@@ -1,8 +1,10 @@
-"""``stash spot run`` and ``stash spot guard``: rehearses a plan here with revocations, or prints what rents it."""
+"""``stash spot run`` and ``stash spot guard``: rehearses a plan here with revocations, or rents it."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import print_note, print_written, printable, printable_line
-from stash.ui.options import Options, argument, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +43,7 @@ class RunOptions(Options):
     job: str = argument("FILE.py:JOB", "File and name of a stash.spot.Job, like job.py:job.")
     on: RunPlace = option(
         "PLACE",
-        "Train locally, on a testbed (root), or print a script (cloud).",
+        "Train locally, on a testbed (root), or on rented machines (cloud).",
         parsers.one_of(RUN_PLACES),
         default="cloud",
     )
@@ -49,6 +51,10 @@ class RunOptions(Options):
     checkpoint_url: str | None = option(
         "URL", "Keep checkpoints in this bucket (default: the server's disk).", panel=_RENTED
     )
+    max_dollars: float | None = option(
+        "DOLLARS", "End every machine before they cost more than this.", parsers.dollars, panel=_RENTED
+    )
+    rent: bool = flag("Run the script, after asking.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
         "WHO@TIME",
         "Revoke a worker (worker2@40s,notice=20s) or a type (v100@1min); repeatable.",
@@ -73,9 +79,15 @@ class RunOptions(Options):
     def check(self) -> None:
         if self.on != "cloud":
             self._refuse(
-                f"is of machines to rent, and --on {self.on} rents none; leave it out", "infra", "checkpoint_url"
+                f"is of machines to rent, and --on {self.on} rents none; leave it out",
+                "infra",
+                "checkpoint_url",
+                "max_dollars",
+                "rent",
             )
             return
+        if self.rent and self.max_dollars is None:
+            raise UserError("--rent starts machines that cost money; limit it, like --max-dollars 40")
         self._refuse(
             "is of training here; add --on testbed or --on local",
             *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output", "json"),
@@ -88,19 +100,21 @@ class RunOptions(Options):
 
 
 def run(options: RunOptions) -> None:
-    """Train a plan's fleet here, or print a SkyPilot script.
+    """Train a plan's fleet here, or rent it with SkyPilot.
 
     Examples:
       stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
       stash spot run job.plan.json job.py:job --infra aws/us-east-1 > rent.sh
+      stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-dollars 40 --rent
     """
     if options.on == "cloud":
-        _print_rent_script(options)
+        _rent(options)
     else:
         _rehearse(options)
 
 
-def _print_rent_script(options: RunOptions) -> None:
+def _rent(options: RunOptions) -> None:
+    """Print the script that rents the plan's machines; with ``--rent``, run it once the user agrees."""
     from datetime import date
 
     from stash import catalog
@@ -116,9 +130,33 @@ def _print_rent_script(options: RunOptions) -> None:
     plan, work = read_plan(options.plan), Path.cwd().resolve()
     check_prices(plan, date.today())
     place = rented_place(plan, options.infra, options.checkpoint_url, catalog.load())
-    script = rent_script(plan, place, job_in(work, options.job), work)
-    print(printable(masked_text(script)), end="")
-    print_note("Nothing was rented. Save this script, read it, and run it with sh.", True)
+    script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
+    if options.rent:
+        _require_answers()
+    print(printable(masked_text(script.text)), end="", flush=True)
+    if not options.rent:
+        print_note("Nothing was rented. Save this script, read it, and run it with bash.", True)
+        return
+    if input(f"Rent these machines, for ${options.max_dollars:g} at most? [y/N] ").strip().lower() not in (
+        "y",
+        "yes",
+    ):
+        print_note("Nothing was rented.", True)
+        return
+    print_note(f"To end all of it, at any time: {'; '.join(script.end)}", True)
+    status = subprocess.run(["bash", "-c", script.text], check=False).returncode
+    if status:
+        raise JobError(f"renting failed with status {status}; what was started still runs: end it as said above")
+    print_note(f"To follow it: {script.follow}", True)
+    print_note(f"To fetch what it leaves: {script.fetch}", True)
+
+
+def _require_answers() -> None:
+    """Raise UserError where the user cannot agree to anything, or SkyPilot is missing."""
+    if shutil.which("sky") is None:
+        raise UserError("SkyPilot's command `sky` is not here; install it with: pip install 'stash-ddl[sky]'")
+    if not sys.stdin.isatty():
+        raise UserError("--rent asks before it starts machines: run it in a terminal, or save the script and run it")
 
 
 def _rehearse(options: RunOptions) -> None:
