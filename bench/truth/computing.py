@@ -3,6 +3,10 @@
 Each kind of ``computing_job`` times itself, untouched, before and after ``stash profile`` measures it. Told are each
 row's seconds of a step by both, the error in points of the whole step, what the job's own two runs differ by, and
 whether the printed interval held the truth, by itself and within that difference.
+
+A row is what the job would be faster by without it. Of a job without workers the stopwatch says that; workers compete
+with the step for cores, and those of a new epoch still start in its first steps: there it is the difference to runs
+without input and without restarts, and the stopwatch's own rows are shown by ``--stopwatch 1``.
 """
 
 from __future__ import annotations
@@ -69,9 +73,30 @@ class Judged:
         return (self.kind, self.row, *times, f"{self.points:+.1f}", *held, self.says)
 
 
-def run_untouched(kind: str, seconds: float, folder: Path) -> dict[str, float]:
-    """What the job says of itself."""
-    return json.loads(run((sys.executable, str(JOB), kind, str(seconds)), folder))
+def run_untouched(kind: str, seconds: float, folder: Path, by_stopwatch: bool = False) -> dict[str, float]:
+    """What the job says of itself: seconds of a step by row."""
+
+    def told(*without: str) -> dict[str, float]:
+        rows = json.loads(run((sys.executable, str(JOB), kind, str(seconds), *without), folder))
+        return {name: value for name, value in rows.items() if name != "steps"}
+
+    rows = told()
+    if not KINDS[kind].workers or by_stopwatch:
+        return rows
+    return take_differences(rows, told("input"), None if KINDS[kind].keeps_workers else told("restarts"))
+
+
+def take_differences(
+    rows: Mapping[str, float], without_input: Mapping[str, float], without_restarts: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Rows as what the job is faster by without input, and without restarts if it has any; they keep their sum."""
+    whole = sum(rows.values())
+    starts = rows["epoch start"]
+    if without_restarts is not None:
+        starts = without_restarts["epoch start"] + whole - sum(without_restarts.values())
+    compute = without_input["compute"]
+    rest = sum(value for name, value in rows.items() if name not in ("epoch start", "compute", "input"))
+    return {**rows, "epoch start": starts, "compute": compute, "input": whole - starts - compute - rest}
 
 
 def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
@@ -84,7 +109,7 @@ def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
 def judge(kind: str, own: tuple[Mapping[str, float], Mapping[str, float]], answer: Mapping[str, Any]) -> list[Judged]:
     """Each row that is of a size in either account."""
     rows = {row["name"]: row for row in answer["run"]["rows"]}
-    step = fmean(sum(value for name, value in times.items() if name != "steps") for times in own)
+    step = fmean(sum(times.values()) for times in own)
     judged = []
     for name, theirs in ROWS.items():
         found = [rows[each] for each in theirs if each in rows]
@@ -106,6 +131,7 @@ def main() -> None:
         only=("", "kinds whose name contains this"),
         seconds=(10.0, "of each run of the job by itself"),
         budget=(30.0, "of a profile"),
+        stopwatch=(0, "1: the stopwatch's own rows, also of jobs with workers"),
     )
     chosen = [kind for kind in KINDS if asked.only in kind]
     judged: list[Judged] = []
@@ -114,9 +140,10 @@ def main() -> None:
         for kind in chosen:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                before = run_untouched(kind, asked.seconds, folder)
+                before = run_untouched(kind, asked.seconds, folder, bool(asked.stopwatch))
                 answer = run_profile(kind, asked.budget, folder)
-                rows = judge(kind, (before, run_untouched(kind, asked.seconds, folder)), answer)
+                after = run_untouched(kind, asked.seconds, folder, bool(asked.stopwatch))
+                rows = judge(kind, (before, after), answer)
             judged.extend(rows)
             yield from (row.cells() for row in rows)
 

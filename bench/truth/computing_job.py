@@ -1,6 +1,8 @@
-"""A training script that really computes and times itself: ``computing_job.py KIND SECONDS`` prints a JSON object.
+"""A training script that really computes and times itself: ``computing_job.py KIND SECONDS [WITHOUT]`` prints JSON.
 
-Its own stopwatch says what each part of the run took, in seconds of a step, over all epochs but the first.
+Its own stopwatch says what each part of the run took, in seconds of a step, over all epochs but the first. WITHOUT
+is what another such run leaves out: ``input`` trains on the batches of the first epoch again and again, ``restarts``
+keeps workers from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,20 +206,25 @@ def evaluate(model: nn.Module, batches: Iterator[list[Tensor]]) -> None:
     model.train()
 
 
-def train(kind: Kind, seconds: float) -> dict[str, float]:
+def train(kind: Kind, seconds: float, without: str = "") -> dict[str, float]:
     """Train for so long after a first epoch: steps, and seconds of a step by row."""
+    if without == "restarts":
+        kind = replace(kind, keeps_workers=True)
     model = kind.model()
     model(torch.zeros(2, kind.width))
     optimizer, keeps = make_optimizer(kind, model), kind.workers > 0 and kind.keeps_workers
     data = Stream(kind) if kind.streams else Samples(kind)
     loader = DataLoader(data, kind.batch, num_workers=kind.workers, persistent_workers=keeps)
     held_out = DataLoader(Samples(kind), kind.batch)
+    kept = list(loader) if without == "input" else None
+    if kept is not None:
+        del loader  # its workers, if they stay
     watch, began = Stopwatch(), time.perf_counter()
     batches = epochs = 0
     while epochs < 2 or time.perf_counter() - began < seconds:
         if epochs == 1:
             watch, began, batches = Stopwatch(), time.perf_counter(), 0
-        iterator = iter(loader)
+        iterator = iter(kept if kept is not None else loader)
         batch = next(iterator)
         watch.lap("epoch start")
         while batch is not None:
@@ -243,4 +250,4 @@ def train(kind: Kind, seconds: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(KINDS[sys.argv[1]], float(sys.argv[2]))), flush=True)
+    print(json.dumps(train(KINDS[sys.argv[1]], float(sys.argv[2]), *sys.argv[3:])), flush=True)
