@@ -203,7 +203,10 @@ def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) ->
     assert text.count('--env STASH_END="$STASH_END"') == 8
     assert {task["envs"]["STASH_END"] for task in tasks(text).values()} == {None}
     assert "Nothing here limits" not in text
-    with pytest.raises(UserError, match=r"--max-dollars 1 buys 10\.6 min of this fleet, at up to \$5\.65 an hour; give at least 2\.36"):
+    with pytest.raises(
+        UserError,
+        match=r"--max-dollars 1 buys 10\.6 min of this fleet, at up to \$5\.65 an hour; give at least 2\.36",
+    ):
         seconds_bought(dated_plan(), 1)
 
 

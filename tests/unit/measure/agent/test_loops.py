@@ -211,6 +211,17 @@ def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_pa
     assert alike_in_samples == {(4,)}
 
 
+def test_the_first_batch_of_a_loader_that_is_made_for_every_epoch_is_its_steps(tmp_path: Path) -> None:
+    # GIVEN an epoch that ends while blocks are measured: the next one's loader is not known by its first batch
+    one = job(orders(tmp_path, rounds=30, most_steps=2))
+    while one.runner.listens:
+        for _, mode in epoch(one, WatchedFeed(BATCHES * 5)):
+            one.step(seconds_of(mode))
+    served = [count for block in one.blocks() for count in block.step_samples]
+    assert one.steps > 5 * len(BATCHES)
+    assert set(served) == {4}
+
+
 def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> None:
     # GIVEN a loop over a loader that took two batches, and one within it that took three
     loader = DataLoader(TensorDataset(torch.arange(20.0)), batch_size=4)

@@ -36,8 +36,6 @@ class Handed(NamedTuple):
     """Among the batches was one whose samples cannot be counted."""
     at_step: tuple[float, bool] = (0.0, False)
     """``wait`` and ``uncounted`` at the end of the last step."""
-    samples: int = 0
-    """Trained on."""
     took: float = 0.0
     """Seconds that the last batch took to come."""
     around: Any = None
@@ -49,16 +47,15 @@ class Handed(NamedTuple):
 
     def give(self, is_counted: bool, took: float, is_waited_for: bool) -> Handed:
         """A batch is handed out."""
-        turn, limit, steps, since_step, wait, uncounted, at_step, samples, _, around = self
+        turn, limit, steps, since_step, wait, uncounted, at_step, _, around = self
         wait += took if is_waited_for else 0.0
         uncounted = uncounted or not is_counted
-        return Handed(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, samples, took, around)
+        return Handed(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around)
 
-    def end_step(self, samples: int) -> Handed:
-        """A step ended that trained on so many samples."""
+    def end_step(self) -> Handed:
+        """A step ended."""
         steps = self.steps_of_epoch + (self.since_step > 0)
-        at_step = (self.wait, self.uncounted)
-        return self._replace(steps_of_epoch=steps, since_step=0, at_step=at_step, samples=self.samples + samples)
+        return self._replace(steps_of_epoch=steps, since_step=0, at_step=(self.wait, self.uncounted))
 
     def skip_step(self, per_step: int) -> Handed:
         """What was handed out since the last step belongs to none."""
@@ -210,16 +207,15 @@ class Feed:
         """Its loader was made again, as the other one's: what that has handed out counts as this one's."""
         given, in_hand = other.give_away()
         self.begin_epoch()
-        self.handed = self.handed._replace(turn=given.turn, samples=self.handed.samples + given.samples)
+        self.handed = self.handed._replace(turn=given.turn)
         self.learned = self.learned._replace(is_remade=True)
         self._in_hand.extend(in_hand)
 
     def give_away(self) -> tuple[Handed, list[int]]:
         """What it has handed out, and what of that no step has trained on, counts as another one's."""
-        given, in_hand = self.handed, self._in_hand.copy()
-        self.handed = given._replace(samples=0)
+        in_hand = self._in_hand.copy()
         self._in_hand.clear()
-        return given, in_hand
+        return self.handed, in_hand
 
     def read_on(self, other: Feed) -> None:
         """Read what the other one's loop is about to, as no block decides yet what that gets."""
@@ -245,8 +241,8 @@ class Feed:
         """What a loader made again for another epoch has in common with this one."""
         return (self.kind,)
 
-    def step_ended(self) -> None:
-        """An optimizer stepped: learn how many batches a step usually takes."""
+    def step_ended(self) -> int:
+        """An optimizer stepped: learn how many batches a step usually takes; the value is the samples it trained on."""
         handed, learned = self.handed, self.learned
         if handed.since_step:
             learned = learned._replace(steps=learned.steps + 1, batches=learned.batches + handed.since_step)
@@ -257,7 +253,8 @@ class Feed:
         kept = int(learned.reads_ahead and len(self._in_hand) > learned.per_step)  # not at an epoch's last step
         trained = self._in_hand[: len(self._in_hand) - kept]
         del self._in_hand[: len(trained)]
-        self.handed = handed.end_step(sum(trained))
+        self.handed = handed.end_step()
+        return sum(trained)
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
@@ -310,7 +307,7 @@ class Feed:
         """
         self.drain()
         self.mode = mode
-        self.handed = self.handed._replace(wait=0.0, samples=0, uncounted=False, at_step=(0.0, False))
+        self.handed = self.handed._replace(wait=0.0, uncounted=False, at_step=(0.0, False))
         del self._in_hand[: -1 if self.learned.reads_ahead else None]
         if mode in ("warm", "cold"):
             self.ring.rest()

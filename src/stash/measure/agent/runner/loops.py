@@ -126,6 +126,8 @@ class Loops(script.LoopListener):
         """Of the block under way."""
         self.own_seconds = 0.0
         """What handing out batches took beside their coming: Stash's own work."""
+        self.samples = 0
+        """That steps so far have trained on."""
         self._rank = rank
         self._gap = EpochGap(over)
         self._courses: WeakKeyDictionary[Feed, LoaderCourse] = WeakKeyDictionary()
@@ -373,7 +375,9 @@ class Loops(script.LoopListener):
         for feed in feeds:
             if self._course(feed).is_beside:
                 self._change(feed, is_beside=False)
-            feed.step_ended()
+        trained = {feed: feed.step_ended() for feed in feeds}
+        known = sum(count for feed, count in trained.items() if feed in self._rank.feeds)
+        self.samples += known or sum(trained.values())  # a loader made again is known by its second batch
 
     def _learn(self, feeds: list[Feed], read_beside: bool) -> None:
         """Which loaders the step that ended was read from."""

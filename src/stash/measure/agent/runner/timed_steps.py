@@ -152,8 +152,7 @@ def _totals(feeds: Sequence[Feed], loops: Loops, tally: Tally | None) -> tuple[f
     """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
     samples trained on."""
     wait = sum(feed.handed.wait for feed in feeds)
-    samples = sum(feed.handed.samples for feed in feeds)
-    return wait, own_seconds(tally), loops.own_seconds + trial_changes.own_seconds(), samples
+    return wait, own_seconds(tally), loops.own_seconds + trial_changes.own_seconds(), loops.samples
 
 
 def _stamped(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
