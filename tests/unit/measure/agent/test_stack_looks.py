@@ -11,6 +11,7 @@ from types import FrameType
 import pytest
 import torch
 
+import stash.core.jsonl
 from stash.core.ledger_rows import BACKWARD, COLLECTIVE, EPOCH_START, EVALUATION, FORWARD, INPUT, LOOP, OPTIMIZER
 from stash.measure.agent.runner import stack_looks
 from stash.measure.agent.runner.stack_looks import Places
@@ -68,6 +69,8 @@ def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(t
     """The same helper counts for the loop before the step's function is called, and for the model below that."""
     script = """
 import torch
+
+import stash.core.jsonl
 def hash_blocks(look):
     look("forward", 1.0)
 class Model(torch.nn.Module):
@@ -99,6 +102,8 @@ def train(look):
 def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
     script = """
 import torch
+
+import stash.core.jsonl
 def train(look):
     look("loop", 0.5)
     call = torch.nn.Identity()
@@ -119,6 +124,8 @@ def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_whe
     """Shards are gathered below ``torch.nn``'s call of a module that the script only calls."""
     script = """
 import torch
+
+import stash.core.jsonl
 class Gathered(torch.nn.Module):
     def forward(self, look):
         look("collective", 4.0)
@@ -197,6 +204,8 @@ def train(look, library, optimizer, parameters):
 def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
     script = """
 import torch
+
+import stash.core.jsonl
 def train(look):
     look("loop", 0.5)
     look("forward", 0.25)
@@ -267,3 +276,10 @@ def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() ->
     places.fit({INPUT: 1.0, LOOP: 6.0, EVALUATION: 3.0})
     found = {row["row"]: row["seconds"] for row in places.rows()}
     assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})  # what comes now and then is as seen
+
+
+@pytest.mark.parametrize(
+    ("file", "is_own"), [("/home/me/train.py", True), (stash.core.jsonl.__file__, False), (torch.__file__, False)]
+)
+def test_lines_of_stash_and_of_libraries_are_not_the_script_s(file: str, is_own: bool) -> None:
+    assert stack_looks.is_own(file) is is_own

@@ -242,7 +242,10 @@ class Feed:
         return (self.kind,)
 
     def step_ended(self) -> int:
-        """An optimizer stepped: learn how many batches a step usually takes; the value is the samples it trained on."""
+        """An optimizer stepped: learn how many batches a step usually takes.
+
+        The value is the samples that it trained on.
+        """
         handed, learned = self.handed, self.learned
         if handed.since_step:
             learned = learned._replace(steps=learned.steps + 1, batches=learned.batches + handed.since_step)

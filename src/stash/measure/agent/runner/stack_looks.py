@@ -31,7 +31,7 @@ _MOST_PLACES = 4
 """Of a row."""
 _FEWEST_SECONDS = 0.02
 _MOST_LETTERS = 120
-_OWN = Path(__file__).parents[2]
+_OWN = Path(__file__).parents[3]
 _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
 _UPDATES = (
