@@ -69,8 +69,6 @@ def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(t
     """The same helper counts for the loop before the step's function is called, and for the model below that."""
     script = """
 import torch
-
-import stash.core.jsonl
 def hash_blocks(look):
     look("forward", 1.0)
 class Model(torch.nn.Module):
@@ -102,8 +100,6 @@ def train(look):
 def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
     script = """
 import torch
-
-import stash.core.jsonl
 def train(look):
     look("loop", 0.5)
     call = torch.nn.Identity()
@@ -124,8 +120,6 @@ def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_whe
     """Shards are gathered below ``torch.nn``'s call of a module that the script only calls."""
     script = """
 import torch
-
-import stash.core.jsonl
 class Gathered(torch.nn.Module):
     def forward(self, look):
         look("collective", 4.0)
@@ -204,8 +198,6 @@ def train(look, library, optimizer, parameters):
 def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
     script = """
 import torch
-
-import stash.core.jsonl
 def train(look):
     look("loop", 0.5)
     look("forward", 0.25)
