@@ -37,14 +37,16 @@ _MANY = 12
 _ALONE = "the traces of other ranks are not there: exchange contains the waiting for them"
 
 
-def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = ()) -> Trace:
+def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trace:
     """The record of a job's traces, which the file or folder ``name`` holds."""
-    first = next(iter(job.ranks.values())).trace
+    times = next(iter(job.ranks.values()))
+    first = times.trace
     nodes = _nodes(job)
     step = _over_steps(job, lambda rank, number: sum(job.parts[rank][number].values()))
     alone = len(job.ranks) == 1
     world = first.world or len(job.ranks)
-    unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and world > 1 else {}
+    has_others = world > 1 or (first.world is None and len(times.collectives) > 0)
+    unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and has_others else {}
     traced = tuple(
         _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
     )
@@ -52,7 +54,7 @@ def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = 
         stash_version=__version__,
         created=now(),
         workload=name,
-        tool=tool,
+        tool=first.tool,
         world_size=world,
         nodes=len(set(nodes.values())) if nodes else None,
         backend=first.backend,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stash.core.trace_records import Trace
     from stash.trace.spans import RankTrace
 
-_ENDINGS = (".json", ".json.gz", ".zip", ".gz")
+_ENDINGS = (".json", ".json.gz", ".zip", ".gz", ".sqlite")
 _OURS = tuple(kind.suffix for kind in KINDS if kind is not TRACE)  # whose ending traces of PyTorch have, too
 _MOST = 4096
 """Files of a folder."""
@@ -31,7 +31,9 @@ class TraceOptions(Options):
     """One call of ``stash trace``."""
 
     files: tuple[str, ...] = argument(
-        "FILE...", "Traces of torch.profiler (.json, .json.gz, .zip), one a rank, or folders.", many=True
+        "FILE...",
+        "Traces of torch.profiler (.json, .json.gz, .zip), reports of Nsight Systems (.sqlite), or folders.",
+        many=True,
     )
     whole: bool = flag("Take all of a trace as one step.")
     comm_kernel: tuple[str, ...] = option(
@@ -55,6 +57,7 @@ def trace(options: TraceOptions) -> None:
     Examples:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
+      stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
     """
@@ -95,7 +98,7 @@ def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()
     traces, warnings = _ranks_of(words)
     times = {rank: rank_times(trace, whole, more) for rank, trace in traces.items()}
     name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
-    return trace_record(job_times(times), printable_line(name or words[0], 100), "torch.profiler", warnings)
+    return trace_record(job_times(times), printable_line(name or words[0], 100), warnings)
 
 
 def _flight(options: TraceOptions) -> None:
@@ -116,13 +119,14 @@ def _flight(options: TraceOptions) -> None:
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     """The traces by rank, and what is to be said of the files; raises UserError."""
+    from stash.trace import nsight
     from stash.trace.reader import read_trace
 
     traces: list[RankTrace] = []
     warnings: list[str] = []
     for path, is_named in _paths(words):
         try:
-            traces.append(read_trace(path))
+            traces += nsight.read_report(path) if nsight.is_report(path) else [read_trace(path)]
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from None
         except UserError as error:
@@ -131,7 +135,7 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
             warnings.append(f"Left out: {error}.")
     if not traces:
         raise UserError(
-            f"there is no trace in {listed(list(words))}: {listed(warnings, 2) or 'no file ends in .json'}"
+            f"there is no trace in {listed(list(words))}: {listed(warnings, 2) or 'no file ends in .json or .sqlite'}"
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
@@ -141,7 +145,9 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
         )
     if any(trace.rank is None for trace in traces):
         if len(traces) > 1:
-            warnings.append("Some traces do not say their rank, so that ranks are numbered by the files' names.")
+            warnings.append(
+                "Some traces do not say their rank: ranks are numbered in the order of files, and of devices."
+            )
         return dict(enumerate(traces)), warnings
     found: dict[int, RankTrace] = {}
     for trace in traces:
@@ -169,5 +175,7 @@ def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, b
         ]
         if not chosen:
             names = listed([each.name for each in there], 5) or "nothing"
-            raise UserError(f"there is no trace in {word}: traces end in .json, .json.gz or .zip; there is {names}")
+            raise UserError(
+                f"there is no trace in {word}: traces end in .json, .json.gz, .zip or .sqlite; there is {names}"
+            )
         yield from ((each, False) for each in chosen)

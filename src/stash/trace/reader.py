@@ -36,6 +36,7 @@ from stash.trace.spans import (
     Nanoseconds,
     RankTrace,
     TraceSpans,
+    sorted_spans,
     union,
 )
 
@@ -45,7 +46,7 @@ _LONGEST = 64 << 20
 """Bytes of one event, or of what stands before the first."""
 _RATIO, _SMALL = 400, 256 << 20
 """A file that unpacks to more than so many times its size, and to more than so many bytes, is no trace."""
-_NAME, _HEAD = 300, 200
+LONGEST_NAME, _HEAD = 300, 200
 """Characters of a name, and bytes of an event in which its kind stands; else it is kept for nothing."""
 _LATEST = 4e15
 """Microseconds: what no clock says."""
@@ -162,7 +163,7 @@ class _Gathered:
         if cat in _COPIES and not name.lower().startswith(("mem", "copy")):
             name = f"{COPY_MARK}{name}"
         facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
-        label = self.labels.setdefault((name[:_NAME], facts), len(self.labels))
+        label = self.labels.setdefault((name[:LONGEST_NAME], facts), len(self.labels))
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
         return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
 
@@ -179,14 +180,10 @@ class _Gathered:
 
     def spans(self) -> dict[int, TraceSpans]:
         """By kind, each span once, sorted by start."""
-        found = {}
-        for kind, parts in self.parts.items():
-            rows = np.concatenate(parts) if parts else np.empty((0, 5), dtype=np.int64)
-            rows = rows[np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
-            if len(rows):
-                rows = rows[np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))]
-            found[kind] = TraceSpans(*np.ascontiguousarray(rows.T))
-        return found
+        return {
+            kind: sorted_spans(np.concatenate([*parts, np.empty((0, 5), dtype=np.int64)]))
+            for kind, parts in self.parts.items()
+        }
 
 
 def _microseconds(values: Sequence[_Loose]) -> NDArray[np.float64]:
@@ -216,8 +213,8 @@ def _facts_of(args: _Args) -> CollectiveFacts:
     ends = () if args.mine is None else (args.source, args.target)
     peers = [each for each in ends if each is not None and each != args.mine]
     return CollectiveFacts(
-        op=str(args.op)[:_NAME],
-        group="" if args.group is None else str(args.group)[:_NAME],
+        op=str(args.op)[:LONGEST_NAME],
+        group="" if args.group is None else str(args.group)[:LONGEST_NAME],
         ranks=_ranks(args.ranks),
         size=args.size,
         sequence=args.sequence,
@@ -382,14 +379,14 @@ def read_trace(path: Path) -> RankTrace:
         raise UserError(not_a_trace(path, outside))
     info = _object_at(outside, b'"distributedInfo"')
     rank = _whole(info.get("rank"))
-    if rank is None and (named := _RANK_IN_NAME.search(path.name)):
-        rank = int(named[1])
+    if rank is None:
+        rank = rank_in_name(path.name)
     lost = gathered.lost + sum(map(len, gathered.opened.values()))
     if lost:
         damage.append(f"{lost} events are not whole, the first near byte {gathered.lost_at}")
     host = re.search(rb'"host_?name"\s*:\s*"([^"]{0,300})"', outside, re.IGNORECASE)
     return RankTrace(
-        file=printable_line(path.name, _NAME),
+        file=printable_line(path.name, LONGEST_NAME),
         rank=rank,
         world=_whole(info.get("world_size")),
         backend=printable_line(str(info.get("backend", "")), 30),
@@ -401,6 +398,12 @@ def read_trace(path: Path) -> RankTrace:
         groups=_groups(info.get("pg_config")),
         damage=tuple(damage),
     )
+
+
+def rank_in_name(name: str) -> int | None:
+    """The rank that a file's name says, like ``rank3.json``."""
+    found = _RANK_IN_NAME.search(name)
+    return None if found is None else int(found[1])
 
 
 def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
@@ -471,7 +474,7 @@ def _groups(config: Any) -> dict[str, tuple[int, ...]]:
     found = {}
     for each in config if isinstance(config, list) else ():
         if isinstance(each, dict) and (ranks := _ranks(each.get("ranks"))):
-            found[str(each.get("pg_name", ""))[:_NAME]] = ranks
+            found[str(each.get("pg_name", ""))[:LONGEST_NAME]] = ranks
     return found
 
 
@@ -484,7 +487,7 @@ _OTHERS = (
 
 
 _ENDINGS = {
-    (".nsys-rep", ".qdrep", ".sqlite"): "of Nsight Systems, which is not read; record the job with torch.profiler",
+    (".nsys-rep", ".qdrep"): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
     (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
     (".db", ".csv", ".rocpd"): "no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`",
 }

@@ -81,10 +81,19 @@ class RankTrace:
     """Ranks of each process group, by its name."""
     damage: tuple[str, ...]
     """What could not be read, as sentences."""
+    tool: str = "torch.profiler"
 
     @property
     def has_device(self) -> bool:
         return len(self.spans[DEVICE]) > 0
+
+
+def sorted_spans(rows: Nanoseconds) -> TraceSpans:
+    """Rows of start, stop, label, track and link, each once, sorted by start."""
+    rows = rows[np.lexsort(rows.T[::-1])]
+    if len(rows):
+        rows = rows[np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))]
+    return TraceSpans(*np.ascontiguousarray(rows.T))
 
 
 def union(intervals: Nanoseconds) -> Nanoseconds:

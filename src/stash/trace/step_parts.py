@@ -34,10 +34,16 @@ from stash.trace.spans import (
 
 PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
 """Of a step, as they are listed."""
-_STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_STEPS = (
+    re.compile(r"^ProfilerStep#(\d{1,12})$"),
+    re.compile(r"^(?:train(?:ing)?[\W_]*)?(?:step|iter(?:ation)?)[\W_]*(\d{1,12})$", re.IGNORECASE),
+    re.compile(r"^(?:train(?:ing)?[\W_]*)?(?:step|iteration)$", re.IGNORECASE),
+)
+"""Names of a step's annotation, with its number; the first of them that a trace has."""
+_OPTIMIZER = re.compile(r"^Optimizer\.step#")
 _INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
 _EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
+_CALLED = re.compile("^" + CALLED)
 _PAUSE = 1_000_000
 """Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
 _LOST_LAUNCHES = 0.02
@@ -84,7 +90,7 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     classes = classes_of(trace.names, more)
     notes, device = trace.spans[NOTE], trace.spans[DEVICE]
     thread = _training_thread(trace)
-    inputs = _named(trace, notes, _INPUT)
+    inputs = _named(trace, notes, _INPUT).intervals()
     launched = _launch_times(trace)
     if trace.has_device:
         kinds = _device_classes(trace, classes, launched)
@@ -115,23 +121,28 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
 
 def _training_thread(trace: RankTrace) -> int:
     """The thread that has the steps' annotations, else the one with most notes or calls; -1 without any."""
-    notes, calls = trace.spans[NOTE], trace.spans[CALL]
-    steps = [track for track, label in zip(notes.track, notes.label, strict=True) if _STEP.match(trace.names[label])]
-    if steps:
-        return int(steps[0])
-    tracks = calls.track if len(calls) else notes.track
-    return int(np.bincount(tracks).argmax()) if len(tracks) else -1
+    notes, calls = _step_notes(trace), trace.spans[CALL]
+    if len(notes):
+        return int(notes.track[0])
+    tracks, counts = np.unique(calls.track if len(calls) else trace.spans[NOTE].track, return_counts=True)
+    return int(tracks[counts.argmax()]) if len(tracks) else -1
 
 
-def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> Nanoseconds:
-    which = np.array([pattern.search(trace.names[label]) is not None for label in spans.label], dtype=bool)
-    return spans.intervals(which)
+def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
+    """Those whose name the pattern matches."""
+    matches = np.array([pattern.search(name) is not None for name in trace.names], dtype=bool)
+    return spans.taken(matches[spans.label])
+
+
+def _step_notes(trace: RankTrace) -> TraceSpans:
+    """The annotations of steps, of the first kind that there is."""
+    kinds = (_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
+    return next(filter(len, kinds), trace.spans[NOTE].taken(np.empty(0, dtype=np.int64)))
 
 
 def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
     """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
-    notes = trace.spans[NOTE]
-    called = notes.taken(np.array([trace.names[label].startswith(CALLED) for label in notes.label], dtype=bool))
+    called = _named(trace, trace.spans[NOTE], _CALLED)
     if len(called) != len(collectives) or (called.start > collectives.start).any():
         return collectives
     return replace(collectives, start=called.start)
@@ -154,7 +165,7 @@ def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseco
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
     kinds = np.array([classes[label] for label in device.label])
     has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
-    inside = _named(trace, notes, _EXCHANGE_NOTE)
+    inside = _named(trace, notes, _EXCHANGE_NOTE).intervals()
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
         has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
@@ -166,18 +177,16 @@ def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseco
 
 def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
     """Steps as the training thread has them."""
-    notes = trace.spans[NOTE]
     if whole:
         return [_everything(trace)]
+    steps = _step_notes(trace)
     found = []
-    for start, stop, label in zip(notes.start.tolist(), notes.stop.tolist(), notes.label.tolist(), strict=True):
-        named = _STEP.match(trace.names[label])
-        if named is not None:
-            found.append(StepWindow(int(named[1]), start, stop))
+    for start, stop, label in zip(steps.start.tolist(), steps.stop.tolist(), steps.label.tolist(), strict=True):
+        number = re.search(r"\d+$", trace.names[label])
+        found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
         return _distinct(found)
-    which = np.array([_OPTIMIZER.match(trace.names[label]) is not None for label in notes.label], dtype=bool)
-    optimizers = notes.taken(which)
+    optimizers = _named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
         first = optimizers.taken(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]

@@ -54,7 +54,7 @@ def _files(folder: Path, case: str) -> list[str]:
         ("a snapshot of memory", "a snapshot of memory"),
         ("one rank twice", "are both of rank 0; name one file a rank"),
         ("different jobs", "traces of different jobs: of 2 and 4 ranks"),
-        ("a report of Nsight", "which is not read; record the job with torch.profiler"),
+        ("a report of Nsight", "a report of Nsight Systems; export it with `nsys export --type=sqlite`"),
         ("deep nesting", "it has no events"),
         ("a list of numbers", "it has no events"),
     ],
