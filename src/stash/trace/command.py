@@ -40,6 +40,7 @@ class TraceOptions(Options):
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
     against: str | None = option("FILE", "Hold the traces against this profile of the same job.")
+    instance: str | None = option("NAME", "Say in dollars what would be saved on machines of this type.")
     flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
@@ -47,7 +48,7 @@ class TraceOptions(Options):
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "against", "output")):
+        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "against", "instance", "output")):
             raise UserError(f"{given[0]} is about traces, and --flight-recorder about dumps; leave one out")
 
 
@@ -74,6 +75,8 @@ def trace(options: TraceOptions) -> None:
         found = read_job(options.files, options.whole, options.comm_kernel)
         if options.against is not None:
             found = _held_against(found, options.against)
+        if options.instance is not None:
+            found = _priced(found, options.instance)
     printed(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
@@ -87,6 +90,25 @@ def _held_against(found: Trace, profile: str) -> Trace:
 
     breakdown = attribute(profile_of(profile)[0], profile)
     return found.model_copy(update={"against": Path(profile).name, "checks": cross_check(found, breakdown)})
+
+
+def _priced(found: Trace, instance: str) -> Trace:
+    """With what each supposition would save in a day."""
+    from stash.catalog.layers import load as load_catalog
+
+    catalog = load_catalog()
+    whole = found.nodes if len(found.ranks) == found.world_size else None
+    machines = whole or -(-found.world_size // catalog.instance(instance).devices)
+    price = catalog.on_demand_price(instance, machines)
+    suppositions = tuple(
+        each.model_copy(
+            update={
+                "saved_dollars_per_day": 24 * price.dollars_per_hour * (1 - each.step_seconds / found.step_seconds)
+            }
+        )
+        for each in found.suppositions
+    )
+    return found.model_copy(update={"price": price, "suppositions": suppositions})
 
 
 def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()) -> Trace:

@@ -137,8 +137,6 @@ def _left_out(ranks: Mapping[int, RankTimes]) -> dict[int, str]:
                 found[number] = f"rank {rank} has no step {number}"
             elif why := own[number].why_incomplete or ("it is empty" if not own[number].nanoseconds else ""):
                 found[number] = f"rank {rank}: {why}"
-        if times.trace.damage and own:
-            found[max(own)] = f"the trace of rank {rank} is not whole"
     return found
 
 

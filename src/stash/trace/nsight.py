@@ -61,6 +61,8 @@ _TABLES = (
 )
 
 _Key = str | int | None
+_Row = tuple[int, int, _Key, int, int, int]
+"""Start, stop, label, track, link and process."""
 
 
 class _Report:
@@ -73,8 +75,8 @@ class _Report:
         self.names: dict[int, str] = {}
         self.node = ""
 
-    def take(self, table: _Table, rows: list[tuple[int, int, _Key, int, int, int]]) -> None:
-        """Add rows of start, stop, label, track, link and process."""
+    def take(self, table: _Table, rows: list[_Row]) -> None:
+        """Add rows of a table."""
         labelled = [
             (start, stop, self.labels.setdefault((table.mark, key), len(self.labels)), track, link, process)
             for start, stop, key, track, link, process in rows
@@ -136,21 +138,22 @@ def _read_table(database: sqlite3.Connection, table: _Table, columns: set[str], 
     of_device = table.kind == DEVICE
     track = f"(({device} & 65535) << 20) + ({stream} & 1048575)" if of_device else tid
     process = f"{pid if of_device else tid} / 0x1000000 % 0x1000000"
-    cursor = database.cursor()
-    read = 0
+    columns_read = f"start, end, {label}, {track}, {link}, {process}"
+    rows: list[_Row] = []
     try:
-        columns_read = f"start, end, {label}, {track}, {link}, {process}"
-        cursor.execute(f'SELECT {columns_read} FROM "{table.name}" WHERE {whole} AND {table.only}')
-        while rows := cursor.fetchmany(_ROWS):
-            report.take(table, rows)
-            read += len(rows)
+        for row in database.execute(f'SELECT {columns_read} FROM "{table.name}" WHERE {whole} AND {table.only}'):
+            rows.append(row)
+            if len(rows) == _ROWS:
+                report.take(table, rows)
+                rows = []
         lost = f'SELECT count(*) FROM "{table.name}" WHERE NOT ({whole}) AND end IS NOT NULL'
-        (count,) = cursor.execute(lost).fetchone()
-    except (sqlite3.Error, OverflowError) as error:
-        report.damage.append(f"{table.name} is damaged after row {read}: {printable_line(str(error), 100)}")
-        return
-    if count:
-        report.damage.append(f"{count} rows of {table.name} have no times")
+        (count,) = database.execute(lost).fetchone()
+        if count:
+            report.damage.append(f"{count} rows of {table.name} have no times")
+    except sqlite3.Error as error:
+        report.damage.append(f"a part of {table.name} cannot be read: {printable_line(str(error), 100)}")
+    if rows:
+        report.take(table, rows)
 
 
 def _texts(names: tuple[str, ...], columns: set[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import plus_minus, quantity
+from stash.core.formatting import dollars, plus_minus, quantity
 from stash.core.trace_records import Trace, TracePart
 from stash.core.units import SECONDS, Scale, counted, format_bytes, format_rate, round_to_sum, scale_for
 from stash.ui.charts.chart import Grid
@@ -119,19 +119,7 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if trace.checks:
         yield Chapter("against", f"Against {trace.against}", grids=(_checks(trace, scale),), brief=True)
     if trace.suppositions:
-        rows = tuple(
-            (
-                each.name,
-                scale.number(each.step_seconds),
-                f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
-                each.text,
-            )
-            for each in trace.suppositions
-        )
-        head = (f"step, {scale.unit}", "change", "")
-        text = "Each alone, if nothing appears that is hidden now."
-        grid = Grid("", head, rows, frozenset({0, 3}), first="if", prose=True, below=text)
-        yield Chapter("what-if", "What a step would take", grids=(grid,), brief=True)
+        yield Chapter("what-if", "What a step would take", grids=(_suppositions(trace, scale),), brief=True)
     points = [f"step {step.number}: {step.why_left_out}" for step in trace.steps if step.why_left_out]
     if points:
         yield Chapter("left-out", "Steps left out", points=tuple(points), brief=True, most=4)
@@ -139,6 +127,25 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
         named = tuple((f"{share:.1%}", name) for name, share in trace.like_exchange.items())
         text = "These count as compute. If they communicate, say so: --comm-kernel REGEX."
         yield Chapter("sounding", "Kernels that sound like communication", text=text, facts=named, brief=True)
+
+
+def _suppositions(trace: Trace, scale: Scale) -> Grid:
+    price = trace.price
+    rows = tuple(
+        (
+            each.name,
+            scale.number(each.step_seconds),
+            f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
+            *([] if each.saved_dollars_per_day is None else [dollars(each.saved_dollars_per_day)]),
+            each.text,
+        )
+        for each in trace.suppositions
+    )
+    head = (f"step, {scale.unit}", "change", *([] if price is None else ["saved a day"]), "")
+    below = "Each alone, if nothing appears that is hidden now."
+    if price is not None:
+        below += f" The machines ({price.instance}) cost {dollars(price.dollars_per_hour)} an hour ({price.source})."
+    return Grid("", head, rows, frozenset({0, len(head)}), first="if", prose=True, below=below)
 
 
 def _ranks(trace: Trace, scale: Scale) -> Grid:

@@ -108,6 +108,8 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         moments = collectives.start
     host = _host_steps(trace, whole)
     steps = _device_steps(trace, host, launched, whole) if trace.has_device else tuple(host)
+    if trace.damage and steps and not whole:
+        steps = (*steps[:-1], replace(steps[-1], why_incomplete="the trace is not whole"))
     return RankTimes(
         trace=trace,
         steps=steps,
@@ -180,7 +182,7 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
     if whole:
         return [_everything(trace)]
     steps = _step_notes(trace)
-    found = []
+    found: list[StepWindow] = []
     for start, stop, label in zip(steps.start.tolist(), steps.stop.tolist(), steps.label.tolist(), strict=True):
         number = re.search(r"\d+$", trace.names[label])
         found.append(StepWindow(int(number[0]) if number else len(found), start, stop))

@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
-from stash.core.records.circumstances import GpuState
+from stash.core.records.circumstances import GpuState, MachinePrice
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor import watch_state
-from stash.monitor.records import Alert, Header, MachinePrice, MachineState, RunEvent, Window
+from stash.monitor.records import Alert, Header, MachineState, RunEvent, Window
 from stash.monitor.run_requests import RunRequest
 from stash.monitor.watch_state import (
     MomentPassed,

@@ -14,12 +14,13 @@ import pytest
 from watched_rings import Run
 
 from stash.core.errors import UserError
+from stash.core.records.circumstances import MachinePrice
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
-from stash.monitor.records import Header, MachinePrice, Window
+from stash.monitor.records import Header, Window
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, MetricsServer
 from stash.monitor.watch_state import WatchOptions
