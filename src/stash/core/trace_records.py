@@ -31,6 +31,8 @@ class TracePart(Record):
     """Of the step."""
     whole_seconds: Number | None = None
     """With what was hidden behind compute; ``None`` for what cannot be hidden."""
+    path_seconds: Number | None = None
+    """Of it on the critical path of all ranks; ``None`` where that is not known."""
     place: Sentence = ""
     """Where in the script, if the trace has stacks."""
 

@@ -24,6 +24,7 @@ from stash.core.trace_records import (
 )
 from stash.core.units import counted
 from stash.core.version import __version__
+from stash.trace.critical_path import critical_paths
 from stash.trace.kernels import COMPUTE, sounds_like_exchange
 from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
@@ -47,8 +48,11 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     world = first.world or len(job.ranks)
     has_others = world > 1 or (first.world is None and len(times.collectives) > 0)
     unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and has_others else {}
+    paths = critical_paths(job)
     traced = tuple(
-        _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
+        _part(job, part, step.value, paths)
+        for part in TRACE_PARTS
+        if part not in unknown and (_is_there(job, part) or any(path.get(part) for path in paths.values()))
     )
     return Trace(
         stash_version=__version__,
@@ -85,7 +89,7 @@ def _is_there(job: JobTimes, part: str) -> bool:
     )
 
 
-def _part(job: JobTimes, part: str, step: float) -> TracePart:
+def _part(job: JobTimes, part: str, step: float, paths: Mapping[int, Mapping[str, int]]) -> TracePart:
     time = _over_steps(job, lambda rank, number: job.parts[rank][number][part])
     whole = _over_steps(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
     places = [
@@ -96,6 +100,7 @@ def _part(job: JobTimes, part: str, step: float) -> TracePart:
         time=time,
         share=time.value / step,
         whole_seconds=None if whole is None else whole.value,
+        path_seconds=fmean(path.get(part, 0) for path in paths.values()) / NANO if paths else None,
         place=max(filter(None, places), key=places.count, default=""),
     )
 

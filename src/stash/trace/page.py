@@ -99,10 +99,18 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
             frozenset({0}),
             first="part",
         )
-    placed = [part for part in trace.traced if part.place]
+    on_path = tuple(
+        (part.name, scale.number(part.seconds), scale.number(part.path_seconds))
+        for part in trace.traced
+        if part.path_seconds is not None
+    )
+    if on_path:
+        text = "What the end of the step waited for, from rank to rank: only less of this makes it shorter."
+        head = (f"in the step, {scale.unit}", "on the path")
+        yield Grid("Critical path", head, on_path, frozenset({0}), first="part", below=text)
+    placed = tuple((part.name, part.place) for part in trace.traced if part.place)
     if placed:
-        rows = tuple((part.name, part.place) for part in placed)
-        yield Grid("Where in the script", ("function",), rows, frozenset({0, 1}), first="part")
+        yield Grid("Where in the script", ("function",), placed, frozenset({0, 1}), first="part")
 
 
 def _hidden(part: TracePart, scale: Scale) -> tuple[str, ...]:
@@ -213,7 +221,7 @@ def document(trace: Trace) -> dict[str, Any]:
             {
                 "name": part.name, "seconds": part.seconds, "low": part.time.low, "high": part.time.high,
                 "share": part.share, "within_noise": part.time.within_noise, "whole_seconds": part.whole_seconds,
-                "hidden": part.hidden, "place": part.place,
+                "hidden": part.hidden, "path_seconds": part.path_seconds, "place": part.place,
             }
             for part in trace.traced
         ],

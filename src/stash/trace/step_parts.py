@@ -44,6 +44,7 @@ _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 _INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
 _EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
 _CALLED = re.compile("^" + CALLED)
+_LAUNCH = re.compile(r"launch(?!host)", re.IGNORECASE)
 _PAUSE = 1_000_000
 """Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
 _LOST_LAUNCHES = 0.02
@@ -83,6 +84,10 @@ class RankTimes:
     """Compute, exchange, copy and input, each as a whole."""
     thread: Nanoseconds
     """What the training thread ran; of a device, calls of any thread."""
+    launched: Nanoseconds
+    """When each of the device's spans was; -1 where no call says so."""
+    kinds: NDArray[np.str_]
+    """The class of each of the device's spans."""
 
 
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
@@ -90,10 +95,10 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     classes = classes_of(trace.names, more)
     notes, device = trace.spans[NOTE], trace.spans[DEVICE]
     thread = _training_thread(trace)
-    inputs = _named(trace, notes, _INPUT).intervals()
+    inputs = spans_named(trace, notes, _INPUT).intervals()
     launched = _launch_times(trace)
+    kinds = _device_classes(trace, classes, launched)
     if trace.has_device:
-        kinds = _device_classes(trace, classes, launched)
         collectives = device.taken(kinds == EXCHANGE)
         sets = {name: device.intervals(kinds == name) for name in (COMPUTE, EXCHANGE, COPY)}
         ran = trace.spans[CALL].intervals()
@@ -118,6 +123,8 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         collective_steps=tuple(_step_at(host, moments)),
         sets={**sets, "input": inputs},
         thread=ran,
+        launched=launched,
+        kinds=kinds,
     )
 
 
@@ -130,7 +137,7 @@ def _training_thread(trace: RankTrace) -> int:
     return int(tracks[counts.argmax()]) if len(tracks) else -1
 
 
-def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
+def spans_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
     """Those whose name the pattern matches."""
     matches = np.array([pattern.search(name) is not None for name in trace.names], dtype=bool)
     return spans.taken(matches[spans.label])
@@ -138,13 +145,13 @@ def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> Tra
 
 def _step_notes(trace: RankTrace) -> TraceSpans:
     """The annotations of steps, of the first kind that there is."""
-    kinds = (_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
+    kinds = (spans_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
     return next(filter(len, kinds), trace.spans[NOTE].taken(np.empty(0, dtype=np.int64)))
 
 
 def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
     """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
-    called = _named(trace, trace.spans[NOTE], _CALLED)
+    called = spans_named(trace, trace.spans[NOTE], _CALLED)
     if len(called) != len(collectives) or (called.start > collectives.start).any():
         return collectives
     return replace(collectives, start=called.start)
@@ -167,7 +174,7 @@ def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseco
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
     kinds = np.array([classes[label] for label in device.label])
     has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
-    inside = _named(trace, notes, _EXCHANGE_NOTE).intervals()
+    inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
         has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
@@ -188,7 +195,7 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
         found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
         return _distinct(found)
-    optimizers = _named(trace, trace.spans[NOTE], _OPTIMIZER)
+    optimizers = spans_named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
         first = optimizers.taken(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]
@@ -233,8 +240,7 @@ def _device_steps(
     device, calls = trace.spans[DEVICE], trace.spans[CALL]
     if whole or host == [_everything(trace)]:
         return tuple(host)
-    of_launch = np.array([("launch" in name.lower()) for name in trace.names], dtype=bool)
-    launches = calls.taken(of_launch[calls.label] & (calls.link >= 0))
+    launches = spans_named(trace, calls.taken(calls.link >= 0), _LAUNCH)
     lost = ~np.isin(launches.link, device.link)
     reached = int(device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start))
     found = []
@@ -266,22 +272,23 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds
     exchange = without(times.sets[EXCHANGE], waiting)
     inputs = times.sets["input"]
     order = [("compute", times.sets[COMPUTE]), ("exchange", exchange), *waits.items(), ("transfer", times.sets[COPY])]
-    order = [*order, ("input", inputs)] if times.trace.has_device else [("input", inputs), *order]
+    order = order if times.trace.has_device else [("input", inputs), *order]
     found = dict.fromkeys(PARTS, NONE)
     for name, covered in order:
         found[name] = common(left, covered)
         left = without(left, covered)
-    found["loop"], found["host"] = _idle(times, left)
-    return found
+    idle = idle_parts(times, left)
+    return {**found, **idle, "input": joined((found["input"], idle["input"]))}
 
 
-def _idle(times: RankTimes, idle: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
-    """Idle time in the script's own lines, and other: a thread that runs nothing for long is in Python."""
+def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
+    """Of time without work of the device: input, the script's own lines, as nothing runs for long, and other."""
+    inputs = times.sets["input"]
     whole = window(times.steps[0].start, times.steps[-1].stop)
-    gaps = without(without(whole, times.thread), times.sets["input"])
+    gaps = without(without(whole, times.thread), inputs)
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
-    own = common(idle, long)
-    return own, without(idle, own)
+    rest = without(idle, inputs)
+    return {"input": common(idle, inputs), "loop": common(rest, long), "host": without(rest, long)}
 
 
 def place_of(times: RankTimes, moments: Nanoseconds) -> str:
