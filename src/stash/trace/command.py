@@ -42,14 +42,21 @@ class TraceOptions(Options):
     against: str | None = option("FILE", "Hold the traces against this profile of the same job.")
     instance: str | None = option("NAME", "Say in dollars what would be saved on machines of this type.")
     flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
+    nccl_inspector: bool = flag("Read dumps of NCCL's Inspector instead; --against may be a probe then.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "against", "instance", "output")):
-            raise UserError(f"{given[0]} is about traces, and --flight-recorder about dumps; leave one out")
+        if self.flight_recorder or self.nccl_inspector:
+            of_probe = () if self.nccl_inspector else ("against",)
+            others = self.given("whole", "comm_kernel", *of_probe, "instance", "output")
+            if self.flight_recorder and self.nccl_inspector:
+                others = ("--nccl-inspector",)
+            if others:
+                what = "--flight-recorder" if self.flight_recorder else "--nccl-inspector"
+                raise UserError(f"{others[0]} does not go with {what}; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -61,10 +68,11 @@ def trace(options: TraceOptions) -> None:
       stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
+      stash trace nccl-inspector-4711/ --nccl-inspector
     """
     require_package("msgspec", "reading traces")
-    if options.flight_recorder:
-        _flight(options)
+    if options.flight_recorder or options.nccl_inspector:
+        (_flight if options.flight_recorder else _inspected)(options)
         return
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
@@ -119,14 +127,13 @@ def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()
 
     traces, warnings = _ranks_of(words)
     times = {rank: rank_times(trace, whole, more) for rank, trace in traces.items()}
-    name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
-    return trace_record(job_times(times), printable_line(name or words[0], 100), warnings)
+    return trace_record(job_times(times), _title(words), warnings)
 
 
 def _flight(options: TraceOptions) -> None:
     from stash.trace import flight
 
-    paths = [path for path, _ in _paths(options.files, flight=True)]
+    paths = [path for path, _ in _paths(options.files, any_name=True)]
     dumps: dict[int, dict[str, Any]] = {}
     for path in paths:
         dump = flight.read_dump(path)
@@ -135,8 +142,30 @@ def _flight(options: TraceOptions) -> None:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
     found = flight.account(dumps)
-    name = printable_line(Path(options.files[0]).name or options.files[0], 100)
-    printed(flight.document(found) if options.json else flight.page(found, name), options.markdown)
+    printed(flight.document(found) if options.json else flight.page(found, _title(options.files)), options.markdown)
+
+
+def _inspected(options: TraceOptions) -> None:
+    from stash.analysis.findings.rates import curve
+    from stash.core.artefact import load_any
+    from stash.core.records.host import Probe
+    from stash.trace import inspector
+
+    probe = None if options.against is None else load_any(options.against)
+    if probe is not None and not isinstance(probe, Probe):
+        raise UserError(
+            f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
+        )
+    hosts = () if probe is None else probe.hosts
+    curves = [curve(each, host.hostname) for host in hosts if host.links for each in host.links.exchanges]
+    found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
+    shown = inspector.document(found) if options.json else inspector.page(found, _title(options.files))
+    printed(shown, options.markdown)
+
+
+def _title(words: Sequence[str]) -> str:
+    name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
+    return printable_line(name or words[0], 100)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
@@ -182,8 +211,8 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     return dict(sorted(found.items())), warnings
 
 
-def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, bool]]:
-    """Files, and whether each was named itself; dumps of a flight recorder may be called anything. UserError."""
+def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path, bool]]:
+    """Files, and whether each was named itself; dumps may be called anything. UserError."""
     for word in words:
         path = Path(word)
         if not path.exists():
@@ -193,7 +222,7 @@ def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, b
             continue
         there = sorted(each for each in path.rglob("*") if each.is_file())[:_MOST]
         chosen = [
-            each for each in there if flight or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
+            each for each in there if any_name or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
         ]
         if not chosen:
             names = listed([each.name for each in there], 5) or "nothing"

@@ -50,7 +50,7 @@ class _RankWaits:
 def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
     """Nanoseconds of each part on the path of each step that counts.
 
-    Empty where a rank's trace has no device, or no call that waits for it: then nobody knows what launches waited for.
+    Empty where a rank's trace has no device, or no call that waits for it: what launches waited for is unknown then.
     """
     if not all(len(spans_named(times.trace, times.trace.spans[CALL], _BLOCKS)) for times in job.ranks.values()):
         return {}
