@@ -10,7 +10,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.analysis.findings.rates import bus_factor
+from stash.analysis.findings.rates import bus_bytes
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import now
 from stash.core.trace_records import (
@@ -139,22 +139,6 @@ def _nodes(job: JobTimes) -> dict[int, int]:
 
 
 # Collectives
-
-_BUS: dict[str, Callable[[int], float]] = {
-    "allreduce": bus_factor,
-    "reducescatter": lambda ranks: (ranks - 1) / ranks,
-    "allgather": lambda ranks: ranks - 1.0,
-    "alltoall": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda ranks: 1.0,
-    "reduce": lambda ranks: 1.0,
-}
-"""Bytes on the bus for each byte that a rank puts in, as nccl-tests counts them."""
-
-
-def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
-    """Bytes that a collective puts on the bus where each rank puts in ``size``; ``None`` where that is unknown."""
-    factor = _BUS.get(op.replace("_", ""))
-    return None if factor is None or not size or ranks < 2 else size * factor(ranks)
 
 
 def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:

@@ -50,13 +50,11 @@ class TraceOptions(Options):
     def check(self) -> None:
         check_one_format(self)
         if self.flight_recorder or self.nccl_inspector:
-            of_probe = () if self.nccl_inspector else ("against",)
-            others = self.given("whole", "comm_kernel", *of_probe, "instance", "output")
-            if self.flight_recorder and self.nccl_inspector:
-                others = ("--nccl-inspector",)
-            if others:
-                what = "--flight-recorder" if self.flight_recorder else "--nccl-inspector"
-                raise UserError(f"{others[0]} does not go with {what}; leave one out")
+            what, also = ("--flight-recorder", "nccl_inspector") if self.flight_recorder else ("--nccl-inspector", "")
+            against = "against" if self.flight_recorder else ""
+            names = ("whole", "comm_kernel", against, "instance", also, "output")
+            if given := self.given(*filter(None, names)):
+                raise UserError(f"{given[0]} does not go with {what}; leave one out")
 
 
 def trace(options: TraceOptions) -> None:

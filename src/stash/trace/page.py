@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stash.core.formatting import dollars, plus_minus, quantity
-from stash.core.trace_records import Trace, TracePart
+from stash.core.trace_records import Trace
 from stash.core.units import SECONDS, Scale, counted, format_bytes, format_rate, round_to_sum, scale_for
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -89,34 +89,28 @@ def _rows(trace: Trace, scale: Scale) -> list[Row]:
 
 
 def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
-    hiding = [part for part in trace.traced if part.whole_seconds is not None and part.whole_seconds > 0]
-    if hiding:
-        head = (f"whole time, {scale.unit}", "in the step", "hidden")
-        yield Grid(
-            "Hidden behind compute",
-            head,
-            tuple(_hidden(part, scale) for part in hiding),
-            frozenset({0}),
-            first="part",
+    has_path = any(part.path_seconds is not None for part in trace.traced)
+    head = (f"whole time, {scale.unit}", "in the step", "hidden", *(["on the path"] if has_path else []))
+    rows = tuple(
+        (
+            part.name,
+            "" if not part.whole_seconds else scale.number(part.whole_seconds),
+            scale.number(part.seconds),
+            "" if part.hidden is None else f"{part.hidden:.0%}",
+            *([] if part.path_seconds is None else [scale.number(part.path_seconds)]),
         )
-    on_path = tuple(
-        (part.name, scale.number(part.seconds), scale.number(part.path_seconds))
         for part in trace.traced
-        if part.path_seconds is not None
+        if has_path or part.whole_seconds
     )
-    if on_path:
-        text = "What the end of the step waited for, from rank to rank: only less of this makes it shorter."
-        head = (f"in the step, {scale.unit}", "on the path")
-        yield Grid("Critical path", head, on_path, frozenset({0}), first="part", below=text)
+    if rows:
+        title = "Hidden behind compute" + (", and on the critical path" if has_path else "")
+        below = (
+            "The path: what the end of the step waited for, from rank to rank. Only less of it makes steps shorter."
+        )
+        yield Grid(title, head, rows, frozenset({0}), first="part", below=below if has_path else "")
     placed = tuple((part.name, part.place) for part in trace.traced if part.place)
     if placed:
         yield Grid("Where in the script", ("function",), placed, frozenset({0, 1}), first="part")
-
-
-def _hidden(part: TracePart, scale: Scale) -> tuple[str, ...]:
-    assert part.whole_seconds is not None
-    share = "" if part.hidden is None else f"{part.hidden:.0%}"
-    return part.name, scale.number(part.whole_seconds), scale.number(part.seconds), share
 
 
 def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:

@@ -29,6 +29,7 @@ from stash.trace.spans import (
     CALL,
     DEVICE,
     FRAME,
+    ITEM_BYTES,
     NONE,
     NOTE,
     OP,
@@ -70,10 +71,6 @@ _DULL = re.compile(
 """In the head of an event that is not kept; a match named ``op`` is kept where there is no device."""
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-ITEM_BYTES = {
-    "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
-    "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})", re.IGNORECASE)
 
 _Loose = str | float | int | None

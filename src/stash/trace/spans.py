@@ -21,6 +21,13 @@ DEVICE, CALL, NOTE, FRAME, OP = range(5)
 """Kinds of spans: work of a device; calls of its runtime; annotations; functions of the script; operations."""
 
 
+ITEM_BYTES = {
+    "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
+    "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+"""By PyTorch's names of types, in lower case."""
+
+
 class CollectiveFacts(NamedTuple):
     """What a trace says of one collective beside its name; ``None`` and empty where it does not say."""
 
