@@ -26,7 +26,7 @@ from stash.core.units import counted
 from stash.core.version import __version__
 from stash.trace.critical_path import critical_paths
 from stash.trace.kernels import COMPUTE, sounds_like_exchange
-from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
+from stash.trace.meetings import OWN_PARTS, JobTimes, Meeting, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
 from stash.trace.step_parts import RankTimes, place_of
 
@@ -68,7 +68,7 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
         ranks=tuple(_rank(job, rank, last, nodes) for rank, last in last_shares(job)),
         steps=_steps(job),
         collectives=tuple(_collectives(job, nodes)),
-        suppositions=tuple(_suppositions(job, step.value, traced)),
+        suppositions=tuple(_suppositions(job, step.value, traced, world)),
         unknown=unknown,
         like_exchange=_like_exchange(job, step.value),
         warnings=(*warnings, *_warnings(job, world)),
@@ -171,7 +171,7 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
 # What if
 
 
-def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> list[Supposition]:
+def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart], world: int) -> list[Supposition]:
     found = []
     if job.meetings:
         saved = {rank: fmean(steps.values()) / NANO for rank, steps in job.saved.items()}
@@ -179,23 +179,27 @@ def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> li
         if saved[rank] > _WORTH * step:
             text = f"rank {rank} arrives no later than the next one"
             found.append(Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank]))
-        own = fmean(
-            median(
-                sum(
-                    seconds
-                    for part, seconds in job.parts[rank][number].items()
-                    if part not in ("contention", "bubble")
-                )
-                for rank in job.ranks
-            )
-            for number in job.steps
-        )
-        text = f"every rank is as fast as the median one: now the step is {step / (own / NANO):.3f} times that"
-        found.append(Supposition(name="ranks alike", text=text, step_seconds=own / NANO))
+        alike = _step_of_ranks_alike(job)
+        text = "computing takes its mean, and exchange its median, of all ranks and steps"
+        has_stages = any(meeting.is_point_to_point for meeting in job.meetings)
+        if len(job.ranks) == world and not job.unmatched and not has_stages:
+            text += f": S is {step / alike:.3f}"
+        found.append(Supposition(name="ranks alike", text=text, step_seconds=alike))
     for part in traced:
         if part.name != "compute" and part.share > _WORTH:
             found.append(Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds))
     return found
+
+
+def _step_of_ranks_alike(job: JobTimes) -> float:
+    """Seconds of a step without differences between ranks and steps.
+
+    With what a step takes now it makes S of Lin et al., "Understanding Stragglers in Large Model Training Using
+    What-if Analysis" (OSDI 2025), of jobs without a pipeline: that one's S needs its schedule.
+    """
+    steps = [job.parts[rank][number] for rank in job.ranks for number in job.steps]
+    own = fmean(sum(parts[name] for name in OWN_PARTS) for parts in steps)
+    return (own + median(parts["exchange"] for parts in steps)) / NANO
 
 
 def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
