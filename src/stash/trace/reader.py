@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -350,18 +351,11 @@ def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]
 
 
 def _as_event(value: Mapping[str, Any]) -> _Event:
-    """One that Python's own reader has read, numbers that JSON does not know among them."""
-
-    def loose(name: str) -> _Loose:
-        found = value.get(name)
-        return found if isinstance(found, (str, int, float)) else None
-
-    try:
-        args = msgspec.convert(value.get("args") or {}, _Args)
-    except ValueError:
-        args = None
-    ph, cat, name = (str(value.get(each, "")) for each in ("ph", "cat", "name"))
-    return _Event(ph, cat, name, loose("pid"), loose("tid"), loose("ts"), loose("dur"), args)
+    """One that Python's own reader has read, with numbers that JSON does not know; empty where it is none."""
+    for found in (value, {**value, "args": None}):
+        with suppress(ValueError, RecursionError):
+            return msgspec.convert(found, _Event)
+    return _Event()
 
 
 # A whole file
@@ -444,6 +438,7 @@ def _take(gathered: _Gathered, text: bytes, at: int, with_ops: bool, last: bool)
     readable = text.decode("utf-8", "surrogateescape")
     values, used, lost, first_lost = _one_by_one(readable, last)
     events = [_as_event(value) for value in values]
+    lost += sum("ph" in value and not event.ph for value, event in zip(values, events, strict=True))
     gathered.take([each for each in events if with_ops or KINDS.get(each.cat.lower()) != OP], at)
     gathered.lose(lost, at + (first_lost or 0))
     return len(readable[:used].encode("utf-8", "surrogateescape"))

@@ -51,7 +51,7 @@ _LOST_LAUNCHES = 0.02
 """Of a step's launches whose kernels are missing, from which on the step is incomplete."""
 _MOMENTS = 50
 """The longest of idle intervals, by which a place is found."""
-_LIBRARIES = ("torch/", "<", "nn.Module", "contextlib.py", "threading.py", "typing.py")
+_OWN_FRAME = re.compile(r"^(?!torch/|<|nn\.Module|contextlib\.py|threading\.py|typing\.py)")
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,7 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         ran = trace.spans[CALL].intervals()
         moments = launched[kinds == EXCHANGE]
     else:
-        which = np.array([classes[label] == EXCHANGE for label in notes.label], dtype=bool)
-        collectives = _since_called(trace, notes.taken(which))
+        collectives = _since_called(trace, notes.taken((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
         computing = without(joined(trace.ops[track] for track in threads), inputs)
@@ -172,8 +171,8 @@ def _launch_times(trace: RankTrace) -> Nanoseconds:
 def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.str_]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
-    kinds = np.array([classes[label] for label in device.label])
-    has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
+    kinds = np.array([*classes, COMPUTE])[device.label]
+    has_facts = np.isin(device.label, list(trace.facts))
     inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
@@ -214,13 +213,9 @@ def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
 
 def _everything(trace: RankTrace) -> StepWindow:
     """All of a trace as one step: of a device, from its first work to its last."""
-    kinds = [DEVICE] if trace.has_device else [NOTE]
-    starts = [int(trace.spans[kind].start.min()) for kind in kinds if len(trace.spans[kind])]
-    stops = [int(trace.spans[kind].stop.max()) for kind in kinds if len(trace.spans[kind])]
-    if not trace.has_device:
-        starts += [int(each[0, 0]) for each in trace.ops.values() if len(each)]
-        stops += [int(each[-1, 1]) for each in trace.ops.values() if len(each)]
-    return StepWindow(0, min(starts, default=0), max(stops, default=0))
+    host = joined([trace.spans[NOTE].intervals(), *trace.ops.values()])
+    covered = trace.spans[DEVICE].intervals() if trace.has_device else host
+    return StepWindow(0, int(covered[0, 0]), int(covered[-1, 1])) if len(covered) else StepWindow(0, 0, 0)
 
 
 def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
@@ -293,9 +288,7 @@ def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
 
 def place_of(times: RankTimes, moments: Nanoseconds) -> str:
     """The script's innermost function that most of this time is in, as FILE:LINE NAME; empty without stacks."""
-    frames = times.trace.spans[FRAME]
-    own = np.array([not times.trace.names[label].startswith(_LIBRARIES) for label in frames.label], dtype=bool)
-    frames = frames.taken(own)
+    frames = spans_named(times.trace, times.trace.spans[FRAME], _OWN_FRAME)
     spent: dict[int, int] = {}
     longest = moments[np.argsort(moments[:, 0] - moments[:, 1], kind="stable")[:_MOMENTS]]
     for start, stop in longest.tolist():
