@@ -48,6 +48,8 @@ class _Table(NamedTuple):
 
 _MAIN = "globalTid % 0x1000000 = globalTid / 0x1000000 % 0x1000000"
 """The thread is a process's first: its number is the process's."""
+_BROKEN = (sqlite3.Error, ValueError)
+"""Of a database that is damaged; the second where the message itself is."""
 _UNKNOWN = 0
 """A process that no column says: all are one then."""
 _TABLES = (
@@ -103,8 +105,9 @@ def read_report(path: Path) -> list[RankTrace]:
         database.text_factory = lambda content: content.decode("utf-8", "replace")
         try:
             tables = _tables(database)
-        except sqlite3.DatabaseError as error:
-            raise UserError(f"{path} is a database that cannot be read: {error}; export the report again") from None
+        except _BROKEN as error:
+            why = printable_line(str(error), 100)
+            raise UserError(f"{path} is a database that cannot be read: {why}; export the report again") from None
         for table in _TABLES:
             _read_table(database, table, tables.get(table.name, set()), report)
         _read_names(database, tables, report)
@@ -150,7 +153,7 @@ def _read_table(database: sqlite3.Connection, table: _Table, columns: set[str], 
         (count,) = database.execute(lost).fetchone()
         if count:
             report.damage.append(f"{count} rows of {table.name} have no times")
-    except sqlite3.Error as error:
+    except _BROKEN as error:
         report.damage.append(f"a part of {table.name} cannot be read: {printable_line(str(error), 100)}")
     if rows:
         report.take(table, rows)
@@ -181,7 +184,7 @@ def _read_names(database: sqlite3.Connection, columns: dict[str, set[str]], repo
         if {"name", "value"} <= columns.get("TARGET_INFO_SYSTEM_ENV", set()):
             query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
             report.node = str(next(database.execute(query), [""])[0])
-    except sqlite3.Error as error:
+    except _BROKEN as error:
         report.damage.append(f"names are damaged: {printable_line(str(error), 100)}")
 
 

@@ -174,6 +174,10 @@ def _of_others(path: Path) -> None:
     [
         (_rewritten(lambda content: content[:16]), "is a database that cannot be read"),
         (_rewritten(lambda content: content[:-4096]), "is a database that cannot be read"),
+        (
+            _rewritten(lambda content: content.replace(b"TABLE NVTX", b"T\xafBLE NVTX")),
+            "is a database that cannot be read",
+        ),
         (_rewritten(lambda content: content[:4096] + b"\xff" * 8192), "cannot be read|no work of a device"),
         (_rewritten(lambda content: b"none" + content), "it has no events"),
         (_view, "holds no work of a device"),
