@@ -114,7 +114,7 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, 
 CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId);
 """
 _INSPECTED = b"".join(
-    b'{"header": {"id": "0xa", "rank": 0, "n_ranks": 8, "nnodes": 1}, "coll_perf": {"coll": "AllReduce", "coll_sn": %d,'
+    b'{"header": {"id": "0xa", "n_ranks": 8, "nnodes": 1}, "coll_perf": {"coll": "AllReduce", "coll_sn": %d, '
     b'"coll_msg_size_bytes": 1048576, "coll_exec_time_us": 61, "coll_algobw_gbs": 17.2, "coll_busbw_gbs": 30.1}}\n'
     % n
     for n in range(8)

@@ -18,6 +18,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
 from stash.core.printable import printable_line
+from stash.trace.kernels import GRAPH
 from stash.trace.reader import COPY_MARK, LONGEST_NAME, rank_in_name
 from stash.trace.spans import CALL, DEVICE, FRAME, NOTE, Nanoseconds, RankTrace, sorted_spans
 
@@ -56,7 +57,7 @@ _TABLES = (
     _Table("CUPTI_ACTIVITY_KIND_KERNEL", DEVICE, ("demangledName", "shortName")),
     _Table("CUPTI_ACTIVITY_KIND_MEMCPY", DEVICE, ("copyKind",), COPY_MARK),
     _Table("CUPTI_ACTIVITY_KIND_MEMSET", DEVICE, mark="Memset"),
-    _Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", DEVICE, mark="CUDA graph"),
+    _Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", DEVICE, mark=GRAPH),
     _Table("CUPTI_ACTIVITY_KIND_RUNTIME", CALL, ("nameId",)),
     _Table("NVTX_EVENTS", NOTE, ("text", "textId"), link=""),
     _Table("OSRT_API", FRAME, ("nameId",), link="", only=_MAIN),

@@ -76,6 +76,16 @@ def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
     assert set(trace.unknown) == {"contention", "bubble"}  # one rank, of nobody says how many
 
 
+def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path: Path) -> None:
+    more = (
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, deviceId, streamId, correlationId, globalPid); "
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (60000, 65000, 0, 7, 1, {PROCESS << 24})"
+    )
+    trace = read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=more))])
+    assert per_step(trace)[0]["compute"] == 35.0
+    assert any("--cuda-graph-trace=node" in text for text in trace.warnings)
+
+
 def renamed(*names: str) -> list[Event]:
     events = two_steps()
     events[0]["name"], events[8]["name"] = names
