@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.trace.kernels import COPY, EXCHANGE
+from stash.trace.kernels import CLASSES, COPY, EXCHANGE
 from stash.trace.meetings import JobTimes, Meeting
 from stash.trace.spans import CALL, DEVICE, Nanoseconds, TraceSpans, joined, length, window
-from stash.trace.step_parts import RankTimes, StepWindow, idle_parts, spans_named
+from stash.trace.step_parts import LAUNCH, RankTimes, StepWindow, idle_parts, is_named
 
 _BLOCKS = re.compile(r"Synchronize|^(?:cuda|cu|hip)Memcpy(?!\w*Async)")
 """Calls that wait for the device."""
@@ -36,9 +36,9 @@ class _RankWaits:
     """What one rank's work waited for; spans of its device are told by their places."""
 
     times: RankTimes
-    before: NDArray[np.int64]
+    before: NDArray[np.int32]
     """The span that each waited for; ``_NONE``: the thread, since the step began."""
-    by_stop: NDArray[np.int64]
+    by_stop: NDArray[np.int32]
     """All spans in the order of their ends."""
     meetings: Mapping[_Span, Meeting]
     """By this rank's part of them."""
@@ -52,7 +52,7 @@ def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
 
     Empty where a rank's trace has no device, or no call that waits for it: what launches waited for is unknown then.
     """
-    if not all(len(spans_named(times.trace, times.trace.spans[CALL], _BLOCKS)) for times in job.ranks.values()):
+    if not all(is_named(times.trace, times.trace.spans[CALL], _BLOCKS).any() for times in job.ranks.values()):
         return {}
     waits = {rank: _rank_waits(rank, job) for rank in job.ranks}
     return {number: _path(waits, job, number) for number in job.steps}
@@ -61,16 +61,16 @@ def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
 def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     times = job.ranks[rank]
     device, launched = times.trace.spans[DEVICE], times.launched
-    by_stop = np.argsort(device.stop, kind="stable")
+    by_stop = np.argsort(device.stop, kind="stable").astype(np.int32)
     order = np.lexsort((device.start, device.track))
-    in_stream = np.full(len(device), _NONE, dtype=np.int64)
+    in_stream = np.full(len(device), _NONE, dtype=np.int32)
     is_next = device.track[order[1:]] == device.track[order[:-1]]
     in_stream[order[1:][is_next]] = order[:-1][is_next]
     known = np.maximum(_stops(device, in_stream), launched)
     other = _last_ended(device, by_stop, device.start)
     is_other = (_stops(device, other) > known) & (device.start - known > _LATENCY)
     in_time = np.where(launched > _stops(device, in_stream), _released(times, by_stop), in_stream)
-    exchanges = np.flatnonzero(times.kinds == EXCHANGE).tolist()
+    exchanges = np.flatnonzero(times.kinds == CLASSES.index(EXCHANGE)).tolist()
     return _RankWaits(
         times=times,
         before=np.where(is_other, other, in_time),
@@ -81,26 +81,26 @@ def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     )
 
 
-def _stops(device: TraceSpans, places: NDArray[np.int64]) -> Nanoseconds:
+def _stops(device: TraceSpans, places: NDArray[np.int32]) -> Nanoseconds:
     """When these spans end; -1 for none."""
     return np.where(places == _NONE, -1, device.stop[places])
 
 
-def _last_ended(device: TraceSpans, by_stop: NDArray[np.int64], moments: Nanoseconds) -> NDArray[np.int64]:
+def _last_ended(device: TraceSpans, by_stop: NDArray[np.int32], moments: Nanoseconds) -> NDArray[np.int32]:
     """Which span was the last to end by each moment."""
     at = np.searchsorted(device.stop[by_stop], moments, side="right") - 1
-    return np.where(at < 0, _NONE, by_stop[at])
+    return np.where(at < 0, np.int32(_NONE), by_stop[at])
 
 
-def _released(times: RankTimes, by_stop: NDArray[np.int64]) -> NDArray[np.int64]:
+def _released(times: RankTimes, by_stop: NDArray[np.int32]) -> NDArray[np.int32]:
     """The span that the latest call which blocked before each launch had waited for."""
     device, calls = times.trace.spans[DEVICE], times.trace.spans[CALL]
-    launchers = np.unique(calls.track[(calls.link >= 0) & np.isin(calls.link, device.link)])
-    looks = spans_named(times.trace, calls.taken(np.isin(calls.track, launchers)), _BLOCKS)
+    launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
+    looks = calls.taken(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
     looks = looks.taken(np.argsort(looks.stop, kind="stable"))
     ended = _last_ended(device, by_stop, looks.stop)
     has_blocked = _stops(device, ended) >= looks.start
-    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], _NONE)
+    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
     return ended[np.searchsorted(moments, times.launched, side="right") - 1]
 
 
@@ -115,7 +115,7 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
         device, begin = own.times.trace.spans[DEVICE], own.windows[number].start
         if place == _NONE or device.stop.item(place) <= begin:
             break
-        start, stop, kind = device.start.item(place), device.stop.item(place), own.times.kinds.item(place)
+        start, stop, kind = device.start.item(place), device.stop.item(place), CLASSES[own.times.kinds.item(place)]
         idle[rank].append(window(stop, moment))
         meeting = own.meetings.get((start, stop)) if kind == EXCHANGE else None
         if meeting is None or meeting.last == rank:

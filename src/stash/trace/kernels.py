@@ -16,6 +16,7 @@ from typing import NamedTuple
 from stash.core.errors import UserError
 
 COMPUTE, EXCHANGE, COPY = "compute", "exchange", "copy"
+CLASSES = (COMPUTE, EXCHANGE, COPY)
 GRAPH = "CUDA graph"
 """The name of graphs whose kernels were not recorded."""
 _SOUNDS = re.compile(

@@ -207,7 +207,7 @@ def _traces(path: Path, report: _Report) -> list[RankTrace]:
             node=report.node,
             names=names,
             spans={
-                kind: sorted_spans(found[(found[:, 5] == process) | (process == _UNKNOWN), :5])
+                kind: sorted_spans([found[(found[:, 5] == process) | (process == _UNKNOWN), :5]])
                 for kind, found in rows.items()
             },
             ops={},

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
+from stash.trace.kernels import CLASSES, COMPUTE, COPY, EXCHANGE, classes_of
 from stash.trace.reader import CALLED
 from stash.trace.spans import (
     CALL,
@@ -44,7 +44,7 @@ _OPTIMIZER = re.compile(r"^Optimizer\.step#")
 _INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
 _EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
 _CALLED = re.compile("^" + CALLED)
-_LAUNCH = re.compile(r"launch(?!host)", re.IGNORECASE)
+LAUNCH = re.compile(r"launch(?!host)", re.IGNORECASE)
 _PAUSE = 1_000_000
 """Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
 _LOST_LAUNCHES = 0.02
@@ -86,8 +86,8 @@ class RankTimes:
     """What the training thread ran; of a device, calls of any thread."""
     launched: Nanoseconds
     """When each of the device's spans was; -1 where no call says so."""
-    kinds: NDArray[np.str_]
-    """The class of each of the device's spans."""
+    kinds: NDArray[np.int8]
+    """The class of each of the device's spans, by its place in ``CLASSES``."""
 
 
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
@@ -99,10 +99,11 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     launched = _launch_times(trace)
     kinds = _device_classes(trace, classes, launched)
     if trace.has_device:
-        collectives = device.taken(kinds == EXCHANGE)
-        sets = {name: device.intervals(kinds == name) for name in (COMPUTE, EXCHANGE, COPY)}
+        exchanges = kinds == CLASSES.index(EXCHANGE)
+        collectives = device.taken(exchanges)
+        sets = {name: device.intervals(kinds == place) for place, name in enumerate(CLASSES)}
         ran = trace.spans[CALL].intervals()
-        moments = launched[kinds == EXCHANGE]
+        moments = launched[exchanges]
     else:
         collectives = _since_called(trace, notes.taken((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
@@ -138,8 +139,13 @@ def _training_thread(trace: RankTrace) -> int:
 
 def spans_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
     """Those whose name the pattern matches."""
+    return spans.taken(is_named(trace, spans, pattern))
+
+
+def is_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Of each span whether the pattern matches its name."""
     matches = np.array([pattern.search(name) is not None for name in trace.names], dtype=bool)
-    return spans.taken(matches[spans.label])
+    return matches[spans.label]
 
 
 def _step_notes(trace: RankTrace) -> TraceSpans:
@@ -159,25 +165,26 @@ def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
 def _launch_times(trace: RankTrace) -> Nanoseconds:
     """When each of the device's spans was launched; -1 where no call says so."""
     calls, device = trace.spans[CALL], trace.spans[DEVICE]
-    known = calls.taken(calls.link >= 0)
-    if not len(known) or not len(device):
+    order = np.argsort(calls.link, kind="stable")
+    order = order[calls.link[order] >= 0]
+    if not len(order):
         return np.full(len(device), -1, dtype=np.int64)
-    order = np.argsort(known.link, kind="stable")
-    links = known.link[order]
+    links = calls.link[order]
     at = np.minimum(np.searchsorted(links, device.link), len(links) - 1)
-    return np.where(links[at] == device.link, known.start[order][at], -1)
+    return np.where(links[at] == device.link, calls.start[order[at]], -1)
 
 
-def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.str_]:
+def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.int8]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
-    kinds = np.array([*classes, COMPUTE])[device.label]
+    kinds = np.array([CLASSES.index(each) for each in classes], dtype=np.int8)[device.label]
     has_facts = np.isin(device.label, list(trace.facts))
     inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
         has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
-    return np.where(has_facts & (kinds == COMPUTE), EXCHANGE, kinds)
+    kinds[has_facts & (kinds == CLASSES.index(COMPUTE))] = CLASSES.index(EXCHANGE)
+    return kinds
 
 
 # Steps
@@ -235,13 +242,14 @@ def _device_steps(
     device, calls = trace.spans[DEVICE], trace.spans[CALL]
     if whole or host == [_everything(trace)]:
         return tuple(host)
-    launches = spans_named(trace, calls.taken(calls.link >= 0), _LAUNCH)
-    lost = ~np.isin(launches.link, device.link)
+    is_launch = is_named(trace, calls, LAUNCH) & (calls.link >= 0)
+    launches = calls.start[is_launch]
+    lost = ~np.isin(calls.link[is_launch], device.link)
     reached = int(device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start))
     found = []
     for step in host:
         own = (launched >= step.start) & (launched < step.stop)
-        inside = (launches.start >= step.start) & (launches.start < step.stop)
+        inside = (launches >= step.start) & (launches < step.stop)
         missing = int((lost & inside).sum())
         why = ""
         if not own.any():
