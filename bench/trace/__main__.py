@@ -1,14 +1,17 @@
-"""Speed and memory of ``stash trace`` beside HolisticTraceAnalysis, on traces made up for it.
+"""Speed and memory of ``stash trace`` beside HolisticTraceAnalysis and TraceLens, on traces made up for it.
 
-``python -m bench.trace --hta /path/to/venv/bin/python`` writes eight ranks' traces of 35 MB and one of 300 MB, reads
-them by both in turns, each in a process of its own, and prints seconds of processor, peak memory and ratios. HTA is
-installed into an environment of its own, with pandas below 2.2: newer ones make it fail on traces of this size.
+``python -m bench.trace --hta /path/to/venv/bin/python --tracelens /path/to/another`` writes eight ranks' traces of
+35 MB, one of 300 MB and one of 2 GB, reads them by all in turns, each in a process of its own, and prints seconds of
+processor and peak memory, and both as multiples of Stash's. HTA is installed into an environment of its own, with
+pandas below 2.2: newer ones make it fail on traces of this size. TraceLens is that of AMD-AGI on GitHub; the index's
+package of that name is another one. Of 2 GB only Stash is asked.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,12 @@ names = dict(enumerate(sys.argv[1:]))
 found = TraceAnalysis(trace_files=names, trace_dir="", include_last_profiler_step=True)
 found.get_temporal_breakdown(visualize=False)
 found.get_comm_comp_overlap(visualize=False)
+"""
+_TRACELENS = """
+import sys
+from TraceLens import TreePerfAnalyzer
+for name in sys.argv[1:]:
+    TreePerfAnalyzer.from_file(name, include_unlinked_kernels=True).get_df_gpu_timeline()
 """
 _STASH = """
 import sys
@@ -66,8 +75,10 @@ def write_trace(path: Path, rank: int, world: int, size: int) -> None:
                 args = f'{facts if is_exchange else ""}"stream": {stream}, "correlation": {link}, {grid}'
                 file.write(_event("kernel", name, stream, clock + 8, long, args))
                 clock += 10 + draw.random()
+            file.write(_event("cuda_runtime", "cudaStreamSynchronize", 1, clock - 5, 3.0, '"correlation": 0'))
             file.write(_event("user_annotation", f"ProfilerStep#{step}", 1, begun, clock - begun - 1, '"Ev Idx": 1'))
-        file.write('  {"ph": "M", "name": "end", "pid": 1, "tid": 0, "ts": 0}\n  ]\n}\n')
+        process = '"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}'
+        file.write(f"  {{{process}}}\n  ]\n}}\n")
 
 
 def _event(kind: str, name: str, thread: int, start: float, long: float, args: str) -> str:
@@ -93,36 +104,39 @@ def _run(program: list[str], files: list[Path]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print both tables."""
-    options = arguments(__doc__, hta=("", "Python of an environment with HTA"), megabytes=(35, "of each of eight"),
-                        large=(300, "megabytes of one file"), rounds=(3, "each"))  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = [Path(folder) / f"rank{rank}.json" for rank in range(8)]
-        for rank, path in enumerate(ranks):
-            write_trace(path, rank, 8, options.megabytes * 1_000_000)
-        large = Path(folder) / "large" / "rank0.json"
-        large.parent.mkdir()
-        write_trace(large, 0, 1, options.large * 1_000_000)
-        rows = []
-        for what, files in ((f"8 x {options.megabytes} MB", ranks), (f"{options.large} MB", [large])):
-            tools = {"stash": [sys.executable, "-c", _STASH]}
-            if options.hta:
-                tools["HTA"] = [options.hta, "-c", _HTA]
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in tools}
+    """Print the table."""
+    options = arguments(__doc__, hta=("", "Python of an environment with HTA"),
+                        tracelens=("", "Python of one with TraceLens"), megabytes=(35, "of each of eight"),
+                        large=(300, "megabytes of one file"), huge=(2000, "megabytes of one file; 0: none"),
+                        rounds=(3, "each"))  # fmt: skip
+    tools = {"stash": [sys.executable, "-c", _STASH]}
+    others = {"HTA": (options.hta, _HTA), "TraceLens": (options.tracelens, _TRACELENS)}
+    tools |= {name: [python, "-c", code] for name, (python, code) in others.items() if python}
+    rows = []
+    with tempfile.TemporaryDirectory() as there:
+        for count, megabytes in ((8, options.megabytes), (1, options.large), (1, options.huge)):
+            if not megabytes:
+                continue
+            folder = Path(there) / f"{count}x{megabytes}"
+            folder.mkdir()
+            files = [folder / f"rank{rank}.json" for rank in range(count)]
+            for rank, path in enumerate(files):
+                write_trace(path, rank, count, megabytes * 1_000_000)
+            asked = {"stash": tools["stash"]} if megabytes == options.huge else tools
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in asked}
             for _ in range(options.rounds):
-                for name, program in tools.items():
+                for name, program in asked.items():
                     found[name].append(_run(program, files))
-            seconds = {name: median(each[0] for each in runs) for name, runs in found.items()}
-            peaks = {name: max(each[1] for each in runs) for name, runs in found.items()}
-            ratios = (
-                []
-                if not options.hta
-                else [f"{seconds['HTA'] / seconds['stash']:.1f} x", f"{peaks['stash'] / peaks['HTA']:.2f}"]
-            )
-            for name in tools:
-                rows.append((what, name, f"{seconds[name]:.2f} s", f"{peaks[name]:.0f} MB",
-                             *(ratios if options.hta and name == "HTA" else ("", ""))))  # fmt: skip
-    report(table(("traces", "tool", "processor", "peak", "faster", "memory"), rows))
+            seconds = {name: median(run[0] for run in runs) for name, runs in found.items()}
+            peaks = {name: max(run[1] for run in runs) for name, runs in found.items()}
+            for name in asked:
+                cost = seconds[name] / seconds["stash"], peaks[name] / peaks["stash"]
+                rows.append(
+                    (f"{count} x {megabytes} MB", name, f"{seconds[name]:.2f} s", f"{peaks[name]:.0f} MB",
+                     f"{cost[0]:.1f} x", f"{cost[1]:.2f} x")
+                )  # fmt: skip
+            shutil.rmtree(folder)
+    report(table(("traces", "tool", "processor", "peak", "time", "memory"), rows))
 
 
 if __name__ == "__main__":

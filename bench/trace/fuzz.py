@@ -1,4 +1,4 @@
-"""Damaged traces and dumps: every one ends in an answer or in one sentence. ``python -m bench.trace.fuzz 10000``."""
+"""Damaged traces, reports, dumps: each ends in an answer or in one sentence. ``python -m bench.trace.fuzz 10000``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import gzip
 import json
 import random
 import resource
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.trace.command import read_job
 from stash.trace.flight import account, read_dump
+from stash.trace.inspector import read_dumps
 
 _TOKENS = (
     b"NaN",
@@ -61,20 +64,23 @@ def mutated(content: bytes, draw: random.Random) -> bytes:
 
 
 def main() -> None:
-    """Try so many, of a trace and of dumps of a flight recorder."""
+    """Try so many, of traces, of reports of Nsight Systems, and of dumps."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    trace = _source("rank0.json")
     dumps = [path.read_bytes() for path in sorted(Path("tests/recorded/flight/skip").iterdir())]
+    sources = {
+        "rank0.json": [_source("rank0.json")], "rank0.sqlite": [_report()], "nccl_trace_rank_0": dumps,
+        "host-pid1.log": [_INSPECTED],
+    }  # fmt: skip
     ends: Counter[str] = Counter()
     slowest, slow = 0.0, list[tuple[int, float]]()
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(count):
             draw = random.Random(seed)
-            is_trace = seed % 4 != 0
-            path = Path(folder) / ("rank0.json" if is_trace else "nccl_trace_rank_0")
-            path.write_bytes(mutated(trace if is_trace else draw.choice(dumps), draw))
+            name = list(sources)[seed % len(sources)]
+            path = Path(folder) / name
+            path.write_bytes(mutated(draw.choice(sources[name]), draw))
             begun = time.process_time()
-            ends[_tried(path, is_trace)] += 1
+            ends[_tried(path)] += 1
             took = time.process_time() - begun
             slowest = max(slowest, took)
             slow += [(seed, took)] if took > _SLOW else []
@@ -85,10 +91,12 @@ def main() -> None:
     sys.exit(bool(set(ends) - {"answered", "refused"}) or slowest > _SLOW or peak > 1024)
 
 
-def _tried(path: Path, is_trace: bool) -> str:
+def _tried(path: Path) -> str:
     try:
-        if is_trace:
-            read_job([str(path)])
+        if path.suffix in (".json", ".sqlite"):
+            read_job([str(path)], whole=path.suffix == ".sqlite")
+        elif path.suffix == ".log":
+            read_dumps([path])
         else:
             account({0: read_dump(path)})
     except UserError:
@@ -96,6 +104,38 @@ def _tried(path: Path, is_trace: bool) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:120]
     return "answered"
+
+
+_REPORT = """
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'ncclDevKernel_AllReduce'), (3, 'cudaLaunchKernel_v7000');
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, globalPid, demangledName);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
+CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId);
+"""
+_INSPECTED = b"".join(
+    b'{"header": {"id": "0xa", "n_ranks": 8, "nnodes": 1}, "coll_perf": {"coll": "AllReduce", "coll_sn": %d, '
+    b'"coll_msg_size_bytes": 1048576, "coll_exec_time_us": 61, "coll_algobw_gbs": 17.2, "coll_busbw_gbs": 30.1}}\n'
+    % n
+    for n in range(8)
+)
+
+
+def _report() -> bytes:
+    """Some steps as Nsight Systems exports them."""
+    pid, thread = 7 << 24, (7 << 24) + 7
+    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(Path(folder) / "a.sqlite")) as base:
+        base.executescript(_REPORT)
+        for n in range(60):
+            begun = 10_000 * n
+            kernel = (begun + 5000, begun + 9000, 0, 7, n, pid, 1 + n % 2)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel)
+            call = (begun, begun + 100, thread, n, 3)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", call)
+            note = (begun, begun + 9999, thread, f"step {n}", None)
+            base.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", note)
+        base.commit()
+        return (Path(folder) / "a.sqlite").read_bytes()
 
 
 def _source(name: str) -> bytes:

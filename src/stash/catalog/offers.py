@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, tokens, unknown
 from stash.core.errors import UserError
+from stash.core.records.circumstances import MachinePrice
 
 # A fact that is not known never satisfies a wish; it is reported by name, so that whoever asks can say how many
 # offers were left out for it.
@@ -199,6 +200,16 @@ class Catalog:
             return None
         offers = [offer for offer in self.offers_of(instance) if offer.kind == "on-demand"]
         return max(offers, key=lambda each: each.as_of or "", default=None)
+
+    def on_demand_price(self, name: str, nodes: int) -> MachinePrice:
+        """The newest on-demand price of so many of an instance, with its source; raises UserError."""
+        found = self.instance(name)
+        offer = self.newest_on_demand(f"{found.cloud}/{found.name}")
+        if offer is None:
+            raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
+        where = f" in {offer.region}" if offer.region else ""
+        source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
+        return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
 
     @cached_property
     def regions(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
+from stash.core.records.circumstances import MachinePrice
 
 SCHEMA = 1
 TRACE_PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
@@ -30,6 +31,8 @@ class TracePart(Record):
     """Of the step."""
     whole_seconds: Number | None = None
     """With what was hidden behind compute; ``None`` for what cannot be hidden."""
+    path_seconds: Number | None = None
+    """Of it on the critical path of all ranks; ``None`` where that is not known."""
     place: Sentence = ""
     """Where in the script, if the trace has stacks."""
 
@@ -91,6 +94,8 @@ class Supposition(Record):
     name: PlainName
     text: Sentence
     step_seconds: Number
+    saved_dollars_per_day: Number | None = None
+    """What the machines cost while a day's steps take longer than this; ``None`` without a price."""
 
 
 class CrossCheck(Record):
@@ -129,6 +134,7 @@ class Trace(Record):
     """Parts that these traces cannot tell, and why."""
     like_exchange: dict[PlainName, Number] = Field(default_factory=dict)
     """Kernels counted as compute whose names sound like communication: their share of the step."""
+    price: MachinePrice | None = None
     against: PlainName = ""
     """The profile that the traces were held against."""
     checks: tuple[CrossCheck, ...] = ()

@@ -15,7 +15,8 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.intervals import mean_interval
-from stash.monitor.records import MachinePrice, Window
+from stash.core.records.circumstances import MachinePrice
+from stash.monitor.records import Window
 
 _HOUR, _DAY = 3600.0, 86400.0
 _PARTS = 10
@@ -35,19 +36,12 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
         if needed:
             raise UserError("--max-dollars needs a price, and this machine does not say what it is; add --instance")
         return None
-    catalog = load_catalog()
     try:
-        found = catalog.instance(name)
-        offer = catalog.newest_on_demand(f"{found.cloud}/{found.name}")
-        if offer is None:
-            raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
+        return load_catalog().on_demand_price(name, nodes)
     except UserError:
         if instance is None and not needed:
             return None
         raise
-    where = f" in {offer.region}" if offer.region else ""
-    source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
-    return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
 
 
 @dataclass(frozen=True)

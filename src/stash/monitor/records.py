@@ -22,7 +22,7 @@ from stash.core.errors import ArtefactError, UserError
 from stash.core.files import parse_json, read_up_to, write_whole
 from stash.core.jsonl import TO_ADD, add_lines, whole_lines
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
-from stash.core.records.circumstances import GpuState
+from stash.core.records.circumstances import GpuState, MachinePrice
 from stash.measure.launcher.folder_lock import output_lock
 
 SUFFIX = WATCH_SUFFIX
@@ -33,16 +33,6 @@ _TO_ADD = TO_ADD | os.O_NOFOLLOW
 _MAX_BYTES = 2**26
 _KEPT = ("id", "began", "booted", "part")
 """Of a header that is written again: who made it does not know which file this is."""
-
-
-class MachinePrice(Record):
-    """What the machines of a run cost."""
-
-    instance: PlainName
-    dollars_per_hour: Number
-    """Of all nodes together."""
-    source: Sentence = ""
-    """Whose price, of which date."""
 
 
 class Header(Record):

@@ -39,8 +39,10 @@ class RunRequest(BaseModel):
     """To trace."""
     ranks: tuple[Annotated[int, Field(ge=0, le=_MAX_RANK)], ...] = ()
     """… on these; none: on all."""
+    recorders: bool = False
+    """Whether ranks write their flight recorders."""
     folder: Annotated[str, AfterValidator(_printable)] = ""
-    """Where traces go; the watcher's own choice if empty."""
+    """Where these go; the watcher's own choice if empty."""
 
     def described(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
@@ -67,6 +69,11 @@ def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
 def traces_folder(record: Path) -> Path:
     """Beside the record: ``train.traces``."""
     return record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.traces")
+
+
+def recorders_folder(record: Path, step: int) -> Path:
+    """Beside the record, of a stop after a step: ``train.recorders/step120``."""
+    return record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.recorders") / f"step{step}"
 
 
 def _file(record: Path) -> Path:

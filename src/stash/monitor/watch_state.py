@@ -33,6 +33,8 @@ _WARNS_AT = 0.8
 _TRACES_EVERY = 3600.0
 """Seconds between two traces that alerts began."""
 _NEVER_STEPPED_SECONDS = 300.0
+_RECORDERS_SECONDS = 5.0
+"""From asking for flight recorders to reading them."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,19 @@ class AskForLines(NamedTuple):
     rank: int | None
 
 
-WatchAction = RecordLine | StartCommand | TraceRanks | AskForLines
+class AskForRecorders(NamedTuple):
+    """Have all ranks write their flight recorders, of a stop after that step."""
+
+    step: int
+
+
+class ReadRecorders(NamedTuple):
+    """Say what is in them."""
+
+    step: int
+
+
+WatchAction = RecordLine | StartCommand | TraceRanks | AskForLines | AskForRecorders | ReadRecorders
 """A line is to be written."""
 
 
@@ -149,6 +163,8 @@ class _Pace:
     """When the last one was seen."""
     usual: float = 0.0
     """Seconds of one, of late."""
+    recorders: tuple[float, ReadRecorders] | None = None
+    """When flight recorders that ranks were asked for are read."""
     is_stepless: bool = False
     """Whether it was said that none was taken."""
 
@@ -293,6 +309,9 @@ class WatchState:
             now, what=_STUCK, step=now.taken, rank=late[0] if len(late) == 1 else None, seconds=digits(still),
             text=f"no step for {still:.0f} s: {described(stages)}",
         )  # fmt: skip
+        if len(stages) > 1:
+            self._pace = replace(self._pace, recorders=(now.when + _RECORDERS_SECONDS, ReadRecorders(now.taken)))
+            yield AskForRecorders(now.taken)
 
     def _miss_steps(self, event: NothingStepped, now: Now) -> Iterator[WatchAction]:
         if not self._pace.is_stepless and now.when - self._pace.moved > _NEVER_STEPPED_SECONDS:
@@ -302,12 +321,21 @@ class WatchState:
             yield RunEvent(when=now.when, what="no step", text=text)
 
     def _follow_request(self, event: Requested, now: Now) -> Iterator[WatchAction]:
+        if event.request.recorders:
+            return
         what, text = event.request.described(event.folder)
         yield RunEvent(when=now.when, what=what, text=text)
         if event.request.paused is False:
             self._pace = replace(self._pace, moved=now.when)
         if event.request.steps:  # traced steps leave no rows
             self._pace = replace(self._pace, moved=now.when + event.request.steps * self._pace.usual)
+
+    def _pass_moment(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
+        recorders = self._pace.recorders
+        if recorders is not None and now.when >= recorders[0]:
+            self._pace = replace(self._pace, recorders=None)
+            yield recorders[1]
+        yield from self._count_money(event, now)
 
     def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
         price, most = self.header.price, self._options.max_dollars
@@ -354,5 +382,5 @@ _TABLE: Mapping[type, Callable[[WatchState, Any, Now], Iterator[WatchAction]]] =
     Stopped: WatchState._tell_stop,
     NothingStepped: WatchState._miss_steps,
     Requested: WatchState._follow_request,
-    MomentPassed: WatchState._count_money,
+    MomentPassed: WatchState._pass_moment,
 }

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from stash.core.errors import UserError
 from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.units import counted
 from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
 from stash.monitor.accounting import SecondsArray
 from stash.monitor.baseline import RunBaseline
@@ -26,15 +27,17 @@ from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cut
 from stash.monitor.machine_state import MachineLooks
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordLine, RecordWriter, RunEvent
-from stash.monitor.run_requests import RunRequest, taken_request, traces_folder, withdraw_request
+from stash.monitor.run_requests import RunRequest, recorders_folder, taken_request, traces_folder, withdraw_request
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.wall_ledger import ENDED
 from stash.monitor.watch_state import (
     AskForLines,
+    AskForRecorders,
     Continued,
     MomentPassed,
     NothingStepped,
     Now,
+    ReadRecorders,
     Requested,
     SliceTaken,
     StartCommand,
@@ -52,6 +55,24 @@ POLL_SECONDS = 0.5
 _LOOKS_SECONDS = 10.0
 _ENDS_SECONDS = 5.0
 """For the watchers of other nodes to send what is left."""
+
+
+def recorders_text(folder: Path) -> str:
+    """What the flight recorders that ranks wrote into a folder say."""
+    from stash.trace import flight
+
+    dumps: dict[int, dict[str, Any]] = {}
+    for path in sorted(folder.glob("nccl_trace_rank_*")):
+        with suppress(UserError):
+            dump = flight.read_dump(path)
+            dumps[flight.rank_of(path, dump)] = dump
+    if not dumps:
+        return (
+            "no rank wrote one: start the job with TORCH_FR_BUFFER_SIZE=2000 to learn which collective it stands in"
+        )
+    said = " ".join(flight.sentences(flight.account(dumps)))
+    where = f"{folder.parent.name}/{folder.name}"
+    return f"{said} Of {counted(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
 
 
 class LineListener(Protocol):
@@ -154,6 +175,12 @@ class NodeWatcher:
                     self._ask(request)
                 case AskForLines():
                     self._ask_for_lines(action.stall, action.rank)
+                case AskForRecorders():
+                    request = RunRequest(recorders=True, folder=str(recorders_folder(self._record.path, action.step)))
+                    self._team.tell(request.model_dump_json().encode())
+                    self._ask(request)
+                case ReadRecorders():
+                    self._event("flight recorder", recorders_text(recorders_folder(self._record.path, action.step)))
                 case _:
                     self._write(action)
 
@@ -245,7 +272,8 @@ class NodeWatcher:
         paused = self._request.paused if request.paused is None else request.paused
         folder = str(request.folder or traces_folder(self._record.path))
         trace = TraceRequest(request.steps, request.ranks, folder) if request.steps else None
-        self._request = WatchRequest(self._request.number + 1, paused, trace)
+        recorders = folder if request.recorders else ""
+        self._request = WatchRequest(self._request.number + 1, paused, trace, recorders=recorders)
         with suppress(OSError):  # no room: asked once more, they follow
             self._request.write(self._folder)
         for state in self.collector.ranks.values():

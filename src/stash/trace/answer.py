@@ -10,7 +10,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.analysis.findings.rates import bus_factor
+from stash.analysis.findings.rates import bus_bytes
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import now
 from stash.core.trace_records import (
@@ -24,8 +24,9 @@ from stash.core.trace_records import (
 )
 from stash.core.units import counted
 from stash.core.version import __version__
-from stash.trace.kernels import COMPUTE, sounds_like_exchange
-from stash.trace.meetings import JobTimes, Meeting, cause_of, last_shares
+from stash.trace.critical_path import critical_paths
+from stash.trace.kernels import COMPUTE, GRAPH, sounds_like_exchange
+from stash.trace.meetings import OWN_PARTS, JobTimes, Meeting, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
 from stash.trace.step_parts import RankTimes, place_of
 
@@ -37,22 +38,27 @@ _MANY = 12
 _ALONE = "the traces of other ranks are not there: exchange contains the waiting for them"
 
 
-def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = ()) -> Trace:
+def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trace:
     """The record of a job's traces, which the file or folder ``name`` holds."""
-    first = next(iter(job.ranks.values())).trace
+    times = next(iter(job.ranks.values()))
+    first = times.trace
     nodes = _nodes(job)
     step = _over_steps(job, lambda rank, number: sum(job.parts[rank][number].values()))
     alone = len(job.ranks) == 1
     world = first.world or len(job.ranks)
-    unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and world > 1 else {}
+    has_others = world > 1 or (first.world is None and len(times.collectives) > 0)
+    unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and has_others else {}
+    paths = critical_paths(job)
     traced = tuple(
-        _part(job, part, step.value) for part in TRACE_PARTS if part not in unknown and _is_there(job, part)
+        _part(job, part, step.value, paths)
+        for part in TRACE_PARTS
+        if part not in unknown and (_is_there(job, part) or any(path.get(part) for path in paths.values()))
     )
     return Trace(
         stash_version=__version__,
         created=now(),
         workload=name,
-        tool=tool,
+        tool=first.tool,
         world_size=world,
         nodes=len(set(nodes.values())) if nodes else None,
         backend=first.backend,
@@ -62,7 +68,7 @@ def trace_record(job: JobTimes, name: str, tool: str, warnings: Sequence[str] = 
         ranks=tuple(_rank(job, rank, last, nodes) for rank, last in last_shares(job)),
         steps=_steps(job),
         collectives=tuple(_collectives(job, nodes)),
-        suppositions=tuple(_suppositions(job, step.value, traced)),
+        suppositions=tuple(_suppositions(job, step.value, traced, world)),
         unknown=unknown,
         like_exchange=_like_exchange(job, step.value),
         warnings=(*warnings, *_warnings(job, world)),
@@ -83,7 +89,7 @@ def _is_there(job: JobTimes, part: str) -> bool:
     )
 
 
-def _part(job: JobTimes, part: str, step: float) -> TracePart:
+def _part(job: JobTimes, part: str, step: float, paths: Mapping[int, Mapping[str, int]]) -> TracePart:
     time = _over_steps(job, lambda rank, number: job.parts[rank][number][part])
     whole = _over_steps(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
     places = [
@@ -94,6 +100,7 @@ def _part(job: JobTimes, part: str, step: float) -> TracePart:
         time=time,
         share=time.value / step,
         whole_seconds=None if whole is None else whole.value,
+        path_seconds=fmean(path.get(part, 0) for path in paths.values()) / NANO if paths else None,
         place=max(filter(None, places), key=places.count, default=""),
     )
 
@@ -133,22 +140,6 @@ def _nodes(job: JobTimes) -> dict[int, int]:
 
 # Collectives
 
-_BUS: dict[str, Callable[[int], float]] = {
-    "allreduce": bus_factor,
-    "reducescatter": lambda ranks: (ranks - 1) / ranks,
-    "allgather": lambda ranks: ranks - 1.0,
-    "alltoall": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda ranks: 1.0,
-    "reduce": lambda ranks: 1.0,
-}
-"""Bytes on the bus for each byte that a rank puts in, as nccl-tests counts them."""
-
-
-def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
-    """Bytes that a collective puts on the bus where each rank puts in ``size``; ``None`` where that is unknown."""
-    factor = _BUS.get(op.replace("_", ""))
-    return None if factor is None or not size or ranks < 2 else size * factor(ranks)
-
 
 def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:
     """The costliest kinds first."""
@@ -180,7 +171,7 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
 # What if
 
 
-def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> list[Supposition]:
+def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart], world: int) -> list[Supposition]:
     found = []
     if job.meetings:
         saved = {rank: fmean(steps.values()) / NANO for rank, steps in job.saved.items()}
@@ -188,23 +179,27 @@ def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart]) -> li
         if saved[rank] > _WORTH * step:
             text = f"rank {rank} arrives no later than the next one"
             found.append(Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank]))
-        own = fmean(
-            median(
-                sum(
-                    seconds
-                    for part, seconds in job.parts[rank][number].items()
-                    if part not in ("contention", "bubble")
-                )
-                for rank in job.ranks
-            )
-            for number in job.steps
-        )
-        text = f"every rank is as fast as the median one: now the step is {step / (own / NANO):.3f} times that"
-        found.append(Supposition(name="ranks alike", text=text, step_seconds=own / NANO))
+        alike = _step_of_ranks_alike(job)
+        text = "computing takes its mean, and exchange its median, of all ranks and steps"
+        has_stages = any(meeting.is_point_to_point for meeting in job.meetings)
+        if len(job.ranks) == world and not job.unmatched and not has_stages:
+            text += f": S is {step / alike:.3f}"
+        found.append(Supposition(name="ranks alike", text=text, step_seconds=alike))
     for part in traced:
         if part.name != "compute" and part.share > _WORTH:
             found.append(Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds))
     return found
+
+
+def _step_of_ranks_alike(job: JobTimes) -> float:
+    """Seconds of a step without differences between ranks and steps.
+
+    With what a step takes now it makes S of Lin et al., "Understanding Stragglers in Large Model Training Using
+    What-if Analysis" (OSDI 2025), of jobs without a pipeline: that one's S needs its schedule.
+    """
+    steps = [job.parts[rank][number] for rank in job.ranks for number in job.steps]
+    own = fmean(sum(parts[name] for name in OWN_PARTS) for parts in steps)
+    return (own + median(parts["exchange"] for parts in steps)) / NANO
 
 
 def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
@@ -230,6 +225,11 @@ def _time_by_label(times: RankTimes) -> NDArray[np.float64]:
 
 def _warnings(job: JobTimes, world: int) -> list[str]:
     found = [f"{times.trace.file}: {sentence}" for times in job.ranks.values() for sentence in times.trace.damage]
+    if any(GRAPH in times.trace.names for times in job.ranks.values()):
+        found.append(
+            "CUDA graphs were recorded whole, and count as compute, whatever is in them; record with "
+            "`nsys profile --cuda-graph-trace=node`."
+        )
     missing = world - len(job.ranks)
     if missing > 0:
         first = list(islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stash.core.trace_records import Trace
     from stash.trace.spans import RankTrace
 
-_ENDINGS = (".json", ".json.gz", ".zip", ".gz")
+_ENDINGS = (".json", ".json.gz", ".zip", ".gz", ".sqlite")
 _OURS = tuple(kind.suffix for kind in KINDS if kind is not TRACE)  # whose ending traces of PyTorch have, too
 _MOST = 4096
 """Files of a folder."""
@@ -31,22 +31,30 @@ class TraceOptions(Options):
     """One call of ``stash trace``."""
 
     files: tuple[str, ...] = argument(
-        "FILE...", "Traces of torch.profiler (.json, .json.gz, .zip), one a rank, or folders.", many=True
+        "FILE...",
+        "Traces of torch.profiler (.json, .json.gz, .zip), reports of Nsight Systems (.sqlite), or folders.",
+        many=True,
     )
     whole: bool = flag("Take all of a trace as one step.")
     comm_kernel: tuple[str, ...] = option(
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
     against: str | None = option("FILE", "Hold the traces against this profile of the same job.")
+    instance: str | None = option("NAME", "Say in dollars what would be saved on machines of this type.")
     flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
+    nccl_inspector: bool = flag("Read dumps of NCCL's Inspector instead; --against may be a probe then.")
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder and (given := self.given("whole", "comm_kernel", "against", "output")):
-            raise UserError(f"{given[0]} is about traces, and --flight-recorder about dumps; leave one out")
+        if self.flight_recorder or self.nccl_inspector:
+            what, also = ("--flight-recorder", "nccl_inspector") if self.flight_recorder else ("--nccl-inspector", "")
+            against = "against" if self.flight_recorder else ""
+            names = ("whole", "comm_kernel", against, "instance", also, "output")
+            if given := self.given(*filter(None, names)):
+                raise UserError(f"{given[0]} does not go with {what}; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -55,12 +63,14 @@ def trace(options: TraceOptions) -> None:
     Examples:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
+      stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
+      stash trace nccl-inspector-4711/ --nccl-inspector
     """
     require_package("msgspec", "reading traces")
-    if options.flight_recorder:
-        _flight(options)
+    if options.flight_recorder or options.nccl_inspector:
+        (_flight if options.flight_recorder else _inspected)(options)
         return
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
@@ -71,6 +81,8 @@ def trace(options: TraceOptions) -> None:
         found = read_job(options.files, options.whole, options.comm_kernel)
         if options.against is not None:
             found = _held_against(found, options.against)
+        if options.instance is not None:
+            found = _priced(found, options.instance)
     printed(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
@@ -86,6 +98,25 @@ def _held_against(found: Trace, profile: str) -> Trace:
     return found.model_copy(update={"against": Path(profile).name, "checks": cross_check(found, breakdown)})
 
 
+def _priced(found: Trace, instance: str) -> Trace:
+    """With what each supposition would save in a day."""
+    from stash.catalog.layers import load as load_catalog
+
+    catalog = load_catalog()
+    whole = found.nodes if len(found.ranks) == found.world_size else None
+    machines = whole or -(-found.world_size // catalog.instance(instance).devices)
+    price = catalog.on_demand_price(instance, machines)
+    suppositions = tuple(
+        each.model_copy(
+            update={
+                "saved_dollars_per_day": 24 * price.dollars_per_hour * (1 - each.step_seconds / found.step_seconds)
+            }
+        )
+        for each in found.suppositions
+    )
+    return found.model_copy(update={"price": price, "suppositions": suppositions})
+
+
 def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()) -> Trace:
     """What the traces of these files and folders say; raises UserError."""
     from stash.trace.answer import trace_record
@@ -94,14 +125,13 @@ def read_job(words: Sequence[str], whole: bool = False, more: Sequence[str] = ()
 
     traces, warnings = _ranks_of(words)
     times = {rank: rank_times(trace, whole, more) for rank, trace in traces.items()}
-    name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
-    return trace_record(job_times(times), printable_line(name or words[0], 100), "torch.profiler", warnings)
+    return trace_record(job_times(times), _title(words), warnings)
 
 
 def _flight(options: TraceOptions) -> None:
     from stash.trace import flight
 
-    paths = [path for path, _ in _paths(options.files, flight=True)]
+    paths = [path for path, _ in _paths(options.files, any_name=True)]
     dumps: dict[int, dict[str, Any]] = {}
     for path in paths:
         dump = flight.read_dump(path)
@@ -110,19 +140,42 @@ def _flight(options: TraceOptions) -> None:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
     found = flight.account(dumps)
-    name = printable_line(Path(options.files[0]).name or options.files[0], 100)
-    printed(flight.document(found) if options.json else flight.page(found, name), options.markdown)
+    printed(flight.document(found) if options.json else flight.page(found, _title(options.files)), options.markdown)
+
+
+def _inspected(options: TraceOptions) -> None:
+    from stash.analysis.findings.rates import curve
+    from stash.core.artefact import load_any
+    from stash.core.records.host import Probe
+    from stash.trace import inspector
+
+    probe = None if options.against is None else load_any(options.against)
+    if probe is not None and not isinstance(probe, Probe):
+        raise UserError(
+            f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
+        )
+    hosts = () if probe is None else probe.hosts
+    curves = [curve(each, host.hostname) for host in hosts if host.links for each in host.links.exchanges]
+    found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
+    shown = inspector.document(found) if options.json else inspector.page(found, _title(options.files))
+    printed(shown, options.markdown)
+
+
+def _title(words: Sequence[str]) -> str:
+    name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
+    return printable_line(name or words[0], 100)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     """The traces by rank, and what is to be said of the files; raises UserError."""
+    from stash.trace import nsight
     from stash.trace.reader import read_trace
 
     traces: list[RankTrace] = []
     warnings: list[str] = []
     for path, is_named in _paths(words):
         try:
-            traces.append(read_trace(path))
+            traces += nsight.read_report(path) if nsight.is_report(path) else [read_trace(path)]
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from None
         except UserError as error:
@@ -131,7 +184,7 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
             warnings.append(f"Left out: {error}.")
     if not traces:
         raise UserError(
-            f"there is no trace in {listed(list(words))}: {listed(warnings, 2) or 'no file ends in .json'}"
+            f"there is no trace in {listed(list(words))}: {listed(warnings, 2) or 'no file ends in .json or .sqlite'}"
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
@@ -141,7 +194,9 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
         )
     if any(trace.rank is None for trace in traces):
         if len(traces) > 1:
-            warnings.append("Some traces do not say their rank, so that ranks are numbered by the files' names.")
+            warnings.append(
+                "Some traces do not say their rank: ranks are numbered in the order of files, and of devices."
+            )
         return dict(enumerate(traces)), warnings
     found: dict[int, RankTrace] = {}
     for trace in traces:
@@ -154,8 +209,8 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     return dict(sorted(found.items())), warnings
 
 
-def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, bool]]:
-    """Files, and whether each was named itself; dumps of a flight recorder may be called anything. UserError."""
+def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path, bool]]:
+    """Files, and whether each was named itself; dumps may be called anything. UserError."""
     for word in words:
         path = Path(word)
         if not path.exists():
@@ -165,9 +220,11 @@ def _paths(words: Sequence[str], flight: bool = False) -> Iterator[tuple[Path, b
             continue
         there = sorted(each for each in path.rglob("*") if each.is_file())[:_MOST]
         chosen = [
-            each for each in there if flight or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
+            each for each in there if any_name or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
         ]
         if not chosen:
             names = listed([each.name for each in there], 5) or "nothing"
-            raise UserError(f"there is no trace in {word}: traces end in .json, .json.gz or .zip; there is {names}")
+            raise UserError(
+                f"there is no trace in {word}: traces end in .json, .json.gz, .zip or .sqlite; there is {names}"
+            )
         yield from ((each, False) for each in chosen)

@@ -17,13 +17,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from stash.analysis.findings.rates import bus_bytes
 from stash.core.errors import UserError
 from stash.core.files import parse_json, read_up_to
 from stash.core.formatting import listed
 from stash.core.printable import printable_line
 from stash.core.units import SECONDS, counted, format_bytes, format_rate, scale_for
-from stash.trace.answer import bus_bytes
-from stash.trace.reader import ITEM_BYTES
+from stash.trace.spans import ITEM_BYTES
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -194,10 +194,10 @@ def _size(sizes: Any, dtypes: Any) -> int | None:
 
 
 def _place(frames: Any) -> str:
-    """The innermost frame that is not PyTorch's."""
+    """The innermost frame that is neither PyTorch's nor Stash's."""
     for frame in frames if isinstance(frames, list) else ():
         file = str(frame.get("filename", "")) if isinstance(frame, dict) else ""
-        if file and "/torch/" not in file and not file.startswith("<"):
+        if file and not file.startswith("<") and not any(part in file for part in ("/torch/", "/stash/measure/")):
             return printable_line(f" at {Path(file).name}:{frame.get('line', '?')}", 80)
     return ""
 
@@ -290,20 +290,19 @@ def _speeds(
 # What it looks like
 
 
-def page(found: FlightAccount, title: str) -> Page:
-    """The account of dumps as a page."""
-    first = found.findings[0].text if found.findings else ""
-    verdict = (
-        f"{first[:1].upper()}{first[1:]}." if first else "All ranks ran the same collectives, and joined all of them."
-    )
+def sentences(found: FlightAccount) -> Iterator[str]:
+    """The first thing that is wrong, and who comes late."""
+    first = found.findings[0].text if found.findings else "all ranks ran the same collectives, and joined all of them"
+    yield f"{first[:1].upper()}{first[1:]}."
     late = max(found.late, key=lambda rank: found.late[rank], default=None)
     others = [seconds for rank, seconds in found.late.items() if rank != late]
-    sentences = [verdict]
     if late is not None and others and found.late[late] > _LATE * max(others) and found.late[late] > 1e-3:
-        sentences.append(
-            f"Rank {late} comes {scale_for(found.late[late], SECONDS).text(found.late[late])} later than the "
-            "first, if their clocks agree."
-        )
+        seconds = scale_for(found.late[late], SECONDS).text(found.late[late])
+        yield f"Rank {late} comes {seconds} later than the first, if their clocks agree."
+
+
+def page(found: FlightAccount, title: str) -> Page:
+    """The account of dumps as a page."""
     rows = tuple(
         (op, str(count), format_bytes(size), scale_for(seconds, SECONDS).text(seconds), format_rate(rate))
         for op, count, size, seconds, rate in found.speeds
@@ -317,7 +316,7 @@ def page(found: FlightAccount, title: str) -> Page:
         chapters.append(Chapter("speed", "Speed", grids=(grid,), brief=True))
     return Page(
         title=f"{title} | flight recorder of {counted(len(found.ranks), 'rank')}",
-        verdict=tuple(sentences),
+        verdict=tuple(sentences(found)),
         chapters=tuple(chapters),
     )
 

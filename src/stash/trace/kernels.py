@@ -16,6 +16,9 @@ from typing import NamedTuple
 from stash.core.errors import UserError
 
 COMPUTE, EXCHANGE, COPY = "compute", "exchange", "copy"
+CLASSES = (COMPUTE, EXCHANGE, COPY)
+GRAPH = "CUDA graph"
+"""The name of graphs whose kernels were not recorded."""
 _SOUNDS = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv|dispatch_?tokens|nccl|rccl|shmem|a2a",
     re.IGNORECASE,

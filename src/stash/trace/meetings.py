@@ -26,7 +26,7 @@ _OP = re.compile(
 )
 _APART, _APART_SHARE = 5.0, 0.1
 """A first step that waits so many times longer than the others do, by so much of a step, began at different times."""
-_OWN = tuple(part for part in PARTS if part not in ("contention", "bubble", "exchange"))
+OWN_PARTS = tuple(part for part in PARTS if part not in ("contention", "bubble", "exchange"))
 """Parts of a step that a rank spends by itself."""
 
 
@@ -137,8 +137,6 @@ def _left_out(ranks: Mapping[int, RankTimes]) -> dict[int, str]:
                 found[number] = f"rank {rank} has no step {number}"
             elif why := own[number].why_incomplete or ("it is empty" if not own[number].nanoseconds else ""):
                 found[number] = f"rank {rank}: {why}"
-        if times.trace.damage and own:
-            found[max(own)] = f"the trace of rank {rank} is not whole"
     return found
 
 
@@ -289,7 +287,8 @@ def cause_of(job: JobTimes, rank: int) -> tuple[str, float]:
         return float(np.mean([job.parts[one][number][part] for number in job.steps]))
 
     excess = {
-        part: mean(rank, part) - median(mean(other, part) for other in job.ranks if other != rank) for part in _OWN
+        part: mean(rank, part) - median(mean(other, part) for other in job.ranks if other != rank)
+        for part in OWN_PARTS
     }
     part = max(excess, key=lambda each: excess[each])
     return part, excess[part] / 1e9

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import plus_minus, quantity
-from stash.core.trace_records import Trace, TracePart
+from stash.core.formatting import dollars, plus_minus, quantity
+from stash.core.trace_records import Trace
 from stash.core.units import SECONDS, Scale, counted, format_bytes, format_rate, round_to_sum, scale_for
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
@@ -89,26 +89,28 @@ def _rows(trace: Trace, scale: Scale) -> list[Row]:
 
 
 def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
-    hiding = [part for part in trace.traced if part.whole_seconds is not None and part.whole_seconds > 0]
-    if hiding:
-        head = (f"whole time, {scale.unit}", "in the step", "hidden")
-        yield Grid(
-            "Hidden behind compute",
-            head,
-            tuple(_hidden(part, scale) for part in hiding),
-            frozenset({0}),
-            first="part",
+    has_path = any(part.path_seconds is not None for part in trace.traced)
+    head = (f"whole time, {scale.unit}", "in the step", "hidden", *(["on the path"] if has_path else []))
+    rows = tuple(
+        (
+            part.name,
+            "" if not part.whole_seconds else scale.number(part.whole_seconds),
+            scale.number(part.seconds),
+            "" if part.hidden is None else f"{part.hidden:.0%}",
+            *([] if part.path_seconds is None else [scale.number(part.path_seconds)]),
         )
-    placed = [part for part in trace.traced if part.place]
+        for part in trace.traced
+        if has_path or part.whole_seconds
+    )
+    if rows:
+        title = "Hidden behind compute" + (", and on the critical path" if has_path else "")
+        below = (
+            "The path: what the end of the step waited for, from rank to rank. Only less of it makes steps shorter."
+        )
+        yield Grid(title, head, rows, frozenset({0}), first="part", below=below if has_path else "")
+    placed = tuple((part.name, part.place) for part in trace.traced if part.place)
     if placed:
-        rows = tuple((part.name, part.place) for part in placed)
-        yield Grid("Where in the script", ("function",), rows, frozenset({0, 1}), first="part")
-
-
-def _hidden(part: TracePart, scale: Scale) -> tuple[str, ...]:
-    assert part.whole_seconds is not None
-    share = "" if part.hidden is None else f"{part.hidden:.0%}"
-    return part.name, scale.number(part.whole_seconds), scale.number(part.seconds), share
+        yield Grid("Where in the script", ("function",), placed, frozenset({0, 1}), first="part")
 
 
 def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
@@ -119,19 +121,7 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if trace.checks:
         yield Chapter("against", f"Against {trace.against}", grids=(_checks(trace, scale),), brief=True)
     if trace.suppositions:
-        rows = tuple(
-            (
-                each.name,
-                scale.number(each.step_seconds),
-                f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
-                each.text,
-            )
-            for each in trace.suppositions
-        )
-        head = (f"step, {scale.unit}", "change", "")
-        text = "Each alone, if nothing appears that is hidden now."
-        grid = Grid("", head, rows, frozenset({0, 3}), first="if", prose=True, below=text)
-        yield Chapter("what-if", "What a step would take", grids=(grid,), brief=True)
+        yield Chapter("what-if", "What a step would take", grids=(_suppositions(trace, scale),), brief=True)
     points = [f"step {step.number}: {step.why_left_out}" for step in trace.steps if step.why_left_out]
     if points:
         yield Chapter("left-out", "Steps left out", points=tuple(points), brief=True, most=4)
@@ -139,6 +129,25 @@ def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
         named = tuple((f"{share:.1%}", name) for name, share in trace.like_exchange.items())
         text = "These count as compute. If they communicate, say so: --comm-kernel REGEX."
         yield Chapter("sounding", "Kernels that sound like communication", text=text, facts=named, brief=True)
+
+
+def _suppositions(trace: Trace, scale: Scale) -> Grid:
+    price = trace.price
+    rows = tuple(
+        (
+            each.name,
+            scale.number(each.step_seconds),
+            f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
+            *([] if each.saved_dollars_per_day is None else [dollars(each.saved_dollars_per_day)]),
+            each.text,
+        )
+        for each in trace.suppositions
+    )
+    head = (f"step, {scale.unit}", "change", *([] if price is None else ["saved a day"]), "")
+    below = "Each alone, if nothing appears that is hidden now."
+    if price is not None:
+        below += f" The machines ({price.instance}) cost {dollars(price.dollars_per_hour)} an hour ({price.source})."
+    return Grid("", head, rows, frozenset({0, len(head)}), first="if", prose=True, below=below)
 
 
 def _ranks(trace: Trace, scale: Scale) -> Grid:
@@ -206,7 +215,7 @@ def document(trace: Trace) -> dict[str, Any]:
             {
                 "name": part.name, "seconds": part.seconds, "low": part.time.low, "high": part.time.high,
                 "share": part.share, "within_noise": part.time.within_noise, "whole_seconds": part.whole_seconds,
-                "hidden": part.hidden, "place": part.place,
+                "hidden": part.hidden, "path_seconds": part.path_seconds, "place": part.place,
             }
             for part in trace.traced
         ],

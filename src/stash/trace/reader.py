@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,7 @@ from stash.trace.spans import (
     CALL,
     DEVICE,
     FRAME,
+    ITEM_BYTES,
     NONE,
     NOTE,
     OP,
@@ -36,6 +38,7 @@ from stash.trace.spans import (
     Nanoseconds,
     RankTrace,
     TraceSpans,
+    sorted_spans,
     union,
 )
 
@@ -45,7 +48,7 @@ _LONGEST = 64 << 20
 """Bytes of one event, or of what stands before the first."""
 _RATIO, _SMALL = 400, 256 << 20
 """A file that unpacks to more than so many times its size, and to more than so many bytes, is no trace."""
-_NAME, _HEAD = 300, 200
+LONGEST_NAME, _HEAD = 300, 200
 """Characters of a name, and bytes of an event in which its kind stands; else it is kept for nothing."""
 _LATEST = 4e15
 """Microseconds: what no clock says."""
@@ -69,10 +72,6 @@ _DULL = re.compile(
 """In the head of an event that is not kept; a match named ``op`` is kept where there is no device."""
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-ITEM_BYTES = {
-    "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
-    "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})", re.IGNORECASE)
 
 _Loose = str | float | int | None
@@ -162,7 +161,7 @@ class _Gathered:
         if cat in _COPIES and not name.lower().startswith(("mem", "copy")):
             name = f"{COPY_MARK}{name}"
         facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
-        label = self.labels.setdefault((name[:_NAME], facts), len(self.labels))
+        label = self.labels.setdefault((name[:LONGEST_NAME], facts), len(self.labels))
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
         return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
 
@@ -179,14 +178,7 @@ class _Gathered:
 
     def spans(self) -> dict[int, TraceSpans]:
         """By kind, each span once, sorted by start."""
-        found = {}
-        for kind, parts in self.parts.items():
-            rows = np.concatenate(parts) if parts else np.empty((0, 5), dtype=np.int64)
-            rows = rows[np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
-            if len(rows):
-                rows = rows[np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))]
-            found[kind] = TraceSpans(*np.ascontiguousarray(rows.T))
-        return found
+        return {kind: sorted_spans(parts) for kind, parts in self.parts.items()}
 
 
 def _microseconds(values: Sequence[_Loose]) -> NDArray[np.float64]:
@@ -216,8 +208,8 @@ def _facts_of(args: _Args) -> CollectiveFacts:
     ends = () if args.mine is None else (args.source, args.target)
     peers = [each for each in ends if each is not None and each != args.mine]
     return CollectiveFacts(
-        op=str(args.op)[:_NAME],
-        group="" if args.group is None else str(args.group)[:_NAME],
+        op=str(args.op)[:LONGEST_NAME],
+        group="" if args.group is None else str(args.group)[:LONGEST_NAME],
         ranks=_ranks(args.ranks),
         size=args.size,
         sequence=args.sequence,
@@ -356,18 +348,11 @@ def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]
 
 
 def _as_event(value: Mapping[str, Any]) -> _Event:
-    """One that Python's own reader has read, numbers that JSON does not know among them."""
-
-    def loose(name: str) -> _Loose:
-        found = value.get(name)
-        return found if isinstance(found, (str, int, float)) else None
-
-    try:
-        args = msgspec.convert(value.get("args") or {}, _Args)
-    except ValueError:
-        args = None
-    ph, cat, name = (str(value.get(each, "")) for each in ("ph", "cat", "name"))
-    return _Event(ph, cat, name, loose("pid"), loose("tid"), loose("ts"), loose("dur"), args)
+    """One that Python's own reader has read, with numbers that JSON does not know; empty where it is none."""
+    for found in (value, {**value, "args": None}):
+        with suppress(ValueError, RecursionError):
+            return msgspec.convert(found, _Event)
+    return _Event()
 
 
 # A whole file
@@ -382,14 +367,14 @@ def read_trace(path: Path) -> RankTrace:
         raise UserError(not_a_trace(path, outside))
     info = _object_at(outside, b'"distributedInfo"')
     rank = _whole(info.get("rank"))
-    if rank is None and (named := _RANK_IN_NAME.search(path.name)):
-        rank = int(named[1])
+    if rank is None:
+        rank = rank_in_name(path.name)
     lost = gathered.lost + sum(map(len, gathered.opened.values()))
     if lost:
         damage.append(f"{lost} events are not whole, the first near byte {gathered.lost_at}")
     host = re.search(rb'"host_?name"\s*:\s*"([^"]{0,300})"', outside, re.IGNORECASE)
     return RankTrace(
-        file=printable_line(path.name, _NAME),
+        file=printable_line(path.name, LONGEST_NAME),
         rank=rank,
         world=_whole(info.get("world_size")),
         backend=printable_line(str(info.get("backend", "")), 30),
@@ -401,6 +386,12 @@ def read_trace(path: Path) -> RankTrace:
         groups=_groups(info.get("pg_config")),
         damage=tuple(damage),
     )
+
+
+def rank_in_name(name: str) -> int | None:
+    """The rank that a file's name says, like ``rank3.json``."""
+    found = _RANK_IN_NAME.search(name)
+    return None if found is None else int(found[1])
 
 
 def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
@@ -444,6 +435,7 @@ def _take(gathered: _Gathered, text: bytes, at: int, with_ops: bool, last: bool)
     readable = text.decode("utf-8", "surrogateescape")
     values, used, lost, first_lost = _one_by_one(readable, last)
     events = [_as_event(value) for value in values]
+    lost += sum("ph" in value and not event.ph for value, event in zip(values, events, strict=True))
     gathered.take([each for each in events if with_ops or KINDS.get(each.cat.lower()) != OP], at)
     gathered.lose(lost, at + (first_lost or 0))
     return len(readable[:used].encode("utf-8", "surrogateescape"))
@@ -471,7 +463,7 @@ def _groups(config: Any) -> dict[str, tuple[int, ...]]:
     found = {}
     for each in config if isinstance(config, list) else ():
         if isinstance(each, dict) and (ranks := _ranks(each.get("ranks"))):
-            found[str(each.get("pg_name", ""))[:_NAME]] = ranks
+            found[str(each.get("pg_name", ""))[:LONGEST_NAME]] = ranks
     return found
 
 
@@ -484,7 +476,7 @@ _OTHERS = (
 
 
 _ENDINGS = {
-    (".nsys-rep", ".qdrep", ".sqlite"): "of Nsight Systems, which is not read; record the job with torch.profiler",
+    (".nsys-rep", ".qdrep"): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
     (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
     (".db", ".csv", ".rocpd"): "no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`",
 }

@@ -21,6 +21,13 @@ DEVICE, CALL, NOTE, FRAME, OP = range(5)
 """Kinds of spans: work of a device; calls of its runtime; annotations; functions of the script; operations."""
 
 
+ITEM_BYTES = {
+    "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
+    "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+"""By PyTorch's names of types, in lower case."""
+
+
 class CollectiveFacts(NamedTuple):
     """What a trace says of one collective beside its name; ``None`` and empty where it does not say."""
 
@@ -81,10 +88,23 @@ class RankTrace:
     """Ranks of each process group, by its name."""
     damage: tuple[str, ...]
     """What could not be read, as sentences."""
+    tool: str = "torch.profiler"
 
     @property
     def has_device(self) -> bool:
         return len(self.spans[DEVICE]) > 0
+
+
+def sorted_spans(parts: list[Nanoseconds]) -> TraceSpans:
+    """Rows of start, stop, label, track and link, each once, sorted by start; empties ``parts`` for want of room."""
+    rows = np.concatenate([*parts, np.empty((0, 5), dtype=np.int64)])
+    parts.clear()
+    order = np.lexsort(rows.T[::-1])
+    is_new = np.arange(len(rows)) == 0
+    for column in rows.T:
+        is_new[1:] |= column[order[1:]] != column[order[:-1]]
+    order = order[is_new]
+    return TraceSpans(*(column[order] for column in rows.T))
 
 
 def union(intervals: Nanoseconds) -> Nanoseconds:

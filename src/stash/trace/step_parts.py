@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.trace.kernels import COMPUTE, COPY, EXCHANGE, classes_of
+from stash.trace.kernels import CLASSES, COMPUTE, COPY, EXCHANGE, classes_of
 from stash.trace.reader import CALLED
 from stash.trace.spans import (
     CALL,
@@ -34,17 +34,24 @@ from stash.trace.spans import (
 
 PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
 """Of a step, as they are listed."""
-_STEP = re.compile(r"ProfilerStep#(\d{1,12})$")
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_STEPS = (
+    re.compile(r"^ProfilerStep#(\d{1,12})$"),
+    re.compile(r"^(?:train(?:ing)?[\W_]*)?(?:step|iter(?:ation)?)[\W_]*(\d{1,12})$", re.IGNORECASE),
+    re.compile(r"^(?:train(?:ing)?[\W_]*)?(?:step|iteration)$", re.IGNORECASE),
+)
+"""Names of a step's annotation, with its number; the first of them that a trace has."""
+_OPTIMIZER = re.compile(r"^Optimizer\.step#")
 _INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
 _EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
+_CALLED = re.compile("^" + CALLED)
+LAUNCH = re.compile(r"launch(?!host)", re.IGNORECASE)
 _PAUSE = 1_000_000
 """Nanoseconds without an operation of the training thread, or a launch, from which on a pause is the script's own."""
 _LOST_LAUNCHES = 0.02
 """Of a step's launches whose kernels are missing, from which on the step is incomplete."""
 _MOMENTS = 50
 """The longest of idle intervals, by which a place is found."""
-_LIBRARIES = ("torch/", "<", "nn.Module", "contextlib.py", "threading.py", "typing.py")
+_OWN_FRAME = re.compile(r"^(?!torch/|<|nn\.Module|contextlib\.py|threading\.py|typing\.py)")
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,10 @@ class RankTimes:
     """Compute, exchange, copy and input, each as a whole."""
     thread: Nanoseconds
     """What the training thread ran; of a device, calls of any thread."""
+    launched: Nanoseconds
+    """When each of the device's spans was; -1 where no call says so."""
+    kinds: NDArray[np.int8]
+    """The class of each of the device's spans, by its place in ``CLASSES``."""
 
 
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
@@ -84,17 +95,17 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     classes = classes_of(trace.names, more)
     notes, device = trace.spans[NOTE], trace.spans[DEVICE]
     thread = _training_thread(trace)
-    inputs = _named(trace, notes, _INPUT)
+    inputs = spans_named(trace, notes, _INPUT).intervals()
     launched = _launch_times(trace)
+    kinds = _device_classes(trace, classes, launched)
     if trace.has_device:
-        kinds = _device_classes(trace, classes, launched)
-        collectives = device.taken(kinds == EXCHANGE)
-        sets = {name: device.intervals(kinds == name) for name in (COMPUTE, EXCHANGE, COPY)}
+        exchanges = kinds == CLASSES.index(EXCHANGE)
+        collectives = device.taken(exchanges)
+        sets = {name: device.intervals(kinds == place) for place, name in enumerate(CLASSES)}
         ran = trace.spans[CALL].intervals()
-        moments = launched[kinds == EXCHANGE]
+        moments = launched[exchanges]
     else:
-        which = np.array([classes[label] == EXCHANGE for label in notes.label], dtype=bool)
-        collectives = _since_called(trace, notes.taken(which))
+        collectives = _since_called(trace, notes.taken((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
         computing = without(joined(trace.ops[track] for track in threads), inputs)
@@ -102,6 +113,8 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         moments = collectives.start
     host = _host_steps(trace, whole)
     steps = _device_steps(trace, host, launched, whole) if trace.has_device else tuple(host)
+    if trace.damage and steps and not whole:
+        steps = (*steps[:-1], replace(steps[-1], why_incomplete="the trace is not whole"))
     return RankTimes(
         trace=trace,
         steps=steps,
@@ -110,28 +123,40 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         collective_steps=tuple(_step_at(host, moments)),
         sets={**sets, "input": inputs},
         thread=ran,
+        launched=launched,
+        kinds=kinds,
     )
 
 
 def _training_thread(trace: RankTrace) -> int:
     """The thread that has the steps' annotations, else the one with most notes or calls; -1 without any."""
-    notes, calls = trace.spans[NOTE], trace.spans[CALL]
-    steps = [track for track, label in zip(notes.track, notes.label, strict=True) if _STEP.match(trace.names[label])]
-    if steps:
-        return int(steps[0])
-    tracks = calls.track if len(calls) else notes.track
-    return int(np.bincount(tracks).argmax()) if len(tracks) else -1
+    notes, calls = _step_notes(trace), trace.spans[CALL]
+    if len(notes):
+        return int(notes.track[0])
+    tracks, counts = np.unique(calls.track if len(calls) else trace.spans[NOTE].track, return_counts=True)
+    return int(tracks[counts.argmax()]) if len(tracks) else -1
 
 
-def _named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> Nanoseconds:
-    which = np.array([pattern.search(trace.names[label]) is not None for label in spans.label], dtype=bool)
-    return spans.intervals(which)
+def spans_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
+    """Those whose name the pattern matches."""
+    return spans.taken(is_named(trace, spans, pattern))
+
+
+def is_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Of each span whether the pattern matches its name."""
+    matches = np.array([pattern.search(name) is not None for name in trace.names], dtype=bool)
+    return matches[spans.label]
+
+
+def _step_notes(trace: RankTrace) -> TraceSpans:
+    """The annotations of steps, of the first kind that there is."""
+    kinds = (spans_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
+    return next(filter(len, kinds), trace.spans[NOTE].taken(np.empty(0, dtype=np.int64)))
 
 
 def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
     """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
-    notes = trace.spans[NOTE]
-    called = notes.taken(np.array([trace.names[label].startswith(CALLED) for label in notes.label], dtype=bool))
+    called = spans_named(trace, trace.spans[NOTE], _CALLED)
     if len(called) != len(collectives) or (called.start > collectives.start).any():
         return collectives
     return replace(collectives, start=called.start)
@@ -140,25 +165,26 @@ def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
 def _launch_times(trace: RankTrace) -> Nanoseconds:
     """When each of the device's spans was launched; -1 where no call says so."""
     calls, device = trace.spans[CALL], trace.spans[DEVICE]
-    known = calls.taken(calls.link >= 0)
-    if not len(known) or not len(device):
+    order = np.argsort(calls.link, kind="stable")
+    order = order[calls.link[order] >= 0]
+    if not len(order):
         return np.full(len(device), -1, dtype=np.int64)
-    order = np.argsort(known.link, kind="stable")
-    links = known.link[order]
+    links = calls.link[order]
     at = np.minimum(np.searchsorted(links, device.link), len(links) - 1)
-    return np.where(links[at] == device.link, known.start[order][at], -1)
+    return np.where(links[at] == device.link, calls.start[order[at]], -1)
 
 
-def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.str_]:
+def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.int8]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
-    kinds = np.array([classes[label] for label in device.label])
-    has_facts = np.array([label in trace.facts for label in device.label], dtype=bool)
-    inside = _named(trace, notes, _EXCHANGE_NOTE)
+    kinds = np.array([CLASSES.index(each) for each in classes], dtype=np.int8)[device.label]
+    has_facts = np.isin(device.label, list(trace.facts))
+    inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
     if len(inside):
         at = np.searchsorted(inside[:, 0], launched, side="right") - 1
         has_facts |= (at >= 0) & (launched >= 0) & (launched < inside[at, 1])
-    return np.where(has_facts & (kinds == COMPUTE), EXCHANGE, kinds)
+    kinds[has_facts & (kinds == CLASSES.index(COMPUTE))] = CLASSES.index(EXCHANGE)
+    return kinds
 
 
 # Steps
@@ -166,18 +192,16 @@ def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseco
 
 def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
     """Steps as the training thread has them."""
-    notes = trace.spans[NOTE]
     if whole:
         return [_everything(trace)]
-    found = []
-    for start, stop, label in zip(notes.start.tolist(), notes.stop.tolist(), notes.label.tolist(), strict=True):
-        named = _STEP.match(trace.names[label])
-        if named is not None:
-            found.append(StepWindow(int(named[1]), start, stop))
+    steps = _step_notes(trace)
+    found: list[StepWindow] = []
+    for start, stop, label in zip(steps.start.tolist(), steps.stop.tolist(), steps.label.tolist(), strict=True):
+        number = re.search(r"\d+$", trace.names[label])
+        found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
         return _distinct(found)
-    which = np.array([_OPTIMIZER.match(trace.names[label]) is not None for label in notes.label], dtype=bool)
-    optimizers = notes.taken(which)
+    optimizers = spans_named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
         first = optimizers.taken(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]
@@ -196,13 +220,9 @@ def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
 
 def _everything(trace: RankTrace) -> StepWindow:
     """All of a trace as one step: of a device, from its first work to its last."""
-    kinds = [DEVICE] if trace.has_device else [NOTE]
-    starts = [int(trace.spans[kind].start.min()) for kind in kinds if len(trace.spans[kind])]
-    stops = [int(trace.spans[kind].stop.max()) for kind in kinds if len(trace.spans[kind])]
-    if not trace.has_device:
-        starts += [int(each[0, 0]) for each in trace.ops.values() if len(each)]
-        stops += [int(each[-1, 1]) for each in trace.ops.values() if len(each)]
-    return StepWindow(0, min(starts, default=0), max(stops, default=0))
+    host = joined([trace.spans[NOTE].intervals(), *trace.ops.values()])
+    covered = trace.spans[DEVICE].intervals() if trace.has_device else host
+    return StepWindow(0, int(covered[0, 0]), int(covered[-1, 1])) if len(covered) else StepWindow(0, 0, 0)
 
 
 def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
@@ -222,14 +242,14 @@ def _device_steps(
     device, calls = trace.spans[DEVICE], trace.spans[CALL]
     if whole or host == [_everything(trace)]:
         return tuple(host)
-    of_launch = np.array([("launch" in name.lower()) for name in trace.names], dtype=bool)
-    launches = calls.taken(of_launch[calls.label] & (calls.link >= 0))
-    lost = ~np.isin(launches.link, device.link)
+    is_launch = is_named(trace, calls, LAUNCH) & (calls.link >= 0)
+    launches = calls.start[is_launch]
+    lost = ~np.isin(calls.link[is_launch], device.link)
     reached = int(device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start))
     found = []
     for step in host:
         own = (launched >= step.start) & (launched < step.stop)
-        inside = (launches.start >= step.start) & (launches.start < step.stop)
+        inside = (launches >= step.start) & (launches < step.stop)
         missing = int((lost & inside).sum())
         why = ""
         if not own.any():
@@ -255,29 +275,28 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds
     exchange = without(times.sets[EXCHANGE], waiting)
     inputs = times.sets["input"]
     order = [("compute", times.sets[COMPUTE]), ("exchange", exchange), *waits.items(), ("transfer", times.sets[COPY])]
-    order = [*order, ("input", inputs)] if times.trace.has_device else [("input", inputs), *order]
+    order = order if times.trace.has_device else [("input", inputs), *order]
     found = dict.fromkeys(PARTS, NONE)
     for name, covered in order:
         found[name] = common(left, covered)
         left = without(left, covered)
-    found["loop"], found["host"] = _idle(times, left)
-    return found
+    idle = idle_parts(times, left)
+    return {**found, **idle, "input": joined((found["input"], idle["input"]))}
 
 
-def _idle(times: RankTimes, idle: Nanoseconds) -> tuple[Nanoseconds, Nanoseconds]:
-    """Idle time in the script's own lines, and other: a thread that runs nothing for long is in Python."""
+def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
+    """Of time without work of the device: input, the script's own lines, as nothing runs for long, and other."""
+    inputs = times.sets["input"]
     whole = window(times.steps[0].start, times.steps[-1].stop)
-    gaps = without(without(whole, times.thread), times.sets["input"])
+    gaps = without(without(whole, times.thread), inputs)
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
-    own = common(idle, long)
-    return own, without(idle, own)
+    rest = without(idle, inputs)
+    return {"input": common(idle, inputs), "loop": common(rest, long), "host": without(rest, long)}
 
 
 def place_of(times: RankTimes, moments: Nanoseconds) -> str:
     """The script's innermost function that most of this time is in, as FILE:LINE NAME; empty without stacks."""
-    frames = times.trace.spans[FRAME]
-    own = np.array([not times.trace.names[label].startswith(_LIBRARIES) for label in frames.label], dtype=bool)
-    frames = frames.taken(own)
+    frames = spans_named(times.trace, times.trace.spans[FRAME], _OWN_FRAME)
     spent: dict[int, int] = {}
     longest = moments[np.argsort(moments[:, 0] - moments[:, 1], kind="stable")[:_MOMENTS]]
     for start, stop in longest.tolist():

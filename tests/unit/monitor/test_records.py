@@ -14,13 +14,13 @@ from unittest.mock import Mock
 import pytest
 
 from stash.core.errors import ArtefactError, UserError
+from stash.core.records.circumstances import MachinePrice
 from stash.monitor import records
 from stash.monitor.page import document, page, summary
 from stash.monitor.records import (
     Alert,
     Header,
     LateRank,
-    MachinePrice,
     RecordWriter,
     RunEvent,
     RunRecord,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from stash.core.errors import UserError
+from stash.core.records.circumstances import MachinePrice
 from stash.monitor.page import document, epilog, page
 from stash.monitor.records import (
     Alert,
     Header,
-    MachinePrice,
     RecordLine,
     RecordWriter,
     RunEvent,

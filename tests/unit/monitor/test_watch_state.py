@@ -6,15 +6,17 @@ from typing import get_args
 
 import pytest
 
-from stash.core.records.circumstances import GpuState
+from stash.core.records.circumstances import GpuState, MachinePrice
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor import watch_state
-from stash.monitor.records import Alert, Header, MachinePrice, MachineState, RunEvent, Window
+from stash.monitor.records import Alert, Header, MachineState, RunEvent, Window
 from stash.monitor.run_requests import RunRequest
 from stash.monitor.watch_state import (
+    AskForRecorders,
     MomentPassed,
     NothingStepped,
     Now,
+    ReadRecorders,
     Requested,
     StartCommand,
     StepsTaken,
@@ -42,10 +44,12 @@ def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
     assert state.take(StepsTaken(JOB), Now(2.0, 6)) == []
     assert not state.is_still(31.0)
     assert state.is_still(32.0)
-    begun, command = state.take(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
+    begun, command, asked = state.take(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
     assert isinstance(begun, Alert)
     assert (begun.what, begun.rank, begun.seconds, begun.ended) == ("nothing moves", 0, 30.0, False)
     assert command == StartCommand("tell", begun.model_dump(mode="json"))
+    assert asked == AskForRecorders(6)
+    assert [state.take(MomentPassed(), Now(when, 6)) for when in (36.0, 37.0, 38.0)] == [[], [ReadRecorders(6)], []]
     assert not state.is_still(1000.0)
     ended, _ = state.take(StepsTaken(JOB), Now(40.0, 7))
     assert isinstance(ended, Alert)

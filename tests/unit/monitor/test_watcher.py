@@ -14,16 +14,20 @@ import pytest
 from watched_rings import Run
 
 from stash.core.errors import UserError
+from stash.core.records.circumstances import MachinePrice
+from stash.measure.agent import private
+from stash.measure.agent.runner import watch_duties
 from stash.measure.protocol import stamped
+from stash.measure.protocol.orders import WatchRequest
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import bill, lost_a_day, price_of
-from stash.monitor.records import Header, MachinePrice, Window
+from stash.monitor.records import Header, Window
 from stash.monitor.trackers import Tracker, tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, MetricsServer
 from stash.monitor.watch_state import WatchOptions
-from stash.monitor.watcher import words_of
+from stash.monitor.watcher import recorders_text, words_of
 from stash.monitor.window_sums import overall
 
 
@@ -59,9 +63,40 @@ def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path: Path) -> N
     run.stand(10)
     (alert,) = run.record().alerts
     assert alert.text == "no step for 120 s: rank 0: wait for the exchange; rank 1: wait for input"
+    (told,) = [event for event in run.record().events if event.what == "flight recorder"]
+    assert "TORCH_FR_BUFFER_SIZE" in told.text
     assert (alert.what, alert.rank) == ("nothing moves", 1)
     run.train(5)
     assert run.record().alerts[0].ended
+
+
+def test_a_flight_recorder_says_which_rank_is_missing() -> None:
+    told = recorders_text(Path("tests/recorded/flight/skip"))
+    assert told.startswith("Rank 1 never joined collective 9")
+    assert "Of 2 ranks: `stash trace flight/skip --flight-recorder`" in told
+
+
+def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_duties, "_RECORDER_SECONDS", 0.01)
+    monkeypatch.setattr(private, "recorded_collectives", lambda: b"a dump")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    live = [0.0, 0.0, 0.0]
+    thread = watch_duties.write_recorders_when_asked(SimpleNamespace(ring=SimpleNamespace(live=live)), folder, 3)
+    WatchRequest(1, recorders=str(tmp_path / "to")).write(folder)
+    time.sleep(0.02)
+    live[2] = 1.0
+    written = tmp_path / "to" / "nccl_trace_rank_3"
+    until = time.monotonic() + 10
+    while not written.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert written.read_bytes() == b"a dump"
+    (folder / "request.json").unlink()
+    folder.rmdir()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")

@@ -46,6 +46,21 @@ def test_it_is_saved_shown_and_reported(
     assert "contention" in (tmp_path / "a.md").read_text()
 
 
+def test_what_would_be_saved_is_said_in_dollars(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    price = document["price"]
+    assert price["instance"] == "p3.16xlarge"  # one of it has 8 GPUs, and there are 2 ranks
+    saved_dollars = {each["name"]: each["saved_dollars_per_day"] for each in document["suppositions"]}
+    assert saved_dollars["rank 1 in time"] == pytest.approx(24 * price["dollars_per_hour"] * 70 / 110)
+    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge") == 0
+    assert "saved a day" in capsys.readouterr().out
+    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.17xlarge") == 2
+
+
 def test_the_first_schema_loads() -> None:
     assert FILE.load("tests/golden/schema-1.trace.json").step_seconds > 0
 

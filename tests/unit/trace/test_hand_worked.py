@@ -250,3 +250,13 @@ def test_every_step_adds_up_whatever_is_in_it(tmp_path: Path) -> None:
             if step.seconds is not None:
                 assert sum(step.parts.values()) == pytest.approx(step.seconds, abs=1e-12)
         assert sum(part.seconds for part in trace.traced) == pytest.approx(trace.step_seconds, abs=1e-12)
+
+
+def test_s_is_the_step_over_one_in_which_all_ranks_are_alike(tmp_path: Path) -> None:
+    slow = meeting(0, 90, 110), meeting(1, 30, 110), meeting(2, 30, 110)
+    (alike,) = [each for each in ranks(tmp_path, *slow).suppositions if each.name == "ranks alike"]
+    assert alike.step_seconds == pytest.approx(70e-6)  # computing takes 90, 30 and 30, exchange 20
+    assert alike.text.endswith("S is 1.571")  # 110 / 70
+    two = [str(tmp_path / f"rank{rank}.json") for rank in (0, 1)]  # of 3: nobody knows
+    (some,) = [each for each in read_job(two).suppositions if each.name == "ranks alike"]
+    assert "S is" not in some.text

@@ -7,7 +7,7 @@ nothing; knows nothing of what a machine should reach.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -193,6 +193,23 @@ def curve(exchange: Exchange, hostname: str) -> Curve:
 def bus_factor(ranks: int) -> float:
     """Bytes that each link of a ring carries for every byte reduced: 2(p−1)/p."""
     return 2 * (ranks - 1) / ranks
+
+
+_BUS: dict[str, Callable[[int], float]] = {
+    "allreduce": bus_factor,
+    "reducescatter": lambda ranks: (ranks - 1) / ranks,
+    "allgather": lambda ranks: ranks - 1.0,
+    "alltoall": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "reduce": lambda ranks: 1.0,
+}
+"""Bytes on the bus for each byte that a rank puts in, as nccl-tests counts them."""
+
+
+def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
+    """Bytes that a collective puts on the bus where each rank puts in ``size``; ``None`` where that is unknown."""
+    factor = _BUS.get(op.replace("_", ""))
+    return None if factor is None or not size or ranks < 2 else size * factor(ranks)
 
 
 def fit(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:

@@ -45,3 +45,13 @@ class CellCost(Record):
     """Of all nodes together."""
     price_source: Sentence = ""
     """Which price, of which date, by whose word."""
+
+
+class MachinePrice(Record):
+    """What the machines of a run cost."""
+
+    instance: PlainName
+    dollars_per_hour: Number
+    """Of all nodes together."""
+    source: Sentence = ""
+    """Whose price, of which date."""

@@ -222,6 +222,8 @@ class WatchRequest:
     trace: TraceRequest | None = None
     lines: tuple[int, ...] = ()
     """Ranks that say at which lines of the script their training thread is."""
+    recorders: str = ""
+    """The folder that all ranks write their flight recorders into; it is made."""
 
     def write(self, folder: Path) -> None:
         leave_whole(folder / _REQUEST, asdict(self))
@@ -232,7 +234,9 @@ class WatchRequest:
         row = json.loads((folder / _REQUEST).read_text())
         trace = row.get("trace")
         wanted = None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
-        return cls(int(row["number"]), bool(row["paused"]), wanted, tuple(row.get("lines", ())))
+        return cls(
+            int(row["number"]), bool(row["paused"]), wanted, tuple(row.get("lines", ())), row.get("recorders", "")
+        )
 
 
 _FRAME = re.compile(

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import get_ident
+from threading import Thread, get_ident
 from typing import Any
 
 from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OTHER
@@ -60,6 +60,7 @@ ROW_OF = {
 }  # fmt: skip
 """What a ledger calls a stage."""
 _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+_RECORDER_SECONDS = 1.0
 _LOOKS_EVERY = 30
 """Samples between two looks at the recorder: copying its entries takes milliseconds."""
 
@@ -337,6 +338,36 @@ class ScriptLines(Duty):
         return True
 
 
+def has_recorder() -> bool:
+    """Whether PyTorch's flight recorder is on."""
+    return any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
+
+
+def write_recorders_when_asked(stamps: Stamps, folder: Path, rank: int) -> Thread:
+    """Have a thread of its own do it: the training thread may stand in a collective by then."""
+
+    def look() -> None:
+        answered = stamps.ring.live[2]
+        while folder.is_dir():
+            time.sleep(_RECORDER_SECONDS)
+            if stamps.ring.live[2] != answered:
+                answered = stamps.ring.live[2]
+                with suppress(OSError, ValueError, TypeError, KeyError):
+                    if place := WatchRequest.read(folder).recorders:
+                        _write_recorder(Path(place), rank)
+
+    thread = Thread(target=look, name="stash recorder", daemon=True)
+    thread.start()
+    return thread
+
+
+def _write_recorder(folder: Path, rank: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{rank}"
+    draft.write_bytes(private.recorded_collectives())
+    draft.rename(folder / f"nccl_trace_rank_{rank}")
+
+
 class _CollectiveCounts:
     """How many collectives were issued in a step: ``before`` it, and since, inside calls that are seen."""
 
@@ -362,7 +393,7 @@ class StepSample(Duty):
         self._counts: _CollectiveCounts | None = None
         """Of the step that is followed."""
         self._samples = 0
-        self.recorded = any(os.environ.get(name, "0").strip() not in ("", "0") for name in _RECORDERS)
+        self.recorded = has_recorder()
 
     def step(self, now: float) -> bool:
         since = self._stamps.steps % EVERY

@@ -39,6 +39,8 @@ from stash.measure.agent.runner.watch_duties import (
     StepSample,
     WatcherLookout,
     WatchersMeeting,
+    has_recorder,
+    write_recorders_when_asked,
 )
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
@@ -362,6 +364,8 @@ class WatchedRun(script.Listener):
             yield StepNumbering(stamps)
         yield GradientsFollowed(stamps, lambda: [] if self._counted is None else self._counted.parameters)
         yield StepSample(stamps)
+        if has_recorder():
+            write_recorders_when_asked(stamps, self._folder, place.rank)
         if place.local == 0 and place.ranks > place.ranks_of_node:
             yield WatchersMeeting(self._folder, place.node)
 
