@@ -1,22 +1,4 @@
-# make demo   a first profile: installs, makes a small data set, profiles SqueezeNet on it
-# make test   installs the development tools and runs the tests; make check: style, types, layers, links, the site
-# make test-all also the slow ones
-# make bench  what Stash costs and how right it is
-# make truth  every stall against known truth, on emulated clusters (root); make broken: that broken builds fail it
-# make cases  bug reports as scripts: row, line and remedy named, or wrong (1/2 h)
-# make faults what goes wrong on real machines, done to real profiles, and a table of every case (root)
-# make compat real projects (timm, keras, transformers …) under Stash, and a table of them
-# make docs   the documentation as a site, with the reference of every command, function and field: build/site
-# make house  how large the house is, in syntax, and bench/house.json, above which nothing may rise unseen
-# make validate every prediction against measurements it was not fitted to, and build/validation.md (root)
-# make choices what recommended machines cost more than the best ones, and build/recommendation.md (20 min)
-# make study  the paper's grid of models and machines on an emulated fleet, and build/study.md (root; 20 min)
-# make spot   how well fleets and losses are predicted
-# make spot-truth how well speeds of fleets are predicted that trained on emulated hosts
-# make remedies what `stash fix` promises against what its patches bring (5 h)
-# make noise  profiles beside other work on the machine, against the quiet truth (root; 3 h, can be interrupted)
-# make gpu    what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
-# make peers  the same faulty jobs given to other tools (root)
+# `make` or `make help` lists what there is; every other benchmark is a module of bench/ (docs/how-we-know.md).
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -27,7 +9,7 @@ DEMO_BUDGET ?= 120
 # Every launch imports Stash again, and every session of tests rewrites its asserts unless it finds them rewritten.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all check bench truth cases broken faults validate choices study spot spot-truth remedies noise gpu peers compat docs house clean
+.PHONY: help demo test check docs house truth faults validate choices spot-truth gpu
 
 # Python compiles what is imported, when it is: of all that is installed little ever is.
 PIP := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --constraint constraints-dev.txt
@@ -49,20 +31,20 @@ $(DEV): $(BIN)/stash
 $(DATA)/stash-dataset.json: | $(BIN)/stash
 	$(BIN)/stash lab dataset make images $(DATA) --count 600
 
-demo: $(BIN)/stash $(DATA)/stash-dataset.json
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(BIN)/stash $(DATA)/stash-dataset.json  ## a first profile: installs, makes a small data set, profiles SqueezeNet on it (two minutes)
 	$(BIN)/stash profile --workload squeezenet1_0 --data $(DATA) --batch 8 --budget $(DEMO_BUDGET) \
 		--output squeezenet1_0.stash.json -- --image-size 112
 
 # Two at a time: a profile waits as much as it computes. Whoever is done first takes tests from the other. Then those
 # whose truth other tests would change, which take all of a disk.
-test: $(DEV)
+test: $(DEV)  ## the tests, without slow ones (seven minutes on two cores)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not alone"
 	$(BIN)/pytest tests/truth -m "alone and not slow"
 
-test-all: $(DEV)
-	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile nightly
-
-check: $(DEV)
+check: $(DEV)  ## style, types, layers, size, links, the site (two minutes)
 	$(BIN)/ruff check src tests bench examples
 	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
@@ -71,77 +53,39 @@ check: $(DEV)
 	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
 	$(MAKE) --no-print-directory docs
 
-bench: $(DEV)
-	$(BIN)/python -m bench.overhead
-	$(BIN)/python -m bench.import_time
-	$(BIN)/python -m bench.interval_coverage
-	$(BIN)/python -m bench.scale
-
-truth: $(DEV)
+truth: $(DEV)  ## every stall against known truth, on emulated clusters (root; half an hour)
 	$(BIN)/python -m bench.truth
 	$(BIN)/python -m bench.truth.pipelines
 	$(BIN)/python -m bench.truth.groups
 	$(BIN)/python -m bench.truth.zero
 	$(BIN)/python -m bench.truth.computing
 
-cases: $(DEV)
-	$(BIN)/python -m bench.cases
-
-broken: $(DEV)
-	$(BIN)/python -m bench.truth.broken
-
-faults: $(DEV)
+faults: $(DEV)  ## what goes wrong on real machines, done to real profiles (root)
 	$(BIN)/python -m tests.faults
 	$(BIN)/python -m tests.faults.fuzz --mutations 10000
 	$(BIN)/python -m tests.faults.kills --kills 40 --requests 60
 	$(BIN)/pytest -q tests/browser/test_payloads.py
 	$(BIN)/python -m tests.faults.soak --profiles 50 --at-once 8
 
-validate: $(DEV)
+validate: $(DEV)  ## predictions against measurements they were not fitted to: build/validation.md (root)
 	$(BIN)/python -m bench.predict.testbed
 	$(BIN)/python -m bench.predict
 
-choices: $(DEV)
+choices: $(DEV)  ## what recommended machines cost more than the best: build/recommendation.md (20 min)
 	$(BIN)/python -m bench.plan
 
-study: $(DEV)
-	$(BIN)/python -m bench.study
-
-spot: $(DEV)
-	$(BIN)/python -m bench.spot.speeds
-	$(BIN)/python -m bench.spot.paper_loss
-	$(BIN)/python -m bench.spot.learned
-
-spot-truth: $(DEV)
+spot-truth: $(DEV)  ## speeds of fleets against fleets trained on emulated hosts (root)
 	$(BIN)/python -m bench.spot.truth
-
-remedies: $(DEV)
-	$(BIN)/python -m bench.fix
-
-NOISE ?= build/noise
-noise: $(DEV)
-	$(BIN)/python -m bench.noise.record --out $(NOISE)
-	$(BIN)/python -m bench.noise.play $(NOISE)
 
 # Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
 MINUTES ?= 8
 GPU_PYTHON ?= $(PYTHON)
-gpu:
+gpu:  ## what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md
 	PYTHONPATH=src $(GPU_PYTHON) bench/gpu.py --minutes $(MINUTES) --out gpu.md
 
-peers: $(DEV)
-	$(BIN)/python -m bench.peers
-
-# Environments of its own, outside the repository; ONLY="timm keras" renews those rows.
-compat: $(DEV)
-	$(BIN)/python -m tests.compat $(if $(ONLY),--only $(ONLY))
-
-docs: $(DEV)
+docs: $(DEV)  ## the site, with the reference of commands, functions and fields: build/site
 	$(BIN)/python -m bench.docs.llms
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-house: $(BIN)/stash
+house: $(BIN)/stash  ## how large the house is, in syntax; renews bench/house.json
 	$(BIN)/python -m bench.house
-
-clean:
-	rm -rf $(VENV) data build dist *.egg-info

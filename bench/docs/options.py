@@ -73,7 +73,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 def options(command: Any) -> Iterator[tuple[str, Any]]:
     """A command's options that its help shows, by their long names."""
     for each in command.params:
-        if each.param_type_name == "option" and not each.hidden and each.name != "help":
+        if each.param_type_name == "option" and not each.hidden and each.name not in ("help", "help_all"):
             yield max(each.opts, key=len), each
 
 

@@ -1,1 +1,1 @@
-"""Real projects under ``stash profile``: ``make compat`` prints the table that docs/compatibility.md sums up."""
+"""Real projects under ``stash profile``: ``python -m tests.compat`` prints the table of docs/compatibility.md."""

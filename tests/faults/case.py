@@ -10,7 +10,7 @@ from typing import Literal
 from runs import Outcome, Started
 
 Pace = Literal["quick", "fast", "slow"]
-"""Who runs it: `make test` the quick ones too, `make test-all` the fast ones too, `make faults` all."""
+"""Who runs it: `make test` the quick ones too, a whole `pytest` the fast ones too, `make faults` all."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,26 +10,10 @@ import pytest
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 
-MODEL = """
-import torch, stash
-from torch.utils.data import DataLoader, TensorDataset
-
-data = TensorDataset(torch.randn(512, 64), torch.zeros(512, dtype=torch.long))
-loader = DataLoader(data, batch_size=16)
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-def step(x, y):
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
-"""
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 LOOP = "for epoch in range(1000):\n    for x, y in loader:\n        step(x, y)\n"
 CELLS = (
-    "%load_ext stash",
-    MODEL,
-    f"%%stash --budget 10 --noise 50\n{LOOP}",
-    "found = _; found",
+    *(cell.source for cell in nbformat.read(EXAMPLE, as_version=4).cells if cell.cell_type == "code"),
     f"def train():\n{LOOP.replace('    ', '      ').replace('for epoch', '    for epoch')}\n"
     "profile = stash.profile(train, budget=10, noise=0.5)\nprint(profile)",
     "%%stash --budgte 2\npass",
@@ -61,14 +46,19 @@ def test_what_it_returns_is_the_top_of_a_report(cells: list[list[Any]]) -> None:
         assert "one launch" in text
 
 
+def test_its_numbers_are_at_hand(cells: list[list[Any]]) -> None:
+    (printed,) = cells[4]
+    assert printed.text.startswith("compute ")
+
+
 def test_a_function_of_the_notebook_is_profiled_as_well(cells: list[list[Any]]) -> None:
-    progress, printed = cells[4]
+    progress, printed = cells[5]
     assert progress.data["text/plain"].startswith("train: ")
     assert "compute" in printed.text
 
 
 def test_a_mistake_is_one_sentence(cells: list[list[Any]]) -> None:
-    (typed,), (held,) = cells[5], cells[7]
+    (typed,), (held,) = cells[6], cells[8]
     assert typed.text.startswith("error: %%stash knows no --budgte; it knows --noise, --budget, ")
     assert held.text.startswith("error: loop cannot be given to a process of its own (")
     assert "generator" in held.text

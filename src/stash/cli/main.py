@@ -13,9 +13,9 @@ import typer
 
 from stash.cli import completion
 from stash.core.errors import StashError, UserError, error_document
-from stash.core.printable import has_colours, printable, printable_line, shortened, strict_json
+from stash.core.printable import choose_colours, has_colours, printable, printable_line, shortened, strict_json
 from stash.ui.arguments import readers_may_leave
-from stash.ui.commands import App, LazyCommand, LazyGroup
+from stash.ui.commands import HELP_ALL, App, LazyCommand, LazyGroup
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
 _ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -85,6 +85,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
 class _Commands(LazyGroup):
     table = COMMANDS
 
+    @property
+    def uncommon(self) -> frozenset[str]:
+        return frozenset(name for name, command in COMMANDS.items() if command.panel == _AROUND)
+
 
 app = App(
     name="stash",
@@ -119,8 +123,13 @@ def stash(
     show_completion: Annotated[
         bool, _at_once("--show-completion", does=completion.show, help="Print the completion script.")
     ] = False,
+    color: Annotated[str, typer.Option(metavar="WHEN", help="Use colours: auto, always or never.")] = "auto",
+    help_all: Annotated[bool, HELP_ALL] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
+    if color not in ("auto", "always", "never"):
+        raise UserError(f"--color {color}: use auto, always or never")
+    choose_colours(color)
     if ctx.invoked_subcommand != "restore":
         from stash.measure.restore_command import restore_what_is_left
 
@@ -129,8 +138,11 @@ def stash(
 
 def main() -> None:
     """Run the command and exit."""
-    with readers_may_leave():
-        code = _run()
+    try:
+        with readers_may_leave():
+            code = _run()
+    finally:
+        choose_colours("auto")  # for who calls this again
     # An interrupt that passed through an ``exec`` (every dataclass is made by one) is forgotten by the next: under -m
     # Python would die of SIGINT instead of ending with the code.
     exec("")

@@ -58,8 +58,19 @@ def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
     return printable(shortened(text, most)).replace("\n", "\\n").replace("\t", " ")
 
 
+_chosen: list[bool] = []
+"""What ``--color`` says: nothing, or whether to use colours."""
+
+
+def choose_colours(when: str) -> None:
+    """From now on use colours as ``--color`` says: "auto", "always" or "never"."""
+    _chosen[:] = [] if when == "auto" else [when == "always"]
+
+
 def has_colours(on_terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Whether to use colours; ``NO_COLOR`` counts before ``FORCE_COLOR``, and both before the terminal."""
+    """Whether to use colours: ``--color`` counts before ``NO_COLOR``, then ``FORCE_COLOR``, the terminal last."""
+    if _chosen:
+        return _chosen[0]
     if environment.get("NO_COLOR"):
         return False
     return bool(environment.get("FORCE_COLOR")) or (on_terminal and environment.get("TERM") != "dumb")

@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.catalog.offers import Catalog
-from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
+from stash.api import AUTOSTOP, CLOUDS, Catalog, plain_name, sky_resources, sky_task_yaml, task_body, task_name
 from stash.core.errors import UserError
 from stash.core.formatting import dollars, span
 from stash.core.records.profile import Profile
 from stash.market.job_market import JobMarket, JobState
 from stash.market.market_trace import HOUR, MarketTrace
-from stash.plan.launch import task_body, task_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +154,12 @@ def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, t
         raise UserError(f"{offer.name} ({offer.cloud}) is nothing that SkyPilot rents; start the job there yourself")
     instance = catalog.instance(f"{offer.cloud}/{offer.instance}")
     region = None if offer.region in ("", "any") else "/".join(filter(None, (offer.region, offer.zone)))
-    wanted = resources(instance, offer.cloud, region, offer.kind == "spot")
+    wanted = sky_resources(instance, offer.cloud, region, offer.kind == "spot")
     if offer.kind != "spot":
         wanted["autostop"] = AUTOSTOP
     if profile is None:
         name = plain_name(job.name) or "job"
-        task = task_yaml({"name": name, "num_nodes": job.machines, "resources": wanted})
+        task = sky_task_yaml({"name": name, "num_nodes": job.machines, "resources": wanted})
         notes: Sequence[str] = ("write the job's command into run: a job.yaml does not have it",)
     else:
         name, devices = task_name(profile), '"$SKYPILOT_NUM_GPUS_PER_NODE"'

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.catalog.reference import Tariff, tariffs
+from stash.api import Tariff, tariffs
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import span

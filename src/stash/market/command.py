@@ -9,11 +9,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from stash.analysis.attribution import attribute
-from stash.catalog.facts import OLD_DAYS
-from stash.catalog.layers import load as load_catalog
-from stash.catalog.own import ON_PREMISE
-from stash.catalog.reference import tariffs
+from stash.api import (
+    OLD_PRICE_DAYS,
+    ON_PREMISE,
+    RECENT_DAYS,
+    PlanOptions,
+    TrainedJob,
+    attribute,
+    find_profile,
+    forecast_base,
+    load_catalog,
+    print_answer,
+    tariffs,
+    training_work,
+)
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.output_files import output_file, write_output
@@ -43,11 +52,6 @@ from stash.market.page import (
     market_document,
     market_page,
 )
-from stash.plan.hourly_prices import RECENT_DAYS
-from stash.plan.plan_options import PlanOptions, TrainedJob, work
-from stash.predict.forecasting import base_of
-from stash.report.output import printed
-from stash.store.storing import profile_of
 from stash.ui.commands import App
 
 
@@ -63,7 +67,7 @@ def import_market(options: MarketImportOptions) -> None:
     found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     write_output(target, written(found.trace, target))
     shown = market_document if options.json else market_page
-    printed(shown(found.trace, target.name))
+    print_answer(shown(found.trace, target.name))
     for note in found.notes:
         print_note(f"Left out or assumed: {note}.", options.json)
     print_written(target, options.json)
@@ -98,7 +102,7 @@ def show(options: ShowMarketOptions) -> None:
       stash market show 2020.market.csv.gz
     """
     shown = market_document if options.json else market_page
-    printed(shown(*_markets(options.markets)))
+    print_answer(shown(*_markets(options.markets)))
 
 
 def _markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
@@ -122,7 +126,7 @@ def backtest(options: BacktestOptions) -> None:
     home = _profiled_on(profile, trace)
     found = replay(trace, job, options.policy, options.starts, options.deadline, home=home, excluded=missing)
     shown = backtest_document if options.json else backtest_page
-    printed(shown(found, source))
+    print_answer(shown(found, source))
 
 
 def _job(
@@ -137,11 +141,12 @@ def _job(
     if options.job.suffix in (".yaml", ".yml"):
         job = read_job(options.job)
     else:
-        profile, _ = profile_of(str(options.job), None)
+        profile, _ = find_profile(str(options.job), None)
         catalog = load_catalog(options.instances)
-        base = base_of(profile, attribute(profile, str(options.job)), catalog=lambda: catalog)
+        base = forecast_base(profile, attribute(profile, str(options.job)), catalog=lambda: catalog)
         asked = PlanOptions(epochs=options.epochs, samples=options.samples, dataset=options.dataset)
-        job, missing = job_of_profile(base, work(asked, TrainedJob.of_profile(base)).samples, trace.offers, catalog)
+        samples = training_work(asked, TrainedJob.of_profile(base)).samples
+        job, missing = job_of_profile(base, samples, trace.offers, catalog)
     given = {"data": options.data_size, "data_in": options.data_in, "checkpoint_every": options.checkpoint_every}
     job = job.model_copy(update={name: value for name, value in given.items() if value is not None})
     return trace, _located(job, whole), missing, profile
@@ -201,13 +206,13 @@ def advise(options: MoveOptions) -> None:
         )
     if outdated:
         price = counted(outdated, "price")
-        notes.append(f"{price} may be {OLD_DAYS} days old and more; `stash catalog refresh` renews them")
+        notes.append(f"{price} may be {OLD_PRICE_DAYS} days old and more; `stash catalog refresh` renews them")
     found = advising.advise(market, held, now.timestamp(), options.deadline, warnings=notes)
     if found.to is not None:
         found = advising.move_task(found, profile, catalog, target)
     if target is not None and found.task is not None:
         write_output(target, found.task)
-    printed(advice_document(found) if options.json else advice_page(found))
+    print_answer(advice_document(found) if options.json else advice_page(found))
     if found.task is None:
         return
     if target is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stash.catalog.reference import Tariff
+from stash.api import Tariff
 from stash.market.market_trace import MarketOffer
 
 GB = 1e9

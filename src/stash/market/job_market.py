@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stash.catalog.reference import Tariff
+from stash.api import Array, Tariff
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.market.fees import move_dollars
 from stash.market.jobs import InstanceRate, MarketJob
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace
-from stash.predict.draws import Array, Bools, Integers
+from stash.market.market_trace import HOUR, Bools, Integers, MarketOffer, MarketTrace
 
 CloudRegion = tuple[str, str]
 """Cloud and region; without a region all of the cloud."""

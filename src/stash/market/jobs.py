@@ -13,16 +13,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from stash.catalog.offers import Catalog
+from stash.api import Alteration, Base, Catalog, missing_stalls, stall_draws
 from stash.core.errors import StashError, UserError, one_line
 from stash.core.ladder import STALLS
 from stash.core.records.base import PlainName, Record
 from stash.core.units import parse_bytes, parse_count, parse_rate, parse_seconds
 from stash.core.user_files import load, quantity
 from stash.market.market_trace import MarketOffer
-from stash.predict.changes import AS_IT_IS
-from stash.predict.forecasting import lost, stall_draws
-from stash.predict.passes import Base
 
 BOOT, FETCH, EVERY = 180.0, 250e6, 1800.0
 """Assumed unless stated: seconds until a machine is up, bytes a second, seconds between checkpoints."""
@@ -123,8 +120,8 @@ def job_of_profile(
 
 def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
     """All GPUs of one machine; raises StashError."""
-    drawn = stall_draws(base, AS_IT_IS.changed(nodes=1, instance=key))
-    missing = lost(base, drawn)
+    drawn = stall_draws(base, Alteration().changed(nodes=1, instance=key))
+    missing = missing_stalls(base, drawn)
     if missing:
         raise UserError(missing[0].why)
     if drawn.samples is None:

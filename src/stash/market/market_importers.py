@@ -12,15 +12,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
-from stash.catalog.facts import age
-from stash.catalog.offers import Catalog, OfferFilter
+from stash.api import Catalog, OfferFilter, is_recent, price_age
 from stash.core.errors import UserError
 from stash.core.files import parse_json
 from stash.core.records.base import Count, Number, PlainName, Record, first_mistake
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
-from stash.plan.hourly_prices import is_recent
 
 _DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/market.md)'
 CONFIRM_SECONDS = 12 * HOUR
@@ -173,7 +171,7 @@ def current_prices(
     rows, old = [], set()
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
         named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
-        asked = age(offer.as_of, now.date())
+        asked = price_age(offer.as_of, now.date())
         stale = offer.kind == "spot" and not offer.own and not is_recent(offer.as_of, now.date())
         if asked is None or asked.is_old or asked.most > most_days or stale:
             old.add(named)

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from stash.predict.draws import Array, Bools, Integers
+from stash.api import Array
+
+Bools: TypeAlias = NDArray[np.bool_]
+Integers: TypeAlias = NDArray[np.int_]
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -18,8 +18,7 @@ from stash.core.errors import UnitError, UserError
 from stash.core.formatting import listed
 from stash.core.units import nearest
 from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
-from stash.market.market_trace import DAY, HOUR
-from stash.predict.draws import Integers
+from stash.market.market_trace import DAY, HOUR, Integers
 
 NAMES = ("stay", "gpu-type", "packed", "multi-cloud", "daily", "look-ahead", "spot-wait", "uniform-progress")
 DEFAULT = NAMES[:6]

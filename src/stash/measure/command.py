@@ -22,7 +22,7 @@ from stash.core.output_files import output_file
 from stash.core.printable import last_of, printable
 from stash.core.secrets import masked_text
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.ranks import RankOptions, cluster
+from stash.measure.ranks import COMMON_OF_RANKS, RankOptions, cluster
 from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import past_probes, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
@@ -65,6 +65,18 @@ class ProfileCommandOptions(RankOptions, ProfileOptions, _JobOptions):
     """One call of ``stash profile``."""
 
     parsed_by: ClassVar[type] = ProfileCommand
+    common: ClassVar[tuple[str, ...]] = (
+        "workload",
+        "data",
+        "batch",
+        "output",
+        "dry_run",
+        "quiet",
+        "noise",
+        "budget",
+        "rungs",
+        *COMMON_OF_RANKS,
+    )
 
     def check(self) -> None:
         if self.data_root not in (None, self.data) and not Path(self.data_root or "").is_dir():
@@ -282,6 +294,19 @@ class _LinksOptions(Options):
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(RankOptions, _LinksOptions):
     """One call of ``stash probe``."""
+
+    common: ClassVar[tuple[str, ...]] = (
+        "job",
+        "budget",
+        "quick",
+        "only",
+        "expect",
+        "output",
+        "store",
+        "json",
+        "quiet",
+        *COMMON_OF_RANKS,
+    )
 
 
 def probe(options: ProbeOptions) -> None:

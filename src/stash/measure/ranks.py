@@ -28,6 +28,10 @@ class RankOptions(Options):
     rdzv_id: str | None = option("SECRET", "Use the same id on all machines, instead of --node-rank.", panel=_RANKS)
 
 
+COMMON_OF_RANKS = ("nproc_per_node", "nnodes", "node_rank", "rdzv_endpoint")
+"""Those that ``--help`` always shows."""
+
+
 def cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     """The cluster that these options ask for, of machines like this one; raises UserError.
 

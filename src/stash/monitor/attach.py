@@ -57,7 +57,7 @@ def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | N
     """Have one process listened to from now on; whether there is a way to."""
     with suppress(OSError):
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-        if any(each.startswith(f"{ATTACHABLE}=".encode()) for each in environment):
+        if _asks_itself(process) or any(each.startswith(f"{ATTACHABLE}=".encode()) for each in environment):
             file = attach_file(process)
             own_folder(str(file.parent.parent))
             write_whole(file, str(folder / "orders.json"), mode=0o600, lasting=False)
@@ -68,6 +68,11 @@ def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | N
             remote_exec(process, str(entering(folder)))
             return True
     return False
+
+
+def _asks_itself(process: int) -> bool:
+    """Whether that process started this one (``stash.callbacks``): it looks for the orders, and ends the watch."""
+    return os.environ.get(ATTACHABLE) == str(process)
 
 
 def entering(folder: Path) -> Path:
@@ -87,17 +92,20 @@ def attach(process: int, options: WatchCommandOptions) -> None:
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = training(process)
+    began = time.time()  # before any process is entered, whose first step may end before the watcher is ready
     with watch_folder() as folder, interrupted_by(*REQUESTS):
-        Orders(str(folder), (), 0.0, began=time.time(), watched=True).write()
+        Orders(str(folder), (), 0.0, began=began, watched=True).write()
         entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]
         if not entered:
             raise UserError(
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "
                 f"started with {ATTACHABLE}=1 PYTHONPATH={SITE}; or start it with `stash watch`"
             )
-        watcher, target = begin_watch(folder, f"process {process}", (), 1, options)
+        watcher, target = begin_watch(folder, f"process {process}", (), 1, options, began)
         try:
             while any((now := status_of(each)) is not None and not now.ended for each in entered):
+                if _asks_itself(process) and not attach_file(process).exists():
+                    break
                 watcher.poll()
                 time.sleep(POLL_SECONDS)
         finally:  # an interrupt ends the watch, and not the job

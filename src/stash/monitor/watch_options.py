@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from stash.core import parsers
 from stash.core.errors import UserError
-from stash.measure.ranks import RankOptions
+from stash.measure.ranks import COMMON_OF_RANKS, RankOptions
 from stash.monitor.run_requests import parsed_capture
 from stash.store.storing import store_option
 from stash.ui.arguments import ProfileCommand
@@ -42,7 +42,11 @@ class _WatchedOptions(Options):
     quiet: bool = quiet_flag()
     attach: int | None = option("PID", "Watch a job that is already running.", parsers.whole(1))
     stuck_after: float = option(
-        "TIME", "After this long without a step, report each rank's stack.", parsers.duration, default="2min"
+        "TIME",
+        "After this long without a step, report each rank's stack.",
+        parsers.duration,
+        default="2min",
+        project=parsers.duration,
     )
 
 
@@ -60,7 +64,7 @@ class _ToldOptions(Options):
     instance: str | None = option("NAME", "Compute the bill with this machine type's price.", panel=_MONEY)
     total_steps: int | None = option("N", "Forecast the bill of a run of N steps.", parsers.whole(1), panel=_MONEY)
     max_dollars: float | None = option(
-        "DOLLARS", "Warn at 80 % and 100 % of this bill.", parsers.dollars, panel=_MONEY
+        "DOLLARS", "Warn at 80 % and 100 % of this bill.", parsers.dollars, panel=_MONEY, project=parsers.dollars
     )
     on_budget: str | None = option("COMMAND", "Run this when --max-dollars is spent.", panel=_MONEY)
 
@@ -70,6 +74,19 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
     """One call of ``stash watch``."""
 
     parsed_by: ClassVar[type] = ProfileCommand
+    common: ClassVar[tuple[str, ...]] = (
+        "output",
+        "baseline",
+        "join",
+        "attach",
+        "accept",
+        "quiet",
+        "metrics",
+        "log",
+        "on_alert",
+        "max_dollars",
+        *COMMON_OF_RANKS,
+    )
 
     def check(self) -> None:
         from stash.monitor.watcher import words_of

@@ -44,15 +44,23 @@ def say_summary(target: Path, options: WatchCommandOptions) -> None:
 
 
 def begin_watch(
-    folder: Path, title: str, command: tuple[str, ...], nodes: int, options: WatchCommandOptions
+    folder: Path,
+    title: str,
+    command: tuple[str, ...],
+    nodes: int,
+    options: WatchCommandOptions,
+    began: float | None = None,
 ) -> tuple[NodeWatcher, Path]:
-    """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done."""
+    """A watcher of the rings in ``folder``, and where its record is; raises UserError for what cannot be done.
+
+    ``began`` is when the run was first listened to, if that was before now, in seconds since 1970.
+    """
 
     baseline = None if options.baseline is None else read(options.baseline, title, options.force)
     price = price_of(options.instance, nodes, options.max_dollars is not None)
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     header = Header(
-        id=secrets.token_hex(8), stash_version=__version__, began=time.time(), job=title, command=command,
+        id=secrets.token_hex(8), stash_version=__version__, began=began or time.time(), job=title, command=command,
         nodes=nodes, booted=None if price is None else start_of_machine() or None,
         baseline=None if baseline is None else baseline.source,
         baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,

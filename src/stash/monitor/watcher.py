@@ -315,7 +315,7 @@ class NodeWatcher:
             if (joined := self._team.rest()) is not None:
                 self._window(self._windows.take(joined))
             self._window(self._windows.rest())
-            how = "the job has ended" if code == 0 else f"the job has ended with exit code {code}"
+            how = "the job has ended" if not code else f"the job has ended with exit code {code}"
             self._write(RunEvent(when=self._clock(), what=ENDED, text=how, code=code))
         for listener in self._listeners:
             listener.close()

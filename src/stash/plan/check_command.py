@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 _OF_LIMITS = ("max", "min", "against", "slower", "require")
 
 
+def _check_limit(name: str, text: str) -> None:
+    from stash.analysis.limits import parse
+
+    parse(name, text)
+
+
+def _check_requirement(text: str) -> None:
+    from stash.analysis.limits import parse_requirement
+
+    parse_requirement(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(Options):
     """One call of ``stash check``."""
@@ -34,13 +47,22 @@ class CheckOptions(Options):
         "planned machines.",
         many=True,
     )  # fmt: skip
-    max: tuple[str, ...] = option("NAME=VALUE", "Set an upper limit: network=15%, step=250ms.", many=True)
-    min: tuple[str, ...] = option("NAME=VALUE", "Set a lower limit: samples/s=90.", many=True)
+    max: tuple[str, ...] = option(
+        "NAME=VALUE",
+        "Set an upper limit: network=15%, step=250ms.",
+        many=True,
+        project=partial(_check_limit, "--max"),
+    )
+    min: tuple[str, ...] = option(
+        "NAME=VALUE", "Set a lower limit: samples/s=90.", many=True, project=partial(_check_limit, "--min")
+    )
     against: tuple[str, ...] = option("FILE", "Compare with this baseline profile; repeatable.", many=True)
     slower: tuple[str, ...] = option(
         "[NAME=]PERCENT", "Set the maximum slowdown of the step or of one stall.", many=True
     )
-    require: tuple[str, ...] = option("NAME=VALUE", "Require a fact: ranks=8, precision=bfloat16.", many=True)
+    require: tuple[str, ...] = option(
+        "NAME=VALUE", "Require a fact: ranks=8, precision=bfloat16.", many=True, project=_check_requirement
+    )
     instance: str | None = option("NAME", "With a plan: name the profiled machine type, if unknown.")
     junit: Path | None = option("FILE", "Write the decisions to this file as JUnit XML.", Path)
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.")

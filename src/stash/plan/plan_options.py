@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from stash.catalog.facts import as_written
 from stash.catalog.offers import Catalog
@@ -56,6 +56,23 @@ def _output(text: str) -> Path:
 class PlanOptions(Options):
     """One call of ``stash recommend``."""
 
+    common: ClassVar[tuple[str, ...]] = (
+        "epochs",
+        "samples",
+        "dataset",
+        "steps",
+        "tokens",
+        "deadline",
+        "max_dollars",
+        "cloud",
+        "region",
+        "gpu",
+        "max_nodes",
+        "allow_spot",
+        "explain",
+        "json",
+        "output",
+    )
     runs: tuple[str, ...] = argument(
         "RUN...", "Profiles of the job, on one kind of machine or several.", many=True,
         default=None,

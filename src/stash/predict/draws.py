@@ -133,8 +133,6 @@ def _plain(value: float, fact: Used) -> str:
 
 Array: TypeAlias = NDArray[np.float64]
 """Of draws, ``[draws]``, or of something for each draw, ``[draws, …]``."""
-Bools: TypeAlias = NDArray[np.bool_]
-Integers: TypeAlias = NDArray[np.int_]
 
 COUNT = 256
 """Draws of a forecast: ``python -m bench.predict.draws`` shows what more or fewer do to ends and to time."""

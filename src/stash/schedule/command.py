@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from stash.catalog.layers import load as load_catalog
+from stash.api import find_profile, load_catalog, page_file, print_answer, store_option
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_written
 from stash.core.records.base import SUFFIX
 from stash.core.units import counted
-from stash.report.output import file_of, printed
 from stash.schedule.advice_now import advice, advice_document, advice_page
 from stash.schedule.allocation import POLICIES
 from stash.schedule.comparing import compared
@@ -31,7 +30,6 @@ from stash.schedule.records import LabCluster
 from stash.schedule.simulate import simulate as run_course
 from stash.schedule.slurm_requests import apply, current, requests
 from stash.schedule.trace_importers import read_trace
-from stash.store.storing import profile_of, store_option
 from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
 
@@ -75,11 +73,11 @@ def throughputs(options: ThroughputsOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
-    profiles = [(profile_of(word, options.store)[0], word) for word in _profile_files(options.profiles)]
+    profiles = [(find_profile(word, options.store)[0], word) for word in _profile_files(options.profiles)]
     found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
-    printed(matrix_document(found) if options.json else matrix_page(found, cluster))
+    print_answer(matrix_document(found) if options.json else matrix_page(found, cluster))
     if target is not None:
         print_written(target, options.json)
 
@@ -170,8 +168,8 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     found = compared(read, cluster, matrix, policies, options.seed)
     shown = page(found)
     if target is not None:
-        write_output(target, file_of(shown, target.suffix))
-    printed(document(found) if options.json else shown)
+        write_output(target, page_file(shown, target.suffix))
+    print_answer(document(found) if options.json else shown)
     if target is not None:
         print_written(target, options.json)
 
@@ -214,7 +212,7 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else requests(found, held)
-    printed(advice_document(found, asked) if options.json else advice_page(found, asked, options.all))
+    print_answer(advice_document(found, asked) if options.json else advice_page(found, asked, options.all))
     if options.apply:
         for line in apply(asked):
             note(line)
@@ -250,7 +248,7 @@ def economics(options: EconomicsOptions) -> None:
     policy, rules = options.policy[0], LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at)
     queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
     found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
-    printed(economics_document(policy, found) if options.json else economics_page(cluster.name, found))
+    print_answer(economics_document(policy, found) if options.json else economics_page(cluster.name, found))
 
 
 def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:

@@ -11,8 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.catalog.machines import Ownership
-from stash.catalog.own import ByteRate, Dollars, PowerPrice, Purchase, Watts
+from stash.api import ByteRate, Dollars, Ownership, PowerPrice, Purchase, Watts
 from stash.core.user_files import UserFile, load
 from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
 from stash.schedule.tables import DESCRIBED

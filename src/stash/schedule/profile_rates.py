@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stash.api import Alteration, Base, forecast_base, missing_stalls, named_gpu, what_if
 from stash.core.errors import StashError, UserError
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
-from stash.predict.changes import Alteration, named_gpu
-from stash.predict.forecasting import base_of, lost, what_if
-from stash.predict.passes import Base
 from stash.schedule.matrix import PACKED, RateKey, RateMatrix, RateOrigin, StepRate
 from stash.schedule.records import LabCluster
 
@@ -38,7 +36,7 @@ def rates_of(profiles: Sequence[tuple[Profile, str]], cluster: LabCluster) -> Fo
     restart: dict[str, float] = {}
     for profile, source in profiles:
         try:
-            base = base_of(profile)
+            base = forecast_base(profile)
         except StashError as error:
             raise UserError(f"{source}: {error}") from None
         model, gpus = profile.workload.name, profile.world_size
@@ -80,7 +78,7 @@ def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> 
         forecast = what_if(base, wanted)
     except StashError as error:
         return str(error)
-    missing = lost(base, forecast)
+    missing = missing_stalls(base, forecast)
     if missing:
         return f"its {missing[0].name} stall is unknown: {missing[0].why}"
     return _of_step(forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast")

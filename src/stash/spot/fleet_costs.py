@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from stash.api import Array
 from stash.core.errors import UserError
-from stash.predict.draws import Array
 from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetPool, WorkerType
 from stash.spot.model.loss_curve import updates_to
 from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states

@@ -13,11 +13,9 @@ from itertools import combinations
 
 import numpy as np
 
-from stash.catalog.facts import Offer
-from stash.catalog.offers import Catalog
+from stash.api import Catalog, Offer, forecast_base, shipped_catalog
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.predict.forecasting import base_of, shipped_catalog
 from stash.spot.fleet_costs import (
     FleetWish,
     all_fleets,
@@ -70,7 +68,7 @@ def plan(
     ``fleet`` is what ``stash spot fit`` learned of fleets that were timed; ``catalog`` has the facts of the types.
     Raises UserError for what is needed and not known.
     """
-    base = base_of(profile, catalog=catalog)
+    base = forecast_base(profile, catalog=catalog)
     market = market_of(offers, quotas, servers, start, server_bytes(curve, servers))
     pools = pools_of(base, source, curve, market, loss, today or datetime.now(timezone.utc).date())
     if confidence is not None and pools[0].uncertainty is None:

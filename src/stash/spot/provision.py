@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.records.base import now
 from stash.core.version import __version__
-from stash.predict.draws import Array
 from stash.spot.fleet_costs import (
     MAX_FLEETS,
     FleetWish,

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
+from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.units import MONTH_HOURS
-from stash.predict.draws import Array
 from stash.spot.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
 from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, TypeLife
 

@@ -22,9 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from stash.catalog.facts import OLD_DAYS, Instance, age
-from stash.catalog.offers import Catalog
-from stash.catalog.sky import AUTOSTOP, resources, task_yaml, where
+from stash.api import AUTOSTOP, OLD_PRICE_DAYS, Catalog, Instance, price_age, sky_place, sky_resources, sky_task_yaml
 from stash.core.errors import UserError
 from stash.core.membership import TOKEN
 from stash.core.units import counted, format_seconds
@@ -100,11 +98,11 @@ def check_prices(plan: FleetPlan, today: date) -> None:
     again = "put today's prices into the pool (with as_of) and run `stash spot plan` again"
     if plan.chosen is None:
         raise UserError("the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish")
-    since = age(plan.pool.as_of, today)
+    since = price_age(plan.pool.as_of, today)
     if since is None or since.is_old:
         raise UserError(
-            f"the plan's prices are of {plan.pool.as_of}, and after {OLD_DAYS} days they say little about what a "
-            f"machine costs now; {again}"
+            f"the plan's prices are of {plan.pool.as_of}, and after {OLD_PRICE_DAYS} days they say little about what "
+            f"a machine costs now; {again}"
         )
     unknown = [kind.name for kind in _planned_types(plan) if not kind.dollars_per_hour]
     if not plan.pool.server.dollars_per_hour:
@@ -167,7 +165,7 @@ def rent_script(
     tasks = {"server": _server_task(plan, place, job, common)}
     for kind in _planned_types(plan):
         tasks[kind.name] = _worker_task(place, kind, common)
-    files = [f"cat > {name}-{what}.yaml <<'TASK'\n{task_yaml(task)}TASK" for what, task in tasks.items()]
+    files = [f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK" for what, task in tasks.items()]
     secrets = " ".join(_SECRETS)
     launch, limit = "--yes --detach-run", []
     if max_dollars is not None:
@@ -289,7 +287,7 @@ def _server_task(plan: FleetPlan, place: RentedPlace, job: str, common: Mapping[
         memory = {} if needs is None else {"memory": f"{math.ceil(needs / 2**30)}+"}
         machine = {"cpus": f"{server.cores}+", **memory}
     rented = {
-        **where(place.cloud, place.region),
+        **sky_place(place.cloud, place.region),
         **machine,
         "use_spot": False,
         "max_hourly_cost": _dollars_at_most(server.dollars_per_hour),
@@ -305,10 +303,10 @@ def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]
     """One machine of a type, which joins as ``$STASH_WORKER``."""
     known = place.instances.get(kind.name)
     if known is not None:
-        rented = resources(known, place.cloud, place.region, spot=not kind.fixed)
+        rented = sky_resources(known, place.cloud, place.region, spot=not kind.fixed)
     else:
         named = "accelerators" if place.region is None else "instance_type"
-        rented = {**where(place.cloud, place.region), named: kind.name, "use_spot": not kind.fixed}
+        rented = {**sky_place(place.cloud, place.region), named: kind.name, "use_spot": not kind.fixed}
     start = _ray_start('--address="$STASH_HEAD":' + str(_PORT), '{"\'"$STASH_WORKER"\'": 1}')
     return {
         "resources": {**rented, "max_hourly_cost": _dollars_at_most(kind.dollars_per_hour)},

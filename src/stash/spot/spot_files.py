@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from stash.catalog.facts import Date
+from stash.api import Date
 from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.errors import UnitError, UserError

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stash.catalog.sky import AUTOSTOP, plain_name, resources, task_yaml, where
+from stash.api import AUTOSTOP, plain_name, sky_place, sky_resources, sky_task_yaml
 from stash.core.ladder import NAMES
 from stash.core.version import __version__, install_requirement
 from stash.study.backend import ProgramWords, Submission
@@ -173,17 +173,17 @@ def _task(cell: Cell, target: SkyTarget, folder: StudyFolder, remote: str) -> st
     instance = cell.place.instance
     cloud = target.cloud or (instance.cloud if instance is not None else "")
     if instance is not None:
-        found["resources"] = resources(instance, cloud, target.region, target.spot)
+        found["resources"] = sky_resources(instance, cloud, target.region, target.spot)
     else:
         asked = {"accelerators": target.accelerators, "use_spot": target.spot}
-        found["resources"] = where(cloud, target.region) | asked
+        found["resources"] = sky_place(cloud, target.region) | asked
     found["setup"] = _install(cell, folder) if target.setup is None else target.setup
     # Nodes after the first write nothing.
     line = shlex.join(_profile(cell, "OUTPUT", ("stash",))).replace("OUTPUT", f'"$HOME/{remote}"')
     if cell.nodes > 1:
         line += f' --nnodes {cell.nodes} --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint {_FIRST}'
     found["run"] = f"{line} {_job(cell)}"
-    return f"{_head(cell)}\n{task_yaml(found)}"
+    return f"{_head(cell)}\n{sky_task_yaml(found)}"
 
 
 def _install(cell: Cell, folder: StudyFolder) -> str:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from stash.api import WORKLOADS, find_workload
 from stash.core.errors import UserError
-from stash.lab.zoo.registry import WORKLOADS, workload
 from stash.study.emulating import EmulatedCell, emulate_cell
 from stash.study.places import StudyPlace
 from stash.study.study_file import EmulatedTarget, Selection, SkyTarget, SlurmTarget, StudyFile, StudySettings
@@ -129,7 +129,7 @@ def _names(file: StudyFile) -> list[str]:
         try:
             names.append(name)
             if given.zoo is not None:
-                workload(given.zoo)
+                find_workload(given.zoo)
         except UserError as error:
             raise file.mistake(("workloads", number, "zoo"), str(error)) from None
     return names
@@ -161,7 +161,12 @@ def _batches(file: StudyFile, number: int) -> tuple[int | None, ...]:
 
 
 def _is_selected(chosen: Selection, workload: str, batch: int | None, place: StudyPlace, nodes: int) -> bool:
-    wanted = ((chosen.workload, workload), (chosen.batch, batch), (chosen.target, place.name), (chosen.nodes, nodes))
+    wanted = (
+        (chosen.workload, workload),
+        (chosen.batch, batch),
+        (chosen.target, place.name),
+        (chosen.nodes, nodes),
+    )
     return all(values is None or value in values for values, value in wanted)
 
 

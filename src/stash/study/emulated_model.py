@@ -8,17 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stash.catalog.layers import load
-from stash.catalog.machines import VALUE_BYTES, peak, variants
+from stash.api import VALUE_BYTES, Emulation, emulation_yaml, gpu_variants, load_catalog, peak_rates
 from stash.core.files import write_whole
-from stash.lab.testbed.emulation import Emulation, dump
 
 
 def make_model(workload: str, batch: int, gpu: str, precision: str, samples_per_second: float) -> Emulation:
     """The workload's layers by their operations and bytes on that GPU, all times scaled to that speed."""
-    from stash.lab.testbed.generate import emulate
+    from stash.api import emulate
 
-    rates = peak(variants(gpu, load()), precision)
+    rates = peak_rates(gpu_variants(gpu, load_catalog()), precision)
     made = emulate(
         workload,
         rates.flops_per_second,
@@ -34,7 +32,8 @@ def main() -> None:
     file, workload, batch, gpu, precision, speed = sys.argv[1:]
     if not Path(file).exists():
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(Path(file), dump(make_model(workload, int(batch), gpu, precision, float(speed))).encode())
+        emulation = make_model(workload, int(batch), gpu, precision, float(speed))
+        write_whole(Path(file), emulation_yaml(emulation).encode())
 
 
 if __name__ == "__main__":

@@ -12,14 +12,19 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from statistics import median
 
-from stash.catalog.facts import Instance
-from stash.catalog.machines import VALUE_BYTES, peak
-from stash.catalog.reference import model_key, speeds
+from stash.api import (
+    VALUE_BYTES,
+    Instance,
+    Quantity,
+    WorkloadSpec,
+    instance_target,
+    model_key,
+    peak_rates,
+    published_speeds,
+    ring_bandwidth,
+)
 from stash.core.errors import UserError
 from stash.core.units import format_rate
-from stash.lab.zoo.registry import WorkloadSpec
-from stash.predict.cluster_sources import of_instance, placed
-from stash.predict.draws import Quantity
 from stash.study.places import StudyPlace
 from stash.study.study_file import EmulatedTarget
 
@@ -150,11 +155,11 @@ def _links(
     real link has bus bandwidth B: the loopback carries p·B, and (q−1)/(p−1) of that where q ranks stand for p. Over
     a line between nodes each of P ranks sends 2(P−1)/P·n.
     """
-    sheet, facts = of_instance(instance, nodes), []
+    sheet, facts = instance_target(instance, nodes), []
     inside = network = inf
     if devices > 1:
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
-        known = known if target.gpus is None else placed(instance, target.gpus, devices)
+        known = known if target.gpus is None else ring_bandwidth(instance, target.gpus, devices)
         bus, whose = _rate(instance, "interconnect", target.interconnect, known)
         inside = devices * bus * (ranks - 1) / (devices - 1)
         facts.append(f"{instance.name}: {format_rate(bus)} of bus bandwidth inside a node ({whose})")
@@ -181,7 +186,7 @@ def _published(model: WorkloadSpec, batch: int, place: StudyPlace, precision: st
     wanted = (key, gpu, _AS_PUBLISHED[precision])
     known = [
         (each.batch, each)
-        for each in speeds()
+        for each in published_speeds()
         if (each.key, each.gpu, each.precision) == wanted and each.batch is not None and key not in _OTHER_INPUT
     ]
     if not known:
@@ -195,7 +200,7 @@ def _published(model: WorkloadSpec, batch: int, place: StudyPlace, precision: st
 
 def _half_of_peak(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str]:
     """A roofline of the whole step (Williams, Waterman, Patterson 2009), of which half is reached."""
-    rates = peak(place.gpus, precision)
+    rates = peak_rates(place.gpus, precision)
     moved = batch * model.moved_bytes + model.gradient_bytes
     forward = max(
         batch * model.forward_flops / rates.flops_per_second,

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stash.catalog.facts import GpuFacts, Instance
-from stash.catalog.machines import variants
-from stash.catalog.offers import Catalog
+from stash.api import Catalog, GpuFacts, Instance, gpu_variants
 from stash.core.errors import UserError
 from stash.study.study_file import EmulatedTarget, SkyTarget, SlurmTarget, StudyFile, StudyTarget
 
@@ -73,5 +71,5 @@ def _place(file: StudyFile, number: int, target: StudyTarget, catalog: Catalog) 
             raise file.mistake(("targets", number), why)
     gpu = instance.gpu or instance.gpu_model
     known = {each for facts in catalog.gpus for each in (facts.name, facts.model)}
-    gpus = variants(gpu, catalog) if gpu in known else ()
+    gpus = gpu_variants(gpu, catalog) if gpu in known else ()
     return StudyPlace(target.name or instance.name, target, instance, price, source, gpus)

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from stash.api import find_processes
 from stash.core.end_tree import end_at_once
-from stash.measure.linux.processes import carrying
 from stash.study.study_folder import CellFolder
 
 VARIABLE = "STASH_CELL"
@@ -111,7 +111,7 @@ class SystemPrograms:
         time.sleep(seconds)
 
     def _members(self, cell: CellFolder) -> list[int]:
-        return carrying(VARIABLE, str(cell.path))
+        return find_processes(VARIABLE, str(cell.path))
 
 
 def exit_code(cell: CellFolder) -> int | None:

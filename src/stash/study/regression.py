@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from stash.api import Array
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval
-from stash.predict.draws import Array
 from stash.study.results import StudyResult
 from stash.ui.charts.chart import Grid
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from stash.analysis.breakdown import Breakdown
+from stash.api import Breakdown, job_exchange
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.records.profile import Profile
-from stash.predict.exposure import exchanged
 from stash.study.cells import Cell
 from stash.study.status import HOUR
 
@@ -35,7 +34,7 @@ class ModelExchange(NamedTuple):
 
 def read_exchange(profile: Profile) -> ModelExchange | None:
     """What the user's own job exchanges, if its profile tells."""
-    work = exchanged(profile)
+    work = job_exchange(profile)
     return (
         ModelExchange(len(work.gradients), float(sum(work.gradients)))
         if work is not None and work.gradients

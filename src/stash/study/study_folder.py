@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from stash.api import lock_file
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
 from stash.core.jsonl import append_lines, whole_lines
 from stash.core.records.base import SUFFIX, Number, Record, Sentence
-from stash.measure.protocol.folder import lock
 
 # The journal of a study: what became of its cells and of what was rented for them, a line each, never changed.
 #
@@ -142,7 +142,7 @@ class StudyFolder:
         except OSError as error:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
         try:
-            if lock(descriptor) is False:
+            if lock_file(descriptor) is False:
                 raise UserError(f"{self.path} is being run by another `stash characterize`; wait for it, or end it")
             yield
         finally:

@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from stash.analysis.attribution import attribute
-from stash.catalog.layers import load as load_catalog
+from stash.api import Store, attribute, load_catalog, open_store, print_answer
 from stash.core.artefact import load
 from stash.core.documents import MAX_BYTES
 from stash.core.errors import StashError, StoreError, UserError
@@ -22,9 +21,6 @@ from stash.core.printable import printable, printable_line
 from stash.core.records.profile import Profile
 from stash.core.secrets import masked_text
 from stash.core.version import __version__
-from stash.report.output import printed
-from stash.store.store import Store
-from stash.store.storing import opened
 from stash.study import overview, study_folder
 from stash.study.backend import Leases, open_leases, spent
 from stash.study.cell_engines import describe
@@ -57,7 +53,7 @@ def run(options: CharacterizeOptions) -> None:
                 "with --max-dollars DOLLARS"
             )
     if options.dry_run or not options.quiet:
-        printed(overview.page(reading, spent(events), file.study.results or str(folder.results)))
+        print_answer(overview.page(reading, spent(events), file.study.results or str(folder.results)))
     if options.dry_run:
         texts = {cell.id: describe(cell, folder).describe() for cell in reading.ahead}
         print(printable(masked_text(overview.script(reading, texts))), end="")
@@ -128,7 +124,7 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
     """The store that profiles go to; a folder is taken from where the study file lies."""
     wanted = file.study.results or str(folder.results)
     remote = "://" in wanted or "::" in wanted
-    return opened(wanted if remote else str(folder.work / Path(wanted).expanduser()))
+    return open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -19,10 +21,32 @@ from stash.ui.help import help_text, usage_pieces
 from stash.ui.options import Option, Options, declarations
 
 
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    """Print the whole help, and end."""
+    if wanted and not ctx.resilient_parsing:
+        print(ctx.command.whole_help(ctx))  # type: ignore[attr-defined]
+        raise typer.Exit
+
+
+HELP_ALL: Any = typer.Option(
+    "--help-all",
+    metavar="",
+    callback=_show_all,
+    is_eager=True,
+    expose_value=False,
+    help="Show all options and commands.",
+)
+
+
 class _PlainHelp:
     """Help as ``ui.help`` lays it out, the same whatever version of typer there is."""
 
     params: list[Any]
+
+    @property
+    def uncommon(self) -> frozenset[str]:
+        """Options by field, or commands, that ``--help-all`` shows and ``--help`` does not."""
+        return frozenset()
 
     def get_help_option(self, context: Any) -> Any:
         shown = super().get_help_option(context)  # type: ignore[misc]
@@ -37,9 +61,27 @@ class _PlainHelp:
     def format_help(self, context: Any, formatter: Any) -> None:
         formatter.write(help_text(self, context))
 
+    def whole_help(self, context: Any) -> str:
+        """What ``--help-all`` shows."""
+        return help_text(self, context, everything=True)
+
 
 class OneCommand(_PlainHelp, TyperCommand):
     """One command; its errors say whether it was asked for JSON."""
+
+    @property
+    def uncommon(self) -> frozenset[str]:
+        model = getattr(self.callback, "model", Options)
+        named = {name for name, one in declarations(model).items() if one.kind != "argument"}
+        return frozenset(named.difference(model.common)) if model.common else frozenset()
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        declared = declarations(getattr(self.callback, "model", Options))
+        if any(one.project for one in declared.values()) and not extra.get("resilient_parsing"):
+            from stash.ui.project import read_defaults
+
+            extra["default_map"] = read_defaults(str(info_name), declared, Path.cwd())
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -97,11 +139,19 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(context: typer.Context, **texts: Any) -> Any:
         given = {name: value for name, value in texts.items() if value is not None and name in declared}
         options = model(**given)
+        object.__setattr__(options, "from_project", frozenset(filter(partial(_is_of_project, context), given)))
         return function(options, context) if takes_context else function(options)
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
+    run.model = model  # type: ignore[attr-defined]
     run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
     return run
+
+
+def _is_of_project(context: typer.Context, name: str) -> bool:
+    """Whether nobody typed the option, but a pyproject.toml gives it."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def _model(function: Callable[..., Any]) -> type[Options] | None:
@@ -116,6 +166,10 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
     yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     for name, one in declarations(model).items():
         yield _parameter(name, one, one.names or (one.name(name),))
+    if model.common:
+        yield inspect.Parameter(
+            "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, HELP_ALL]
+        )
 
 
 def _parameter(name: str, one: Option, names: tuple[str, ...]) -> inspect.Parameter:
@@ -196,6 +250,10 @@ class LazyGroup(CommandGroup):
     def format_help(self, context: Any, formatter: Any) -> None:
         with self._as_listed():
             super().format_help(context, formatter)
+
+    def whole_help(self, context: Any) -> str:
+        with self._as_listed():
+            return super().whole_help(context)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         with self._as_listed():

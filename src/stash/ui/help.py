@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 NARROWEST, WIDEST = 60, 100
@@ -18,18 +18,22 @@ _MAX_TERM = 28
 _EXAMPLES = "Examples:"
 
 
-def help_text(command: Any, context: Any) -> str:
-    """The whole help of a command, in as many columns as the terminal has."""
+def help_text(command: Any, context: Any, everything: bool = False) -> str:
+    """The help of a command, in as many columns as the terminal has; ``everything``: what is not common, too."""
     width = max(NARROWEST, min(shutil.get_terminal_size().columns, WIDEST))
     summary, paragraphs, examples = read_docstring(command.help or "")
     usage = f"Usage: {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
+    hidden = frozenset[str]() if everything else command.uncommon
     indent = " " * len(f"Usage: {context.command_path} ")
     blocks = [
         _wrapped(summary, width),
         _wrapped(usage, width, indent),
         *(_paragraph(each, width) for each in paragraphs),
-        *(_section(title, rows, width) for title, rows in _tables(command, context)),
+        *(_section(title, rows, width) for title, rows in _tables(command, context, hidden)),
     ]
+    if hidden:
+        what = "commands" if hasattr(command, "commands") else "options"
+        blocks.append(_wrapped(f"`{context.command_path} --help-all` shows {len(hidden)} more {what}.", width))
     if examples:
         blocks.append("\n".join([_EXAMPLES, *(_example(line, width) for line in examples)]))
     return "\n\n".join(filter(None, blocks))
@@ -48,9 +52,13 @@ def usage_pieces(parameters: Iterable[Any]) -> list[str]:
     return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in arguments)]
 
 
-def _tables(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _tables(command: Any, context: Any, without: Collection[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Arguments, options by panel, commands by panel: a title, and rows of a term and its text."""
-    shown = [each for each in command.get_params(context) if not getattr(each, "hidden", False)]
+    shown = [
+        each
+        for each in command.get_params(context)
+        if not getattr(each, "hidden", False) and each.name not in without
+    ]
     arguments = [each for each in shown if each.param_type_name == "argument"]
     options = [each for each in shown if each.param_type_name == "option"]
     yield "Arguments", [(each.metavar, each.help or "") for each in arguments]
@@ -58,8 +66,10 @@ def _tables(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
         [None, *(each.rich_help_panel for each in options if hasattr(each, "rich_help_panel"))]
     ):
         rows = [each for each in options if getattr(each, "rich_help_panel", None) == panel]
-        yield panel or "Options", [(_spelled(each), _with_default(each)) for each in rows]
-    commands = [command.get_command(context, name) for name in getattr(command, "commands", ())]
+        yield panel or "Options", [(_spelled(each), _with_default(each, context)) for each in rows]
+    commands = [
+        command.get_command(context, name) for name in getattr(command, "commands", ()) if name not in without
+    ]
     for title in dict.fromkeys(each.rich_help_panel or "Commands" for each in commands):
         rows = [each for each in commands if (each.rich_help_panel or "Commands") == title]
         yield title, [(each.name, read_docstring(each.help or "")[0]) for each in rows]
@@ -70,8 +80,12 @@ def _spelled(option: Any) -> str:
     return f"{names} {option.metavar or ''}".strip()
 
 
-def _with_default(option: Any) -> str:
+def _with_default(option: Any, context: Any) -> str:
     default = f" (default {option.default})" if isinstance(option.default, str) else ""
+    of_project = context.lookup_default(option.name)
+    if of_project is not None:
+        texts = ", ".join(of_project) if isinstance(of_project, list) else of_project
+        default = f" (default {texts}, by {context.default_map.file})"
     text = (option.help or "").removesuffix(".") if default else option.help or ""
     return f"{text}{default}." if default else text
 

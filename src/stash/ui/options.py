@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from stash.core.errors import UserError
 from stash.core.printable import shortened
@@ -40,6 +40,8 @@ class Option:
     kind: Literal["option", "flag", "argument"] = "option"
     default: Any = None
     """As it was declared, ``...`` where it must be given."""
+    project: Callable[[str], object] | None = None
+    """Checks the text that a pyproject.toml gives, if one may (``ui.project``); raises UserError."""
 
     def name(self, field_name: str) -> str:
         """The option's longest name, or how an argument is shown."""
@@ -56,9 +58,10 @@ def option(
     default: Any = None,
     panel: str | None = None,
     many: bool = False,
+    project: Callable[[str], object] | None = None,
 ) -> Any:
     """An option that takes a value, ``None`` (of ``many``: no values) unless given; ``default=...``: it must be."""
-    return _declared(Option(metavar, help, read, names, panel, many, default=default))
+    return _declared(Option(metavar, help, read, names, panel, many, default=default, project=project))
 
 
 def flag(help: str, *names: str, panel: str | None = None) -> Any:
@@ -110,6 +113,10 @@ class Options:
 
     typed: Mapping[str, Any]
     """Fields that were given as text, as they were typed."""
+    from_project: frozenset[str] = frozenset()
+    """Fields that nobody typed, but a pyproject.toml gives."""
+    common: ClassVar[tuple[str, ...]] = ()
+    """Fields that ``--help`` shows of a model with many; ``--help-all`` shows all."""
 
     def __post_init__(self) -> None:
         typed: dict[str, Any] = {}
@@ -127,10 +134,12 @@ class Options:
         """Raise UserError for options that contradict each other."""
 
     def given(self, *names: str) -> list[str]:
-        """Name those of these fields, none with a default, that were given, as the options are called."""
+        """Name those of these fields, none with a default, that were typed, as the options are called."""
         known = declarations(type(self))
         return [
-            known[name].name(name) for name in names if getattr(self, name) not in (None, (), known[name].default)
+            known[name].name(name)
+            for name in names
+            if name not in self.from_project and getattr(self, name) not in (None, (), known[name].default)
         ]
 
 
@@ -149,10 +158,10 @@ def read_as(name: str, read: Callable[[str], Any], text: str) -> Any:
 
 
 def declarations(model: type) -> dict[str, Option]:
-    """Find how each field of a model is given."""
+    """Find how each field of a model is given: none of what is no model."""
     if model not in _KNOWN:
-        assert is_dataclass(model)
-        _KNOWN[model] = {each.name: each.metadata[_KEY] for each in fields(model) if _KEY in each.metadata}
+        declared = fields(model) if is_dataclass(model) else ()
+        _KNOWN[model] = {each.name: each.metadata[_KEY] for each in declared if _KEY in each.metadata}
     return _KNOWN[model]
 
 

@@ -62,7 +62,9 @@ def screen() -> tuple[int, bool]:
 def list_console(width: int | None = None) -> Console:
     """Standard output, for lines that belong to no page; coloured as pages are."""
     coloured = has_colours(sys.stdout.isatty(), os.environ)
-    return Console(highlight=False, width=width, color_system="auto" if coloured else None)
+    return Console(
+        force_terminal=coloured or None, highlight=False, width=width, color_system="auto" if coloured else None
+    )
 
 
 def progress_console(quiet: bool = False) -> Console:

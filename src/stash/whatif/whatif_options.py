@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from stash.core.errors import UserError
 from stash.predict.changes import Alteration
@@ -19,6 +19,23 @@ _SHOWN = "What is shown"
 class WhatIfOptions(Alteration):
     """One call of ``stash whatif``."""
 
+    common: ClassVar[tuple[str, ...]] = (
+        "instance",
+        "cluster",
+        "nodes",
+        "gpus",
+        "gpu",
+        "network",
+        "cpus",
+        "cache",
+        "workers",
+        "batch",
+        "dtype",
+        "sharding",
+        "sweep",
+        "json",
+        "output",
+    )
     runs: tuple[str, ...] = argument("RUN", "A profile.", many=True, default=None)
     sweep: tuple[str, ...] = option(
         "A=1..64",

@@ -22,3 +22,28 @@ def test_every_command_of_a_benchmark_has_its_module(page: str) -> None:
 def _is_runnable(module: str) -> bool:
     path = ROOT / module.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+def test_make_has_twelve_targets_and_a_line_for_each() -> None:
+    """What people type: everything else is a module."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    told = re.findall(r"^([a-z-]+):.*  ## \S", text, re.MULTILINE)
+    assert sorted(told) == sorted(phony[1].split())
+    assert len(told) <= 12
+    contract = {"demo", "test", "check", "truth", "spot-truth", "validate", "choices", "house", "faults", "gpu"}
+    assert contract <= set(told)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run", ".github/workflows/gate.yml", "docs"]
+)
+def test_pages_name_targets_that_are_there(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    files = [ROOT / page] if (ROOT / page).is_file() else [*(ROOT / page).rglob("*.md")]
+    named = {name for file in files for name in re.findall(r"`make ([a-z-]+)", file.read_text(encoding="utf-8"))}
+    typed = re.compile(r"^\W*(?:run: |nice )?make ([a-z-]+)(?:$|  | [>|]| *#)", re.MULTILINE)
+    named |= {name for file in files for name in typed.findall(file.read_text(encoding="utf-8"))}
+    assert named or page == "SECURITY.md"
+    assert named <= targets

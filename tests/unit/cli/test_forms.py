@@ -94,6 +94,15 @@ def test_pages_are_coloured_only_where_colours_are_wanted(
         monkeypatch.setenv(name, "1")
         assert commands.run(monkeypatch, *words) == 0
         assert ("\x1b[" in capsys.readouterr().out) is coloured
+        assert commands.run(monkeypatch, "--color", "never" if coloured else "always", *words) == 0
+        assert ("\x1b[" in capsys.readouterr().out) is not coloured
+
+
+def test_a_colour_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, "--color", "odd", "lab", "zoo") == 2
+    assert capsys.readouterr().err == "error: --color odd: use auto, always or never\n"
 
 
 def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:

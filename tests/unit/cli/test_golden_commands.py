@@ -207,11 +207,12 @@ def body(path: Path) -> str:
 
 
 def helps(place: Path) -> str:
-    """``--help`` of every command."""
+    """``--help`` of every command, ``--help-all`` of those that have more than it shows."""
     from stash.cli.main import app
 
     def texts(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
-        yield transcript(" ".join((*words, "--help")), place)
+        whole = "--help-all" if command.uncommon else "--help"  # type: ignore[attr-defined]
+        yield transcript(" ".join((*words, whole)), place)
         for name in sorted(getattr(command, "commands", {})):
             yield from texts(command.commands[name], (*words, name))  # type: ignore[attr-defined]
 

@@ -79,3 +79,32 @@ def test_every_command_of_a_user_has_examples() -> None:
         loaded = listed.load(name)
         if not hasattr(loaded, "commands") and name != "mcp":
             assert read_docstring(loaded.help)[2], name
+
+
+@pytest.mark.parametrize(("words", "command"), EVERY)
+def test_the_short_help_shows_what_is_common(words: tuple[str, ...], command: Any, shown: Any) -> None:
+    """``--help-all`` shows all, and exists only where there is more."""
+    declared = {each.name for each in command.params if each.param_type_name == "option"} - {"help_all"}
+    hidden = command.uncommon
+    listed = re.findall(r"^  (?:-\w, )?(--[a-z][a-z-]*)", shown(words), re.MULTILINE)
+    assert len(set(listed) - {"--help", "--help-all"}) <= 15
+    assert ("--help-all" in listed) is bool(hidden)
+    assert hidden <= declared | set(getattr(command, "commands", ()))
+
+
+def test_the_first_help_has_twenty_commands(shown: Any) -> None:
+    text = shown(())
+    listed = [name for name in COMMANDS if re.search(rf"^  {name}  ", text, re.MULTILINE)]
+    assert len(listed) <= 20
+    assert f"{len(COMMANDS) - len(listed)} more commands" in text
+
+
+def test_help_all_shows_every_option_and_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(monkeypatch, "--help-all") == 0
+    assert "\n  restore  " in capsys.readouterr().out
+    assert commands.run(monkeypatch, "recommend", "--help-all") == 0
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("--late-costs", "--pareto", "--quota"))
+    assert "more options" not in text

@@ -14,9 +14,9 @@ from fleet_pools import dated_plan as plan
 
 from stash.core.errors import JobError, UserError
 from stash.core.jsonl import Tail, append_row
-from stash.lab.testbed.revoke import Revocation, moments
 from stash.spot.emulate import run_rehearsal as module
 from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, least_slower
+from stash.spot.emulate.revocations import Revocation, moments
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.fleet_records import FleetPlan, FleetPool
 from stash.spot.run_records import SpotEvent, SpotLog

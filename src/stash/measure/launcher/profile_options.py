@@ -17,11 +17,16 @@ class ProfileOptions(Options):
 
     noise: float | None = option(
         "PCT", "Measure until every stall is known to ± this of a step.",
-        parsers.percent, panel=_HOW,
+        parsers.percent, panel=_HOW, project=parsers.percent,
     )  # fmt: skip
     """A fraction of the step."""
     budget: float = option(
-        "TIME", "Measure for at most this long after warm-up.", parsers.duration, default="60", panel=_HOW
+        "TIME",
+        "Measure for at most this long after warm-up.",
+        parsers.duration,
+        default="60",
+        panel=_HOW,
+        project=parsers.duration,
     )
     rungs: tuple[str, ...] = option(
         "A,B,C", "Measure only these rungs of the ladder (default: all).", parse_rungs, default=NAMES, panel=_HOW
@@ -29,8 +34,13 @@ class ProfileOptions(Options):
     isolate: bool = flag("Launch the job separately for every rung.", panel=_HOW)
     data_root: str | None = option("PATH", "Name the data folder, if C code reads it.", panel=_HOW)
     start_timeout: float = option(
-        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW,
-    )  # fmt: skip
+        "TIME",
+        "Wait this long for the first step.",
+        parsers.duration,
+        default="300",
+        panel=_HOW,
+        project=parsers.duration,
+    )
     trace: str | None = option(
         "FOLDER", "Then record some steps with torch.profiler here, for `stash trace`.", panel=_HOW
     )

@@ -35,8 +35,8 @@ def fit(options: FitOptions) -> None:
     Examples:
       stash spot fit runs.csv -o job.fleet.json
     """
+    from stash.api import print_answer
     from stash.core.output_files import output_file, write_output
-    from stash.report.output import printed
     from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
     from stash.spot.model.fitting import fit as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
@@ -47,7 +47,7 @@ def fit(options: FitOptions) -> None:
     target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
     model = fitted(timed, str(runs))
     write_output(target, model.model_dump_json(indent=1) + "\n")
-    printed(document(model) if json else page_of_model(model, runs.name))
+    print_answer(document(model) if json else page_of_model(model, runs.name))
     print_written(target, json)
     print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
 
@@ -68,14 +68,14 @@ def predict(options: PredictOptions) -> None:
     Examples:
       stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
-    from stash.report.output import printed
+    from stash.api import print_answer
     from stash.spot.model.fitting import predict as predicted
     from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 
     fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
     found = predicted(read_model(options.model), options.servers, fleet)
-    printed(document(found) if options.json else page_of_speed(found))
+    print_answer(document(found) if options.json else page_of_speed(found))
 
 
 _TIMES = (1, 2, 4)
@@ -116,8 +116,8 @@ def learn(options: LearnOptions) -> None:
     Examples:
       stash spot learn job.py:job -o job.curve.json
     """
+    from stash.api import print_answer
     from stash.core.output_files import output_file
-    from stash.report.output import printed
     from stash.spot.learn_curve import LearnWish
     from stash.spot.learn_curve import learn as learned
     from stash.spot.pages.fleet_models import document, page_of_curve
@@ -132,7 +132,7 @@ def learn(options: LearnOptions) -> None:
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
     curve = learned(parts, job, wish, (lambda sentence: None) if options.quiet else partial(print_note, json=True))
     save_curve(curve, target)
-    printed(document(curve) if json else page_of_curve(curve))
+    print_answer(document(curve) if json else page_of_curve(curve))
     print_written(target, json)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json

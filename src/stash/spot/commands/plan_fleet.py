@@ -92,8 +92,8 @@ def plan(options: FleetPlanOptions) -> None:
       stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35
       stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8
     """
+    from stash.api import print_answer
     from stash.core.output_files import output_file, write_output
-    from stash.report.output import printed
     from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
     from stash.spot.risk import kept
@@ -106,7 +106,7 @@ def plan(options: FleetPlanOptions) -> None:
         found = plan_with_revocations(found, rates)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    printed(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
+    print_answer(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
         print_written(target, json)
     if not kept(found):
@@ -138,13 +138,9 @@ def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
 
 
 def _of_profile(options: FleetPlanOptions) -> FleetPlan:
-    from stash.catalog.layers import load as load_catalog
-    from stash.catalog.offers import OfferFilter
-    from stash.plan.candidates import with_names_as_written
-    from stash.plan.records import Constraints
+    from stash.api import Constraints, OfferFilter, find_profile, load_catalog, with_names_as_written
     from stash.spot.planning import plan as planned
     from stash.spot.spot_files import load_curve, read_model
-    from stash.store.storing import profile_of
 
     if options.profile is None or options.curve is None:
         missing = "a profile" if options.profile is None else "--curve"
@@ -159,7 +155,7 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     with_names_as_written(Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known)
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
-        profile_of(options.profile, None)[0],
+        find_profile(options.profile, None)[0],
         load_curve(options.curve),
         known.query(kinds),
         deadline=options.deadline,

@@ -117,7 +117,7 @@ def _rent(options: RunOptions) -> None:
     """Print the script that rents the plan's machines; with ``--rent``, run it once the user agrees."""
     from datetime import date
 
-    from stash import catalog
+    from stash.api import load_catalog
     from stash.core.secrets import masked_text
     from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
     from stash.spot.spot_files import read_plan
@@ -129,7 +129,7 @@ def _rent(options: RunOptions) -> None:
         )
     plan, work = read_plan(options.plan), Path.cwd().resolve()
     check_prices(plan, date.today())
-    place = rented_place(plan, options.infra, options.checkpoint_url, catalog.load())
+    place = rented_place(plan, options.infra, options.checkpoint_url, load_catalog())
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
     if options.rent:
         _require_answers()
@@ -162,9 +162,9 @@ def _require_answers() -> None:
 def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.core.output_files import output_file
-    from stash.lab.testbed.revoke import moments, parse_revocation
     from stash.spot.emulate.backends import TrainingBackend
     from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
+    from stash.spot.emulate.revocations import moments, parse_revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.run_records import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
@@ -239,8 +239,8 @@ def _keep(
     target: Path,
 ) -> None:
     """Save the log, and show what there is; also of a run that was interrupted."""
+    from stash.api import print_answer
     from stash.core.interrupts import postponed
-    from stash.report.output import printed
     from stash.spot.emulate.run_rehearsal import spot_log
     from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
@@ -252,7 +252,7 @@ def _keep(
     if not json:
         print()
     if log.updates.seconds:
-        printed(document(log) if json else page(log))
+        print_answer(document(log) if json else page(log))
     print_written(target, json, f"; draw it with `stash report {shlex.quote(str(target))}`")
 
 
@@ -272,14 +272,14 @@ def guard(options: GuardOptions) -> None:
     Examples:
       stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
     """
+    from stash.api import NoticeWatch, notice_services
     from stash.core.interrupts import require_linux
-    from stash.measure.host.notices import NoticeWatch, services
     from stash.spot.sync.notice_guard import NodeGuard
 
     require_linux("stash spot guard")
     place, command = options.folder.resolve(), list(options.command)
     place.mkdir(parents=True, exist_ok=True)
-    watch = NoticeWatch(services(Path("/")))
+    watch = NoticeWatch(notice_services(Path("/")))
     raise typer.Exit(NodeGuard(command, place, _say).run(watch))
 
 

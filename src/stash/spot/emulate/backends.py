@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stash.api import Started, Testbed, find_processes
 from stash.core.end_tree import end_at_once
 from stash.core.errors import StashError
 from stash.core.interrupts import postponed
 from stash.core.jsonl import append_row
 from stash.core.membership import TOKEN
-from stash.lab.testbed.bed import Started, Testbed
-from stash.measure.linux.processes import carrying
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
 from stash.spot.train.actors import ON_LOOPBACK, QUIET, STORE_BYTES
 from stash.spot.train.run_orders import RAY_HEAD, WISHES, TrainingOrders, write_orders
@@ -101,7 +100,7 @@ class TrainingBackend:
             self._machines.close()
             return
         with postponed():
-            end_at_once(lambda: carrying(MARK, str(self._folder)))
+            end_at_once(lambda: find_processes(MARK, str(self._folder)))
             if self._head is not None:
                 self._head.wait()
 

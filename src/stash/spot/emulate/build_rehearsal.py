@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stash.api import TESTBED_NODES
 from stash.core.errors import JobError, UserError, one_line
 from stash.core.units import format_bytes
-from stash.lab.testbed.topology import MAX_NODES
 from stash.spot.fleet_records import FleetPlan, FleetPool, WorkerType
 from stash.spot.model.stretches import predicted_speed
 from stash.spot.train.elastic_job import ElasticJob, load_job
@@ -144,8 +144,8 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool) -> RehearsedF
         )
         for number, kind in enumerate(kinds, start=1)
     )
-    if on_testbed and 1 + len(servers) + len(workers) > MAX_NODES:
-        raise UserError(f"the plan has {len(workers)} workers; a testbed has {MAX_NODES} hosts at most")
+    if on_testbed and 1 + len(servers) + len(workers) > TESTBED_NODES:
+        raise UserError(f"the plan has {len(workers)} workers; a testbed has {TESTBED_NODES} hosts at most")
     return RehearsedFleet(servers, workers, fleet, size, plan.pool.senders)
 
 

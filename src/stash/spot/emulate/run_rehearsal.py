@@ -19,9 +19,9 @@ from stash.core.interrupts import follow_requests
 from stash.core.jsonl import Tail, append_row
 from stash.core.records.base import now
 from stash.core.version import __version__
-from stash.lab.testbed.revoke import RevocationMoment
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import RehearsedFleet
+from stash.spot.emulate.revocations import RevocationMoment
 from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.run_records import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
+from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.intervals import mean_interval
 from stash.core.records.base import now
 from stash.core.version import __version__
-from stash.predict.draws import Array
 from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
 from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import least_squares
 
+from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.units import counted
-from stash.predict.draws import Array
 from stash.spot.fleet_records import LossCurve, LossLevel
 from stash.spot.run_records import FittedLoss, LossReplay, VirtualWorker
 

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from stash.catalog.facts import Instance, Offer, age
+from stash.api import Instance, Offer, given_quantity, network_rate, price_age
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.units import format_bytes, nearest
-from stash.predict.cluster_sources import network_rate
-from stash.predict.draws import given
 from stash.spot.fleet_records import ParameterServers
 
 
@@ -82,7 +80,7 @@ def market_of(
 
 def old(offer: Offer, today: date) -> bool:
     """Whether a price may be too old to be relied on, or is undated."""
-    known = age(offer.as_of, today)
+    known = price_age(offer.as_of, today)
     return known is None or known.is_old
 
 
@@ -120,7 +118,7 @@ def _server_offer(offer: Offer, servers: int, needs_bytes: float | None) -> Para
     instance = offer.instance
     if not instance.network_bytes_per_second or not instance.vcpus:
         return None
-    rate = network_rate(given(instance.network_bytes_per_second, instance.source), "tcp")
+    rate = network_rate(given_quantity(instance.network_bytes_per_second, instance.source), "tcp")
     if rate is None:
         return None
     return ParameterServers(

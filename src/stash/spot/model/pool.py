@@ -15,17 +15,11 @@ from datetime import date
 
 import numpy as np
 
-from stash.analysis.step_times import readers
+from stash.api import Alteration, Array, Base, count_readers, job_footprint, reached_share, stall_draws
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.units import format_bits
-from stash.predict import cluster
-from stash.predict.changes import Alteration
-from stash.predict.draws import Array
-from stash.predict.forecasting import stall_draws
-from stash.predict.memory import job_footprint
-from stash.predict.passes import Base
 from stash.spot.fleet_records import FleetPool, ParameterServers, Uncertainty, WorkerType
 from stash.spot.model.market import FleetMarket, Priced, old
 from stash.spot.run_records import LearnedCurve
@@ -81,7 +75,7 @@ def pools_of(
             f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
             "`stash spot learn FILE.py:JOB`"
         )
-    if readers(base.profile, 1) < 1:
+    if count_readers(base.profile, 1) < 1:
         raise UserError(f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so")
     singles = [_alone(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
@@ -163,7 +157,7 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
 
 def _pcie(priced: Priced) -> float:
     """Bpcie: as measured, else the published rate's share that collectives reach. Raises UserError if unknown."""
-    instance, share = priced.instance, cluster.reached("pcie")
+    instance, share = priced.instance, reached_share("pcie")
     if instance.pcie_measured_bytes_per_second:
         return instance.pcie_measured_bytes_per_second
     if not instance.pcie_bytes_per_second or share is None:

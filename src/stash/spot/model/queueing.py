@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from stash.api import Array
 from stash.core.errors import UserError
-from stash.predict.draws import Array
 from stash.spot.fleet_records import FleetPool
 
 MAX_STATES = 2_000_000

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from stash.api import Notice, NoticeWatch, descendants, process_status, sigterm_as_notice
 from stash.core.end_tree import end_at_once
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
-from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
-from stash.measure.linux.processes import descendants, status_of
 from stash.spot.sync.checkpoint_request import FOLDER, CheckpointRequest
 
 _LOOK_SECONDS = 0.2
@@ -96,7 +95,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
         def find() -> list[int]:
             known.update(descendants(process.pid))  # those that it started may outlive it
-            return [number for number in known if (status := status_of(number)) is not None and not status.ended]
+            return [number for number in known if (status := process_status(number)) is not None and not status.ended]
 
         end_at_once(find)
         process.wait()

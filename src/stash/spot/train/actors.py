@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stash.api import TESTBED_MARK, go_first
 from stash.core.errors import JobError, StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
-from stash.lab.testbed.accelerator import go_first
-from stash.lab.testbed.topology import MARK
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import DataLease, Range
@@ -138,7 +137,7 @@ class WorkerActor:
 
 def _on_a_host_of_its_own() -> None:
     """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
-    if MARK in os.environ:
+    if TESTBED_MARK in os.environ:
         go_first()
 
 

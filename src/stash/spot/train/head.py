@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stash.api import lock_file
 from stash.core.errors import JobError, StashError, UserError, one_line
 from stash.core.jsonl import Tail, append_row
-from stash.measure.protocol.folder import lock
 from stash.spot.run_records import LOSS_WINDOW, mean_loss
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
 
@@ -328,7 +328,7 @@ def _hold(checkpoints: Path) -> int:
     """Be the only head that saves there; the lock's descriptor. Raises UserError where another one is."""
     checkpoints.mkdir(parents=True, exist_ok=True)
     held = os.open(checkpoints / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if lock(held) is False:
+    if lock_file(held) is False:
         os.close(held)
         raise UserError(f"another run saves in {checkpoints}; wait for it, end it, or name another --checkpoint-dir")
     return held

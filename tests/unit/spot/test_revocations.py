@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stash.core.errors import UserError
-from stash.lab.testbed.revoke import Revocation, RevocationMoment, moments, parse_revocation
+from stash.spot.emulate.revocations import Revocation, RevocationMoment, moments, parse_revocation
 
 
 def test_a_revocation_is_read_with_and_without_notice() -> None:

@@ -1,0 +1,86 @@
+"""``[tool.stash]`` of the nearest pyproject.toml: what a project sets for its budgets and limits.
+
+``[tool.stash.profile] budget = "90s"`` is what ``--budget 90s`` would be if nobody typed it. Only options declared
+with ``project=`` can be set: none that names a file, a machine or a command to run, since whoever can write a
+folder above would decide on it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stash.core.errors import UserError
+from stash.core.units import nearest
+from stash.ui.options import Option, read_as
+
+COMMANDS = ("check", "profile", "watch")
+"""Commands with such options."""
+_FILE = "pyproject.toml"
+
+
+class ProjectDefaults(dict[str, "str | list[str]"]):
+    """What a file sets for one command: by field of its options, as it would be typed."""
+
+    def __init__(self, file: Path, values: Mapping[str, str | list[str]]) -> None:
+        super().__init__(values)
+        self.file = file
+
+
+def find_table(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
+    """Find the nearest pyproject.toml, here or above, with a ``[tool.stash]``; raises UserError for a broken one."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    for above in (folder, *folder.parents):
+        file = above / _FILE
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("stash")
+        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
+            continue
+        except ValueError as error:
+            raise UserError(f"{file} is not valid TOML: {error}") from None
+        if table is not None:
+            return file, table
+    return None
+
+
+def read_defaults(command: str, declared: Mapping[str, Option], folder: Path) -> ProjectDefaults | None:
+    """What the project sets for ``command``; raises UserError that names the file, the key, and what to write."""
+    found = find_table(folder)
+    if found is None:
+        return None
+    file, table = found
+    _check_names(file, "tool.stash", table, COMMANDS)
+    keys = {one.name(name)[2:]: name for name, one in declared.items() if one.project}
+    section = table.get(command, {})
+    _check_names(file, f"tool.stash.{command}", section, keys)
+    where = f"{file}: [tool.stash.{command}]"
+    return ProjectDefaults(
+        file, {keys[key]: _typed(f"{where} {key}", declared[keys[key]], value) for key, value in section.items()}
+    )
+
+
+def _check_names(file: Path, where: str, table: Any, known: Any) -> None:
+    if not isinstance(table, dict):
+        raise UserError(f"{file}: {where} is not a table; write [{where}]")
+    for name in table:
+        if name not in known:
+            alike = nearest(name, known, 1)
+            hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(known)}"
+            raise UserError(f"{file}: [{where}] has no key {name}; {hint}")
+
+
+def _typed(where: str, declared: Option, value: Any) -> str | list[str]:
+    """A value as it would be typed, if the option can read it."""
+    texts = value if isinstance(value, list) and declared.many else [value]
+    for text in texts:
+        if isinstance(text, bool) or not isinstance(text, (str, int, float)):
+            raise UserError(f'{where}: should be a text as it is typed, like "{declared.metavar}"')
+        assert declared.project is not None
+        read_as(f"{where} =", declared.project, str(text))
+    return [str(text) for text in texts] if declared.many else str(value)

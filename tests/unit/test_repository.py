@@ -1,0 +1,96 @@
+"""What a contributor meets: the workflow, the forms, the hooks, the container and the notebook name what is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from stash.cli.main import app
+from tests.support import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+GITHUB = ROOT / ".github"
+FORMS = sorted(path.name for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+GOLDEN = ROOT / "tests/golden/one-node.stash.json"
+
+
+def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading() -> None:
+    text = (GITHUB / "workflows/gate.yml").read_text()
+    workflow = yaml.safe_load(text)
+    (job,) = workflow["jobs"].values()
+    assert workflow["permissions"] == {"contents": "read"}
+    assert "permissions" not in job
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+    assert [step["run"].split()[:2] for step in job["steps"] if "run" in step][1:] == [
+        ["make", "check"],
+        ["make", "test"],
+    ]
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in used)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_asks_for_what_stash_writes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / name).read_text())
+    assert {"name", "description", "body"} <= form.keys()
+    assert len({part["id"] for part in form["body"]}) == len(form["body"])
+    texts = " ".join(part["attributes"].get("description", "") for part in form["body"])
+    (tmp_path / "train.stash.json").write_bytes(GOLDEN.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    typed = [shlex.split(command)[1:] for command in re.findall(r"`(stash [^`]+)`", texts)]
+    assert any("--redact" in words for words in typed)
+    for words in typed:
+        assert commands.run(monkeypatch, *words) == 0, capsys.readouterr().err
+
+
+def test_hooks_run_tools_of_the_gate() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]:
+        for hook in repository["hooks"]:
+            words = hook["entry"].removeprefix(".venv/bin/").removesuffix(" --force-exclude")
+            assert f"$(BIN)/{words}" in makefile
+
+
+def test_an_image_is_made_of_files_that_are_there() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied
+    assert all((ROOT / name).exists() for name in copied)
+    assert set(copied) == kept
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    assert container["postCreateCommand"].split()[0] == "make"
+
+
+def notebook_cells() -> list[str]:
+    cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_notebooks_loop_trains() -> None:
+    """Without a kernel; a slow test runs it in one, with what the magics print."""
+    _, model, magic, *_ = notebook_cells()
+    line, _, loop = magic.partition("\n")
+    assert line.startswith("%%stash --budget ")
+    known: dict[str, Any] = {}
+    exec(model, known)
+    before = known["model"][0].weight.detach().clone()
+    exec(loop.replace("range(1000)", "range(1)"), known)
+    assert not before.equal(known["model"][0].weight)
+
+
+def test_the_notebooks_options_are_the_commands() -> None:
+    words = notebook_cells()[2].splitlines()[0].split()[1:]
+    known = {name for each in get_command(app).commands["profile"].params for name in each.opts}  # type: ignore[attr-defined]
+    assert {word for word in words if word.startswith("--")} <= known

@@ -1,0 +1,111 @@
+"""``[tool.stash]`` of pyproject.toml: defaults of budgets and limits, where they come from, what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stash.cli.main import COMMANDS, main
+from stash.core.errors import UserError
+from stash.monitor.watch_options import WatchCommandOptions
+from stash.ui.options import Options, declarations
+from stash.ui.project import COMMANDS as OF_PROJECTS
+from stash.ui.project import ProjectDefaults, read_defaults
+
+WATCH = declarations(WatchCommandOptions)
+GOLDEN = str(Path(__file__).parents[2] / "golden/one-node.stash.json")
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "pyproject.toml"
+    file.write_text(text)
+    return file
+
+
+def read(folder: Path, text: str) -> ProjectDefaults | None:
+    write(folder, text)
+    return read_defaults("watch", WATCH, folder)
+
+
+def stash(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["stash", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def test_the_nearest_file_with_a_table_counts(tmp_path: Path) -> None:
+    here = tmp_path / "a" / "b"
+    here.mkdir(parents=True)
+    file = write(tmp_path, '[tool.stash.watch]\nstuck-after = "5min"\nmax-dollars = 40\n')
+    write(tmp_path / "a", "[tool.ruff]\nline-length = 99\n")
+    found = read_defaults("watch", WATCH, here)
+    assert found == {"stuck_after": "5min", "max_dollars": "40"}
+    assert found is not None
+    assert found.file == file
+    assert read(here, "[tool.stash.check]\n") == {}
+
+
+def test_without_a_table_there_are_none(tmp_path: Path) -> None:
+    assert read(tmp_path, "[project]\nname = 'x'\n") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('[tool.stash.watch]\nstuck-after = "soon"', "stuck-after = soon: "),
+        ("[tool.stash.watch]\nmax-dollars = true", 'max-dollars: should be a text as it is typed, like "DOLLARS"'),
+        ('[tool.stash.watch]\nmax-dollars = ["9"]', "max-dollars: should be a text"),
+        ("[tool.stash.watch]\nmax-dolars = 9", "has no key max-dolars; did you mean max-dollars"),
+        ('[tool.stash.watch]\non-alert = "rm"', "has no key on-alert; there are stuck-after, max-dollars"),
+        ("[tool.stash.wach]", r"\[tool.stash\] has no key wach; did you mean watch"),
+        ("[tool]\nstash = 3", r"tool.stash is not a table; write \[tool.stash\]"),
+        ("[tool.stash]\nwatch = 3", r"tool.stash.watch is not a table; write \[tool.stash.watch\]"),
+        ("[tool.stash", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_the_file(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=why) as raised:
+        read(tmp_path, text)
+    assert str(raised.value).startswith(str(tmp_path / "pyproject.toml"))
+
+
+def test_every_command_with_such_options_is_named() -> None:
+    def model(name: str) -> type[Options]:
+        command = COMMANDS[name].load(name)
+        return getattr(getattr(command, "callback", None), "model", Options)
+
+    found = [name for name in COMMANDS if any(one.project for one in declarations(model(name)).values())]
+    assert sorted(found) == sorted(OF_PROJECTS)
+
+
+def test_a_limit_of_the_project_is_checked_unless_one_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, '[tool.stash.check]\nmax = ["step=1ms"]\n')
+    assert stash(monkeypatch, tmp_path, "check", GOLDEN) == 1
+    assert "(--max step=1ms)" in capsys.readouterr().out
+    assert stash(monkeypatch, tmp_path, "check", GOLDEN, "--max", "step=9s") == 0
+
+
+def test_help_says_whose_a_default_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    file = write(tmp_path, '[tool.stash.profile]\nbudget = "90s"\n')
+    assert stash(monkeypatch, tmp_path, "profile", "--help") == 0
+    assert f"(default90s,by{file})" in "".join(capsys.readouterr().out.split())
+
+
+def test_a_projects_limits_do_not_hinder_the_check_of_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan has limits of its own, and refuses those that are typed."""
+    write(tmp_path, '[tool.stash.check]\nmax = ["step=1ms"]\n')
+    plan = "train.plan.json"
+    monkeypatch.setattr("stash.plan.records.is_plan", lambda file: file == plan)
+    for words, refused in (((), False), (("--max", "step=1s"), True)):
+        assert stash(monkeypatch, tmp_path, "check", plan, GOLDEN, *words) == 2
+        assert ("a plan has limits of its own" in capsys.readouterr().err) is refused
