@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from stash.analysis.findings.part_checks import OTHERS
+from stash.analysis.findings.part_checks import OTHERS, is_disturbed
 from stash.analysis.findings.standings import FigureStanding
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
@@ -71,10 +71,11 @@ def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Work
     left = min((_cores_left(host) for host in hosts), default=1.0)
     crossing = [each for each in found if each.part == "exchanges" and "ranks on 1," not in each.group]
     streams = [each for each in found if each.part == "streams"]
-    loading = [each for each in found if each.group.startswith(("JPEG", "copy of a batch"))]
+    is_crowded = not on_gpu and any(map(is_disturbed, hosts))
+    loading = [each for each in found if each.group.startswith(("JPEG", "copy"))]
     return Shares(
-        products=_slowest(gemms) if gemms or on_gpu else left,
-        memory=_slowest(triads),
+        products=_slowest(gemms, is_crowded) if gemms or on_gpu else left,
+        memory=_slowest(triads, is_crowded),
         inside=_slowest([each for each in found if each.part == "exchanges" and each not in crossing]),
         network=_slowest(crossing or streams),
         cores=left * _slowest(loading),
@@ -82,8 +83,13 @@ def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Work
     )
 
 
-def _slowest(found: Sequence[FigureStanding]) -> float:
-    """Of the members with a slow figure, the slowest one's median ratio; 1 without any."""
+def _slowest(found: Sequence[FigureStanding], is_crowded: bool = False) -> float:
+    """Of the members with a slow figure, the slowest one's median ratio; 1 without any.
+
+    Where others or a quota take part of the cores, of all of the figures' time: a job gets no better moments either.
+    """
+    if is_crowded and found:
+        return median(each.sustained_ratio for each in found)
     members: dict[tuple[str, str], list[FigureStanding]] = {}
     for each in found:
         members.setdefault((each.hostname, each.member), []).append(each)

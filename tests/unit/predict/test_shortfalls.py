@@ -55,6 +55,14 @@ def test_links_go_by_the_slowest_and_cores_by_what_quota_and_others_leave():
     assert shares_of([host("a", None)], [], WORK, False).whole
 
 
+def test_under_a_quota_a_job_gets_what_figures_get_over_all_of_their_time():
+    throttled = host("a", links(states=(PartState(device="cpu", throttled=0.9),)))
+    found = standing("gemm float32 8x8x8", 0.97, slow=False)
+    found = found.model_copy(update={"sustained": 52.0, "usual_sustained": 96.0})
+    assert shares_of([throttled], [found], WORK, on_gpu=False).products == pytest.approx(52 / 96)
+    assert shares_of([host("a", links())], [found], WORK, on_gpu=False).products == 1.0
+
+
 def test_products_and_memory_are_weighed_by_the_operators():
     work = WORK.model_copy(
         update={
