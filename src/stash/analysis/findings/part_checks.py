@@ -128,7 +128,8 @@ def is_disturbed(host: Host) -> bool:
 
 def _own_share(found: Sequence[FigureStanding], kinds: tuple[str, ...]) -> float | None:
     """Of what is usual, by the time that the core gave: how much the others take of it does not count."""
-    ratios = [each.own_ratio for each in found if each.group.startswith(kinds) and each.own_ratio is not None]
+    single = [each for each in found if each.group.startswith(kinds) and each.group.endswith(", 1 core")]
+    ratios = [each.own_ratio for each in single if each.own_ratio is not None]
     return median(ratios) if ratios else None
 
 

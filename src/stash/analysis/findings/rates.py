@@ -41,7 +41,7 @@ class Link(Record):
     sustained: float | None = None
     """Over all of its time, what disturbed it included, in the same unit."""
     own: float | None = None
-    """For each second that it had of its core: what other programs take of the core does not count."""
+    """For each second that it had of a core: what other programs take of the cores does not count."""
 
 
 def rate_of(timings: Iterable[Timing]) -> Interval | None:
@@ -111,7 +111,7 @@ def sustained_figure(figure: PartFigure) -> float | None:
 
 
 def own_rate(figure: PartFigure) -> float | None:
-    """The second fastest burst by the time that its core gave it; ``None`` where that is unknown."""
+    """The second fastest burst by the time that the cores gave it; ``None`` where that is unknown."""
     spent = [(len(burst), seconds) for burst, seconds in zip(figure.bursts, figure.cpu_seconds, strict=False)]
     rates = sorted((figure.work * count / seconds for count, seconds in spent if seconds > 0), reverse=True)
     return rates[min(1, len(rates) - 1)] if rates else None

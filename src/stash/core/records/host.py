@@ -158,7 +158,7 @@ class PartFigure(Record):
     bursts: tuple[tuple[Duration, ...], ...]
     """In the order they were taken, all other figures' bursts between them: the last one is of a warm machine."""
     cpu_seconds: tuple[Duration, ...] = ()
-    """Of each burst, what it had of its core: where one thread acts, else empty."""
+    """Of each burst, what it took of all cores together; empty for GPUs."""
 
 
 class PartState(Record):

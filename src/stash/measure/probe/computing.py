@@ -66,7 +66,7 @@ class TimedDevice(Protocol):
     repetition: float
     """Seconds of one repetition at least, so that clocks and starting it are lost in it."""
     cpu_seconds: float | None
-    """What the last repetition took of a core, where that is known: less than its time where others had the core."""
+    """What the last repetition took of the cores, where that is known: little where others had them."""
 
     def start(self, task: Task) -> None:
         """Start the clock."""
@@ -90,12 +90,10 @@ class CpuLane:
     name, bursts, repetition = "cpu", 8, 0.01
     cpu_seconds: float | None = None
     _began = _cpu_began = _seconds = 0.0
-    _is_single = False
 
     def start(self, task: Task) -> None:
         torch.set_num_threads(task.threads)
-        self._is_single = task.threads == 1
-        self._began, self._cpu_began = time.perf_counter(), time.thread_time()
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def act(self, task: Task, calls: int) -> None:
         for _ in range(calls):
@@ -103,7 +101,7 @@ class CpuLane:
 
     def stop(self) -> None:
         self._seconds = time.perf_counter() - self._began
-        self.cpu_seconds = time.thread_time() - self._cpu_began if self._is_single else None
+        self.cpu_seconds = time.process_time() - self._cpu_began
 
     def seconds(self) -> float:
         return self._seconds
