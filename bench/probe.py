@@ -2,10 +2,12 @@
 are worth. On a machine that does nothing else, as root, in about ten minutes:
 
     python -m bench.probe            # all of it
+    python -m bench.probe repeat     # how far figures of quiet probes lie apart, and verdicts on them: three minutes
     python -m bench.probe logic      # only what is recorded: no machine is measured
 
 Faults of cores, quotas, memory and links are real; those of GPUs are recordings that go through the same readers.
-Quiet probes are resampled, burst by burst, to count verdicts that blame a machine which nothing is wrong with.
+Quiet probes are resampled, burst by burst, to count verdicts that blame a machine which nothing is wrong with;
+`--keep FOLDER` keeps them, and takes those that are there instead of measuring again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -208,35 +211,47 @@ def repeatability(quiet: Sequence[Probe]) -> Iterator[tuple[str, str, str]]:
 
 
 def resampled(one: Probe, chance: random.Random) -> Probe:
-    """The same probe with its bursts drawn again, with replacement, and so their repetitions."""
+    """The same probe with its bursts drawn again, with replacement, and so the repetitions of each, and exchanges."""
     host = one.hosts[0]
     assert host.links is not None
-    figures = [
-        figure.model_copy(
-            update={"bursts": tuple(chance.choices(chance.choice(figure.bursts), k=8) for _ in range(3))}
+
+    def again(seconds: Sequence[float]) -> tuple[float, ...]:
+        return tuple(chance.choices(seconds, k=len(seconds)))
+
+    figures = []
+    for figure in host.links.figures:
+        drawn = chance.choices(range(len(figure.bursts)), k=len(figure.bursts))
+        own = tuple(figure.cpu_seconds[at] for at in drawn) if figure.cpu_seconds else ()
+        bursts = tuple(again(figure.bursts[at]) for at in drawn)
+        figures.append(figure.model_copy(update={"bursts": bursts, "cpu_seconds": own}))
+    exchanges = tuple(
+        each.model_copy(
+            update={"timings": tuple(t.model_copy(update={"seconds": again(t.seconds)}) for t in each.timings)}
         )
-        for figure in host.links.figures
-    ]
-    links = host.links.model_copy(update={"figures": tuple(figures)})
+        for each in host.links.exchanges
+    )
+    links = host.links.model_copy(update={"figures": tuple(figures), "exchanges": exchanges})
     return one.model_copy(update={"hosts": (host.model_copy(update={"links": links}),)})
 
 
-def false_blame(quiet: Sequence[Probe], known: Catalog) -> tuple[int, int]:
-    """(verdicts "give back", all) of resampled quiet probes, each held against the others."""
-    chance, blamed = random.Random(0), 0
+def false_blame(quiet: Sequence[Probe], known: Catalog) -> tuple[int, Counter[str]]:
+    """Verdicts "give back" of resampled quiet probes, each held against the others; and the figures found slow."""
+    chance, blamed, slow = random.Random(0), 0, Counter[str]()
     for _ in range(RESAMPLED):
         number = chance.randrange(len(quiet))
         others = [resampled(each, chance) for at, each in enumerate(quiet) if at != number]
-        blamed += judge(resampled(quiet[number], chance), others, known)[1].answer == "give back"
-    return blamed, RESAMPLED
+        reading, verdict = judged_probe(resampled(quiet[number], chance), known, past=others)
+        blamed += verdict.answer == "give back"
+        slow.update(f"{each.group} (quiet {number})" for each in reading.standings if each.slow)
+    return blamed, slow
 
 
-def promises(folder: Path) -> tuple[str, str, str, str]:
+def promises(folder: Path, quiet: Path) -> tuple[str, str, str, str]:
     """Milliseconds that a quota costs a step: as promised from a healthy profile, and by a stopwatch in the job."""
     script, profile = folder / "job.py", folder / "job.stash.json"
     script.write_text(JOB)
     store = folder / "store"
-    run((*STASH, "store", "add", *(str(each) for each in folder.glob("quiet*.host.json")), "--store", str(store)))
+    run((*STASH, "store", "add", *(str(each) for each in quiet.glob("quiet*.host.json")), "--store", str(store)))
     run((*STASH, "profile", "--budget", "25", "--quiet", "--nproc-per-node", "1", "-o", str(profile), str(script)),
         folder, 300, OMP_NUM_THREADS=str(os.cpu_count()))  # fmt: skip
     job = (sys.executable, str(script), "12")
@@ -261,28 +276,34 @@ def promises(folder: Path) -> tuple[str, str, str, str]:
 
 def main() -> int:
     options = arguments(
-        __doc__, what=(["real", "logic"], "real: this machine; logic: recordings."),
+        __doc__, what=(["real", "repeat", "logic"], "real: this machine's faults; repeat: quiet; logic: recordings."),
         quiet=(8, "quiet probes"), repeats=(4, "times each real fault is planted"),
+        keep=("", "folder of quiet probes: of those that are there, and of new ones"),
     )  # fmt: skip
     known = merge(None, None)
     report("")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        show(HEADS, _recorded(folder / "tree", known))
+        if "logic" in options.what:
+            show(HEADS, _recorded(folder / "tree", known))
+        quiet = []
+        if {"real", "repeat"} & {*options.what}:
+            quiet = list(_quiet(Path(options.keep or folder), options.quiet))
         if "real" in options.what:
-            quiet = list(_quiet(folder, options.quiet))
             print()
             show(HEADS, _real(folder, options.repeats, quiet, known))
+        if "repeat" in options.what:
             print(
                 table(("figure of a quiet machine", "standard deviation", "largest deviation"), repeatability(quiet))
             )
-            blamed, of = false_blame(quiet, known)
-            print(
-                f"Quiet probes, resampled: {blamed} of {of} say give back (1 in 200 is the most they may).",
-                flush=True,
-            )
+            blamed, slow = false_blame(quiet, known)
+            found = "; ".join(f"{count} {name}" for name, count in slow.most_common()) or "none"
+            print(f"Quiet probes, resampled: {blamed} of {RESAMPLED} say give back (1 in 200 is the most they may).")
+            print(f"Figures called slow: {found}", flush=True)
+        if "real" in options.what:
             print()
-            show(("step, ms", "a quota of 60 % costs, ms (stopwatch)", "promised, ms", "off by"), [promises(folder)])
+            heads = ("step, ms", "a quota of 60 % costs, ms (stopwatch)", "promised, ms", "off by")
+            show(heads, [promises(folder, Path(options.keep or folder))])
     return 0
 
 
@@ -297,9 +318,10 @@ def _recorded(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str
 
 
 def _quiet(folder: Path, count: int) -> Iterator[Probe]:
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        began = time.monotonic()
-        found = probe(folder, f"quiet{number}")
+        began, file = time.monotonic(), folder / f"quiet{number}.host.json"
+        found = load_probe(file) if file.exists() else probe(folder, f"quiet{number}")
         programs = ", ".join(f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs)
         progress("quiet", number, f"{time.monotonic() - began:.0f} s", programs or "nothing else ran")
         yield found

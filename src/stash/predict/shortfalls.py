@@ -7,13 +7,14 @@ by the slowest link; preparing data by the cores that are left. The profile is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
-from stash.analysis.findings.part_checks import OTHERS
+from stash.analysis.findings.part_checks import OTHERS, THROTTLED, is_disturbed
+from stash.analysis.findings.rates import own_rate
 from stash.analysis.findings.standings import FigureStanding
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
@@ -71,15 +72,49 @@ def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Work
     left = min((_cores_left(host) for host in hosts), default=1.0)
     crossing = [each for each in found if each.part == "exchanges" and "ranks on 1," not in each.group]
     streams = [each for each in found if each.part == "streams"]
-    loading = [each for each in found if each.group.startswith(("JPEG", "copy of a batch"))]
+    is_crowded = not on_gpu and any(map(is_disturbed, hosts))
+    products, memory = _slowest(gemms) if gemms or on_gpu else left, _slowest(triads)
+    throttled = [share for host in hosts if (share := _unthrottled(host, types)) is not None]
+    if is_crowded and throttled:
+        products = memory = min(throttled)
+    elif is_crowded:
+        products, memory = (_sustained(each) if each else left for each in (gemms, triads))
+    loading = [each for each in found if each.group.startswith(("JPEG", "copy"))]
     return Shares(
-        products=_slowest(gemms) if gemms or on_gpu else left,
-        memory=_slowest(triads),
+        products=products,
+        memory=memory,
         inside=_slowest([each for each in found if each.part == "exchanges" and each not in crossing]),
         network=_slowest(crossing or streams),
         cores=left * _slowest(loading),
         balance=max(each.usual for each in gemms) / triads[0].usual if gemms and triads else _BALANCE,
     )
+
+
+def _sustained(found: Sequence[FigureStanding]) -> float:
+    """Over all of the figures' time, which each has as much of: a job gets no better moments either."""
+    return fmean(each.sustained_ratio for each in found)
+
+
+def _unthrottled(host: Host, types: Collection[str]) -> float | None:
+    """What a quota leaves of all cores' products; ``None`` where none was used up.
+
+    That is the quota's share of the cores, times what a second of a core does under it by what it does at best:
+    threads wait, at work, for one that was stopped. A probe's seconds hold too few of a quota's periods to tell it
+    by the clock.
+    """
+    if host.links is None or not any((state.throttled or 0.0) > THROTTLED for state in host.links.states):
+        return None
+    gemms = [each for each in host.links.figures if each.device == "cpu" and each.name.startswith("gemm")]
+    every = [each for each in gemms if not each.name.endswith(", 1 core")]
+    whole = spent = 0.0
+    for figure in [each for each in every if each.name.split()[1] in types] or every:
+        best = own_rate(figure)
+        if best is not None:
+            whole += figure.work * sum(map(len, figure.bursts)) / best
+            spent += sum(figure.cpu_seconds)
+    limit = usable_threads(host)
+    quota = limit / host.cores if limit is not None and host.cores else 1.0
+    return quota * (whole / spent if spent else 1.0)
 
 
 def _slowest(found: Sequence[FigureStanding]) -> float:
@@ -106,7 +141,9 @@ def _cores_left(host: Host) -> float:
 
 
 def losses(base: Base, shares: Shares) -> tuple[JobLoss, ...]:
-    """Of each part that is short, and of all together where several are."""
+    """Of each part that is short, and of all together where several are; one rank exchanges nothing."""
+    if base.profile.world_size == 1:
+        shares = shares.model_copy(update={"inside": 1.0, "network": 1.0})
     parts = {
         "compute": Shares(products=shares.products, memory=shares.memory, balance=shares.balance),
         "exchange": Shares(inside=shares.inside, network=shares.network),

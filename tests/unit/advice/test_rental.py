@@ -59,6 +59,17 @@ def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
     assert judged(probe(healthy)).answer == "keep"
 
 
+@pytest.mark.parametrize(
+    ("known", "lost"), [({"compute": 0.3, "prep": 0.01, "all": 0.32}, 0.32), ({"compute": 0.3, "prep": 0.01}, 0.3)]
+)
+def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_known(known: dict, lost: float):
+    losses = [
+        JobLoss(part=part, seconds=None if part not in known else Interval(value=known[part]), share=known.get(part))
+        for part in ("compute", "exchange", "prep", "all")
+    ]
+    assert judge_rental(SLOW, read(SLOW, KNOWN), losses, OFFER).lost_share == lost
+
+
 def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path: Path):
     for name, (found, _) in recorded_faults(tmp_path).items():
         assert len(json.dumps(judged(found, 0.1).brief)) <= 2048, name

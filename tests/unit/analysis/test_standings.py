@@ -14,15 +14,15 @@ from bench.probe import RecordedGpu, recorded_faults, recorded_machine
 from stash.analysis.findings import standings
 from stash.analysis.findings.part_checks import state_findings
 from stash.analysis.findings.probe_reading import are_alike, read
-from stash.analysis.findings.rates import burst_rates, figure_rate
+from stash.analysis.findings.rates import burst_rates, exchange_rate, figure_rate, own_rate, sustained_figure
 from stash.catalog.layers import merge
-from stash.core.records.host import Gpu, PartFigure, PartState
+from stash.core.records.host import Exchange, Gpu, PartFigure, PartState, Timing
 
 KNOWN = merge(None, None)
 CREATED = [f"2026-11-{day:02d}T12:00:00+00:00" for day in range(1, 29)]
 
 
-def figure(rate: float, name: str = "triad", device: str = "cpu", **more: object) -> PartFigure:
+def figure(rate: float, name: str = "gemm float32 8x8x8", device: str = "cpu", **more: object) -> PartFigure:
     bursts = ((1e9 / rate,) * 4,) * 3
     return PartFigure(**{"device": device, "name": name, "unit": "bytes/s", "work": 1e9, "bursts": bursts, **more})
 
@@ -42,21 +42,56 @@ def test_a_burst_counts_by_all_of_its_time_and_one_disturbed_burst_not_at_all():
     )
     assert burst_rates(taken) == [6.0, 2.0, 6.0]
     assert figure_rate(taken).value == 6.0
+    assert sustained_figure(taken) == 36 / 10
 
 
-def test_the_limit_is_students_with_a_typical_spread_for_one_degree_of_freedom():
+def test_of_many_bursts_the_second_fastest_counts_and_half_of_them_may_be_disturbed():
+    seconds = (2.0, 1.0, 1.1, 9.0, 1.2, 9.0, 1.25, 9.0)
+    taken = figure(1.0, work=1.0, bursts=tuple((each,) for each in seconds), cpu_seconds=(1.0,) * 7 + (0.5,))
+    rate = figure_rate(taken)
+    assert rate.value == pytest.approx(1 / 1.1)
+    assert rate.low <= 1 / 1.25
+    assert rate.high >= 1.0
+    assert own_rate(taken) == 1.0
+    assert own_rate(figure(1.0)) is None
+
+
+def test_the_limit_is_students_with_a_typical_spread_for_some_degrees_of_freedom():
     # four peers that agree: the variance is the typical one's quarter, one more part's 5/4 of it
-    spread = 0.04
-    found = math.log(standings.lowest_healthy([100.0] * 4, spread, tests=10) / 100)
+    found = math.log(standings.lowest_healthy([100.0] * 4, standings.Spread(0.04, 1), tests=10) / 100)
     # Student's t of 4 degrees of freedom at 1/200 over 10 tests
-    assert found == pytest.approx(-8.610 * math.sqrt(spread**2 / 4 * 5 / 4), rel=1e-3)
+    assert found == pytest.approx(-8.610 * math.sqrt(0.04**2 / 4 * 5 / 4), rel=1e-3)
+    # and of 7 degrees
+    found = math.log(standings.lowest_healthy([100.0] * 4, standings.Spread(0.04, 4), tests=10) / 100)
+    assert found == pytest.approx(-5.408 * math.sqrt(0.04**2 * 4 / 7 * 5 / 4), rel=1e-3)
+
+
+def test_a_kind_of_figure_has_its_own_spread_so_that_one_that_is_often_slow_proves_less():
+    def at(rate: float, name: str, day: int):
+        return probe(host("a", links(figures=(figure(rate, name),)))).model_copy(update={"created": CREATED[day]})
+
+    for name, is_slow in (("gemm float32 8x8x8", True), ("triad", False), ("triad, 1 core", False)):
+        past = [at(10e9, name, day) for day in range(5)]
+        (standing,) = read(at(8.6e9, name, 20), KNOWN, past=past).standings
+        assert standing.slow is is_slow, name
+
+
+def test_the_exchange_is_held_against_its_like_by_one_message_whatever_the_sweep_reached():
+    def swept(backend: str, *sizes: int):
+        timings = tuple(Timing(bytes=size, seconds=(0.02, 0.01, 0.01, 0.01)) for size in sizes)
+        return exchange_rate(Exchange(backend=backend, nodes=1, ranks=2, timings=timings))
+
+    assert swept("gloo", 1 << 20, 1 << 24)[0] == swept("gloo", 1 << 20, 1 << 24, 1 << 28)[0] == 1 << 24
+    assert swept("nccl", 1 << 20, 1 << 24, 1 << 28)[0] == 1 << 28
+    assert swept("gloo", 1 << 24)[1].value == pytest.approx((1 << 24) / 0.01)
+    assert swept("gloo") is None
 
 
 def test_of_healthy_machines_few_are_called_slow():
     chance, slow, rounds = np.random.default_rng(0), 0, 4000
     for _ in range(rounds):
         values = np.exp(chance.normal(0, 0.03, 8))
-        slow += values[0] < standings.lowest_healthy(list(values[1:]), 0.035, 1)
+        slow += values[0] < standings.lowest_healthy(list(values[1:]), standings.Spread(0.035, 1), 1)
     assert slow / rounds <= standings.ERROR_RATE * 1.5
 
 
@@ -92,16 +127,24 @@ def test_one_gpu_alone_is_held_against_its_data_sheet_which_proves_little():
     assert "is a slice" in sliced.notes[0]
 
 
-def test_other_programs_that_move_memory_are_told_from_those_that_compute():
-    def both(memory: float, products: float, day: int, others: float = 0.0):
-        figures = (figure(memory), figure(products, "gemm float32 8x8x8"))
-        state = PartState(device="cpu", others_cores=others)
-        measured = links(figures=figures, states=(state,))
+def test_other_programs_that_move_memory_are_told_from_those_that_compute_by_the_time_of_their_core():
+    def both(memory: float, products: float, day: int, got: float = 1.0, others: float = 0.0):
+        """On a core that gave ``got`` of its time, where others used so many; rates are of that time."""
+        figures = [
+            figure(got * rate, f"{name}, 1 core", cpu_seconds=(4e9 / rate,) * 3)
+            for name, rate in (("triad", memory), ("gemm float32 8x8x8", products))
+        ]
+        measured = links(figures=figures, states=(PartState(device="cpu", others_cores=others),))
         return probe(host("a", measured)).model_copy(update={"created": CREATED[day]})
 
     past = [both(10e9, 10e9, day) for day in range(5)]
-    assert {"busy-memory", "busy-cores"} <= names(read(both(4e9, 7e9, 20, 1.0), KNOWN, past=past))
-    assert "busy-memory" not in names(read(both(6e9, 6e9, 20, 1.0), KNOWN, past=past))
+    eaten = read(both(6.5e9, 9.8e9, 20, 0.4, 1.0), KNOWN, past=past)
+    assert {"busy-memory", "busy-cores"} <= names(eaten)
+    (text,) = [each.text for each in eaten.findings if each.name == "busy-memory"]
+    assert "one core moves 65% of what is usual, while its matrix products are at 98%" in text
+    # half of a core's time is lost to a busy loop, and both suffer by that alone
+    assert "busy-memory" not in names(read(both(9.8e9, 9.9e9, 20, 0.5, 1.0), KNOWN, past=past))
+    assert "busy-memory" not in names(read(both(6.5e9, 9.8e9, 20), KNOWN, past=past))  # nobody else is there
 
 
 def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path: Path):

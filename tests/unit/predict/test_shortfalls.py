@@ -9,7 +9,7 @@ from profile_builder import build
 
 from stash.analysis.findings.standings import FigureStanding
 from stash.core.intervals import Interval
-from stash.core.records.host import Limits, PartState
+from stash.core.records.host import Limits, PartFigure, PartState
 from stash.core.records.profile import Operator, Workload
 from stash.predict.forecasting import base_of
 from stash.predict.shortfalls import Shares, compute_factor, losses, shares_of
@@ -55,6 +55,30 @@ def test_links_go_by_the_slowest_and_cores_by_what_quota_and_others_leave():
     assert shares_of([host("a", None)], [], WORK, False).whole
 
 
+def test_beside_others_a_job_gets_what_figures_get_over_all_of_their_time():
+    found = standing("gemm float32 8x8x8", 0.97, slow=False)
+    found = found.model_copy(update={"sustained": 52.0, "usual_sustained": 96.0})
+    busy = host("a", links(states=(PartState(device="cpu", others_cores=0.9),)))
+    assert shares_of([busy], [found], WORK, on_gpu=False).products == pytest.approx(52 / 96)
+    assert shares_of([host("a", links())], [found], WORK, on_gpu=False).products == 1.0
+
+
+def test_under_a_quota_it_gets_the_quotas_share_less_what_threads_lose_by_waiting_for_one_that_was_stopped():
+    """Four bursts: 40 ms of the cores each at best, 50 and 70 where one was stopped, so 160 of 200."""
+    names = "gemm float32 64x64x64", "gemm bfloat16 8x8x8", "gemm float32 64x64x64, 1 core"
+    figures = tuple(
+        PartFigure(
+            device="cpu", name=name, unit="FLOP/s", work=1.0, bursts=((0.01,) * 2,) * 4,
+            cpu_seconds=(0.04, 0.04, 0.05, 0.07) if name == names[0] else (0.04,) * 4,
+        )
+        for name in names
+    )  # fmt: skip
+    measured = links(figures=figures, states=(PartState(device="cpu", throttled=0.9),))
+    throttled = host("a", measured, cores=2, limits=Limits(cpus=1.2))
+    shares = shares_of([throttled], [standing("gemm float32 8x8x8", 0.1)], WORK, on_gpu=False)
+    assert (shares.products, shares.memory) == pytest.approx((0.6 * 160 / 200,) * 2)
+
+
 def test_products_and_memory_are_weighed_by_the_operators():
     work = WORK.model_copy(
         update={
@@ -88,6 +112,11 @@ def test_each_part_has_its_loss_and_all_together_theirs():
     assert found["prep"].seconds.value > 0.1  # three workers a rank on 1.6 cores of 16
     largest = max(loss.seconds.value for name, loss in found.items() if name != "all")
     assert found["all"].seconds.value >= largest - 1e-3
+
+
+def test_one_rank_exchanges_nothing_whatever_the_links_do():
+    alone = base_of(build({"solo": around(0.100)}, batch=16, ranks=1))
+    assert losses(alone, Shares(inside=0.1, network=0.1)) == ()
 
 
 def test_what_the_profile_cannot_tell_is_unknown_with_the_reason():

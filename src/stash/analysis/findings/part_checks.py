@@ -24,7 +24,7 @@ _LINK_ERRORS = 100
 _WARM = 1.05
 """Times slower in the last burst than in the first one."""
 _EATEN = 0.85
-"""Times as slow as products get, from where on it is memory that others use."""
+"""Of what products of one core keep, each by the time that its core had: below it, others use the memory."""
 _MANY = 3
 """Slow figures of one part that are named."""
 
@@ -126,6 +126,13 @@ def is_disturbed(host: Host) -> bool:
     return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
 
 
+def _own_share(found: Sequence[FigureStanding], kinds: tuple[str, ...]) -> float | None:
+    """Of what is usual, by the time that the core gave: how much the others take of it does not count."""
+    single = [each for each in found if each.group.startswith(kinds) and each.group.endswith(", 1 core")]
+    ratios = [each.own_ratio for each in single if each.own_ratio is not None]
+    return median(ratios) if ratios else None
+
+
 def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[Finding]:
     """One for each part of a machine with figures below what its like reaches; the worst figures are named.
 
@@ -147,12 +154,11 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
         text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
         fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
         yield unlike(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
-    ratios = [[each.ratio for each in own if each.group.startswith(kind)] for kind in ("triad", "gemm float32")]
-    if all(ratios) and any(finding.name == "busy-cores" for finding in state_findings(host)):
-        memory, products = map(median, ratios)
-        if memory < _EATEN * products:
-            text = (
-                f"other programs take memory bandwidth: it is at {memory:.0%} of what is usual, matrix products at "
-                f"{products:.0%}"
-            )
-            yield Finding(name="busy-memory", hostname=host.hostname, text=text)
+    memory, products = _own_share(own, ("triad", "copy")), _own_share(own, ("gemm",))
+    busy = [finding.text for finding in state_findings(host) if finding.name == "busy-cores"]
+    if busy and memory is not None and products is not None and memory < _EATEN * products:
+        text = (
+            f"other programs take memory bandwidth: for each second of its core, one core moves {memory:.0%} of "
+            f"what is usual, while its matrix products are at {products:.0%}; {busy[0]}"
+        )
+        yield Finding(name="busy-memory", hostname=host.hostname, text=text)

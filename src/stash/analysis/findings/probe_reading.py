@@ -20,7 +20,7 @@ from stash.analysis.findings.against import (
 from stash.analysis.findings.inside import inside_findings
 from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
 from stash.analysis.findings.part_checks import is_disturbed, standing_findings, state_findings
-from stash.analysis.findings.rates import Curve, Link, curve, links
+from stash.analysis.findings.rates import Curve, Link, curve, exchange_rate, links
 from stash.analysis.findings.standings import FigureStanding, PastProbe, standings
 from stash.catalog.facts import GpuFacts, Instance
 from stash.catalog.offers import Catalog
@@ -130,17 +130,21 @@ def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
 
 
 def exchange_links(host: Host, node: int) -> tuple[Link, ...]:
-    """The largest message of each all-reduce as a figure: its bus bandwidth."""
-    curves = [curve(each, host.hostname) for each in (host.links.exchanges if host.links is not None else ())]
+    """One message of each all-reduce as a figure."""
+    exchanges = host.links.exchanges if host.links is not None else ()
+    found = [(each, rated) for each in exchanges if (rated := exchange_rate(each)) is not None]
     return tuple(
         Link(
-            hostname=host.hostname, node=node, part="exchanges", member="", unit="bytes/s",
-            group=f"all-reduce, {each.backend}, {each.ranks} ranks on {each.nodes}, {each.sizes[-1].bytes} bytes",
-            rate=each.sizes[-1].bus_bytes_per_second,
+            hostname=host.hostname,
+            node=node,
+            part="exchanges",
+            member="",
+            unit="bytes/s",
+            group=f"all-reduce, {each.backend}, {each.ranks} ranks on {each.nodes}, {size} bytes",
+            rate=rate,
         )
-        for each in curves
-        if each.sizes
-    )  # fmt: skip
+        for each, (size, rate) in found
+    )
 
 
 def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:

@@ -21,6 +21,8 @@ from stash.core.units import counted
 
 # Links
 
+_CPU_MESSAGE = 16 << 20
+
 
 class Link(Record):
     """One measured link and its rate."""
@@ -36,6 +38,10 @@ class Link(Record):
     """Which one of the group, e.g. ``GPU 3``; empty in a group of one."""
     unit: Unit
     rate: Interval
+    sustained: float | None = None
+    """Over all of its time, what disturbed it included, in the same unit."""
+    own: float | None = None
+    """For each second that it had of a core: what other programs take of the cores does not count."""
 
 
 def rate_of(timings: Iterable[Timing]) -> Interval | None:
@@ -68,10 +74,47 @@ def burst_rates(figure: PartFigure) -> list[float]:
     return [figure.work * len(burst) / sum(burst) for burst in figure.bursts if sum(burst) > 0]
 
 
+def exchange_rate(exchange: Exchange) -> tuple[int, Interval] | None:
+    """The message that stands for one all-reduce, in bytes, and its bus bandwidth: the upper quartile.
+
+    Of GPUs the largest one that was measured; on CPUs 16 MiB, since how far a sweep gets depends on who disturbs it.
+    """
+    fits = [each for each in exchange.timings if exchange.backend == "nccl" or each.bytes <= _CPU_MESSAGE]
+    timing = max(fits, key=lambda timing: timing.bytes, default=None)
+    rates = sorted(_repeated([timing]), reverse=True) if timing is not None else []
+    if timing is None or not rates:
+        return None
+    half, value = median_interval(rates[: max(3, len(rates) // 2)]), float(np.quantile(rates, 0.75))
+    low, high = (None if end is None else limit(end, value) for end, limit in ((half.low, min), (half.high, max)))
+    found = Interval(value=value, low=low, high=high, repetitions=len(rates))
+    return timing.bytes, found.scaled(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0)
+
+
 def figure_rate(figure: PartFigure) -> Interval | None:
-    """The median of the bursts: one that something disturbed does not count."""
-    rates = burst_rates(figure)
-    return median_interval(rates) if rates else None
+    """The second fastest burst, so that neither bursts that something disturbed count nor one lucky one.
+
+    Of three bursts that is the median. The interval is that of the median of the faster half.
+    """
+    rates = sorted(burst_rates(figure), reverse=True)
+    if not rates:
+        return None
+    value, half = rates[min(1, len(rates) - 1)], median_interval(rates[: max(3, len(rates) // 2)])
+    if half.low is None or half.high is None or len(rates) == 2:
+        return half
+    return half.model_copy(update={"value": value, "low": min(half.low, value), "high": max(half.high, value)})
+
+
+def sustained_figure(figure: PartFigure) -> float | None:
+    """Work per second of all bursts together."""
+    spent = sum(sum(burst) for burst in figure.bursts)
+    return figure.work * sum(map(len, figure.bursts)) / spent if spent > 0 else None
+
+
+def own_rate(figure: PartFigure) -> float | None:
+    """The second fastest burst by the time that the cores gave it; ``None`` where that is unknown."""
+    spent = [(len(burst), seconds) for burst, seconds in zip(figure.bursts, figure.cpu_seconds, strict=False)]
+    rates = sorted((figure.work * count / seconds for count, seconds in spent if seconds > 0), reverse=True)
+    return rates[min(1, len(rates) - 1)] if rates else None
 
 
 def links(host: Host, node: int = 0) -> tuple[Link, ...]:
@@ -80,16 +123,19 @@ def links(host: Host, node: int = 0) -> tuple[Link, ...]:
         return ()
     found: list[Link] = []
 
-    def add(part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s") -> None:
+    def add(
+        part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s", **more: float | None
+    ) -> None:
         if rate is not None:
             names = {"hostname": host.hostname, "node": node, "part": part, "group": group, "member": member}
-            found.append(Link(**names, unit=unit, rate=rate))
+            found.append(Link(**names, unit=unit, rate=rate, **more))
 
     for figure in host.links.figures:
         number = gpu_index(figure.device)
         how = ", all at once" if figure.together else ""
         member = "" if number is None else f"GPU {number}"
-        add("compute", f"{figure.name}{how}", member, figure_rate(figure), figure.unit)
+        more = {"sustained": sustained_figure(figure), "own": own_rate(figure)}
+        add("compute", f"{figure.name}{how}", member, figure_rate(figure), figure.unit, **more)
     for copy in host.links.copies:
         how = (", pageable" if copy.pinned is False else "") + (", all at once" if copy.together else "")
         source, target = gpu_index(copy.source), gpu_index(copy.target)

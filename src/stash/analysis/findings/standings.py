@@ -1,15 +1,16 @@
 """How one machine's figures stand against their like: its other parts, the user's other machines, the data sheet.
 
 A figure is slow if it lies below what one more healthy part would reach, with an error rate that all figures of a
-probe share. The logarithms of peers are taken to be normal; a typical variance moderates theirs and counts for one
-degree of freedom (Smyth 2004), so that two peers that happen to agree prove little. Pure.
+probe share. The logarithms of peers are taken to be normal; a typical variance of that kind of figure moderates
+theirs (Smyth 2004), so that a few peers that happen to agree prove little. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -22,12 +23,31 @@ from stash.core.units import counted
 
 ERROR_RATE = 1 / 200
 """Of probes of healthy machines, how many may call any part slow."""
-TYPICAL_SPREAD: Mapping[str, float] = {"compute": 0.035, "copies": 0.035, "streams": 0.15, "reads": 0.15}
-"""Standard deviations of logarithms between healthy machines of one type. Of what computes: GPUs of one model lie
-14 % apart in matrix products (PRISM, 2026), four deviations; of links and disks an assumption."""
+
+
+class Spread(NamedTuple):
+    """How far a kind of figure scatters between healthy machines of a type, and between probes of one of them."""
+
+    deviation: float
+    """Standard deviation of its logarithm."""
+    freedom: int
+    """Degrees of freedom that this counts for beside what peers show."""
+
+
+GPU_SPREAD, LINK_SPREAD = Spread(0.035, 1), Spread(0.15, 1)
+"""GPUs of one model lie 14 % apart in products (PRISM, 2026), four deviations; links and disks by assumption."""
+CPU_SPREADS: tuple[tuple[str, Spread], ...] = (
+    ("triad, 1 core", Spread(0.07, 4)),
+    ("triad", Spread(0.25, 4)),
+    ("copy", Spread(0.07, 4)),
+    ("JPEG", Spread(0.13, 4)),
+    ("gemm", Spread(0.04, 4)),
+)
+"""By what a figure of the cores begins with: quiet probes of one virtual machine (2 cores of AMD EPYC, 2026-11-30,
+`python -m bench.probe repeat`), and as far as GPUs lie apart. Where its host puts two virtual cores decides how much
+memory both reach: 35 or 55 GB/s, for minutes at a time."""
 _SHEET_TOLERANCE = 0.14
 """Below what others reached of a data sheet: as far as GPUs of one model lie apart."""
-_TYPICAL_FREEDOM = 1
 LEAST_PEERS = 3
 """With fewer, a part would have to be several times slower to be called so."""
 
@@ -44,11 +64,23 @@ class FigureStanding(Link):
     about: str
     """Who they are, in words, with dates or a source."""
     slow: bool
+    usual_sustained: float | None = None
+    usual_own: float | None = None
 
     @property
     def ratio(self) -> float:
         """Of what is usual."""
         return self.rate.value / self.usual
+
+    @property
+    def sustained_ratio(self) -> float:
+        """Over all of its time, where that is known."""
+        return self.sustained / self.usual_sustained if self.sustained and self.usual_sustained else self.ratio
+
+    @property
+    def own_ratio(self) -> float | None:
+        """For each second that it had of its core; ``None`` where that is unknown."""
+        return self.own / self.usual_own if self.own and self.usual_own else None
 
 
 class PastProbe(Record):
@@ -59,12 +91,19 @@ class PastProbe(Record):
     links: tuple[Link, ...]
 
 
-def lowest_healthy(values: Sequence[float], spread: float, tests: int) -> float:
+def usual_spread(link: Link) -> Spread:
+    """Of a figure's kind."""
+    if link.part == "compute" and not link.member:
+        return next((spread for kind, spread in CPU_SPREADS if link.group.startswith(kind)), GPU_SPREAD)
+    return GPU_SPREAD if link.part in ("compute", "copies") else LINK_SPREAD
+
+
+def lowest_healthy(values: Sequence[float], spread: Spread, tests: int) -> float:
     """The rate that one more healthy part stays above but for one in ``tests`` times 1/``ERROR_RATE`` of cases."""
     logs = np.log(values)
     count, mean = len(logs), float(np.mean(logs))
-    freedom = _TYPICAL_FREEDOM + count - 1
-    variance = (_TYPICAL_FREEDOM * spread**2 + float(np.sum((logs - mean) ** 2))) / freedom
+    freedom = spread.freedom + count - 1
+    variance = (spread.freedom * spread.deviation**2 + float(np.sum((logs - mean) ** 2))) / freedom
     arm = float(stdtrit(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
     return math.exp(mean + arm)
 
@@ -79,14 +118,7 @@ def standings(
     asked = [
         (link, each) for link in links for each in (_beside(link, links), _before(link, past)) if each is not None
     ]
-    found = []
-    for link, (values, about) in asked:
-        spread = TYPICAL_SPREAD.get(link.part, max(TYPICAL_SPREAD.values()))
-        low = lowest_healthy(values, spread, len(asked))
-        usual, is_slow = median(values), link.rate.value < low
-        found.append(
-            FigureStanding(**link.model_dump(), usual=usual, low=low, peers=len(values), about=about, slow=is_slow)
-        )
+    found = [_standing(link, peers, len(asked)) for link, peers in asked]
     known = {(each.hostname, each.group, each.member) for each in found}
     for link in links:
         if (link.hostname, link.group, link.member) not in known and link.hostname in (sheets or {}):
@@ -94,24 +126,52 @@ def standings(
     return tuple(found)
 
 
-def _beside(link: Link, links: Sequence[Link]) -> tuple[list[float], str] | None:
-    """Rates of the same figure on other devices and nodes, if they compute; and who they are."""
-    others = [each.rate.value for each in links if each.group == link.group and each is not link]
+class _Peers(NamedTuple):
+    """Figures of the like of one: a peer's own, or those of all its alike parts."""
+
+    figures: tuple[tuple[Link, ...], ...]
+    about: str
+
+    def values(self, rate: Callable[[Link], float | None]) -> list[float]:
+        """One rate for each peer, the median of its parts."""
+        known = [[value for each in peer if (value := rate(each)) is not None] for peer in self.figures]
+        return [median(values) for values in known if values]
+
+
+def _standing(link: Link, peers: _Peers, tests: int) -> FigureStanding:
+    values = peers.values(lambda each: each.rate.value)
+    sustained, own = peers.values(lambda each: each.sustained), peers.values(lambda each: each.own)
+    low = lowest_healthy(values, usual_spread(link), tests)
+    return FigureStanding(
+        **link.model_dump(),
+        usual=median(values),
+        low=low,
+        peers=len(values),
+        about=peers.about,
+        slow=link.rate.value < low,
+        usual_sustained=median(sustained) if sustained else None,
+        usual_own=median(own) if own else None,
+    )
+
+
+def _beside(link: Link, links: Sequence[Link]) -> _Peers | None:
+    """The same figure on other devices and nodes, if they compute; and who they are."""
+    others = tuple((each,) for each in links if each.group == link.group and each is not link)
     if link.part != "compute" or len(others) < LEAST_PEERS:
         return None
-    return others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe"
+    return _Peers(others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe")
 
 
-def _before(link: Link, past: Sequence[PastProbe]) -> tuple[list[float], str] | None:
-    """One rate for each earlier probe, the median of its like; and which these are."""
-    alike = {probe: [each.rate.value for each in probe.links if each.group == link.group] for probe in past}
-    found = {probe: median(values) for probe, values in alike.items() if values}
+def _before(link: Link, past: Sequence[PastProbe]) -> _Peers | None:
+    """The figure in earlier probes that have it; and which these are."""
+    alike = {probe: tuple(each for each in probe.links if each.group == link.group) for probe in past}
+    found = {probe: figures for probe, figures in alike.items() if figures}
     if len(found) < LEAST_PEERS:
         return None
     first, last = (which(probe.created for probe in found)[:10] for which in (min, max))
     machines = counted(len({probe.hostname for probe in found}), "machine")
     about = f"{counted(len(found), 'earlier probe')} of {machines} of yours, {first} to {last}"
-    return list(found.values()), about
+    return _Peers(tuple(found.values()), about)
 
 
 def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[FigureStanding]:

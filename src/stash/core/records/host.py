@@ -144,7 +144,7 @@ class DiskRead(Record):
 
 
 class PartFigure(Record):
-    """How fast one part computes or moves its own memory: seconds of each repetition, in three bursts."""
+    """How fast one part computes or moves its own memory: seconds of each repetition, in bursts."""
 
     device: PlainName
     """``cpu`` or ``cuda:0`` …"""
@@ -157,6 +157,8 @@ class PartFigure(Record):
     """All devices at the same time; each has a record of its own."""
     bursts: tuple[tuple[Duration, ...], ...]
     """In the order they were taken, all other figures' bursts between them: the last one is of a warm machine."""
+    cpu_seconds: tuple[Duration, ...] = ()
+    """Of each burst, what it took of all cores together; empty for GPUs."""
 
 
 class PartState(Record):

@@ -73,7 +73,9 @@ def read_errors(ask: Ask) -> dict[str, Any]:
 
 def users_of(ask: Ask) -> tuple[str, ...]:
     """Processes that compute on it, as far as the driver tells."""
-    pids = [each.pid for each in ask("ComputeRunningProcesses") or ()]
+    # drivers before 510 know the question by its older form only
+    running = ask("ComputeRunningProcesses") or ask("ComputeRunningProcesses_v2") or ()
+    pids = [each.pid for each in running]
     return tuple(f"{text(Path(f'/proc/{pid}/comm')) or 'a process out of sight'} ({pid})" for pid in pids)
 
 
@@ -84,7 +86,8 @@ def state_of(looks: Sequence[PartState], ask: Ask, users: Sequence[str] = ()) ->
         return [value for each in looks if (value := getattr(each, name)) is not None]
 
     typical = {name: median(known(name)) for name in ("clock", "megahertz", "watts") if known(name)}
-    held = [hold for hold in HOLDS if any(hold in (each.held_by or ()) for each in looks)]
+    seen = [each.held_by for each in looks if each.held_by is not None]
+    held = tuple(hold for hold in HOLDS if any(hold in each for each in seen)) if seen else None
     hottest = max(known("celsius"), default=None)
-    more = {**typical, "held_by": tuple(held), "celsius": hottest, "users": tuple(users), **read_errors(ask)}
+    more = {**typical, "held_by": held, "celsius": hottest, "users": tuple(users), **read_errors(ask)}
     return looks[-1].model_copy(update=more)

@@ -162,7 +162,7 @@ def count_gpus() -> int:
     """CUDA devices visible to a job started now: NVML's count, narrowed by CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     with nvml() as library:
-        present = _count(library) if library is not None else 0
+        present = count(library) if library is not None else 0
     if visible is None:
         return present
     # as CUDA reads it: up to the first that names no device, like -1, or Slurm's NoDevFiles
@@ -238,7 +238,7 @@ class Described(NamedTuple):
 def gpus(library: Any, root: Path) -> Described:
     """Every GPU that the driver counts, and the routes between those that work."""
     cards = []
-    for index in range(_count(library)):
+    for index in range(count(library)):
         card = _Card(library, index)
         card.handle = card.insist("nvmlDeviceGetHandleByIndex", index)
         name = card.insist("nvmlDeviceGetName", card.handle)
@@ -269,7 +269,8 @@ def gpus(library: Any, root: Path) -> Described:
     return Described(found, tuple(routes), ", ".join(rows) or None)
 
 
-def _count(library: Any) -> int:
+def count(library: Any) -> int:
+    """GPUs that the driver counts; none where it does not answer."""
     try:
         return int(library.nvmlDeviceGetCount())
     except Exception:  # the driver is there but does not work

@@ -1,16 +1,20 @@
-"""What computes: matrix products, memory bandwidth, launches, a loader's work; in three bursts, so that heat shows.
+"""What computes: matrix products, memory bandwidth, launches, a loader's work; in bursts, so that heat shows.
 
 A burst takes every figure once; the bursts of one figure lie as far apart as the budget allows. A figure that several
-devices have is taken on all at once, as training does, and in the first burst on each alone. Counts as STREAM does
-(McCalpin 1995): a triad reads two arrays and writes one. Knows PyTorch, and nothing of what a figure should be.
+devices have is taken on all at once, as training does, and the heaviest ones also on each alone. Counts as STREAM
+does (McCalpin 1995): a triad reads two arrays and writes one. Knows PyTorch, and nothing of what a figure should be.
 """
 
 from __future__ import annotations
 
 import io
+import mmap
+import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -20,22 +24,21 @@ from stash.core.records.host import PartFigure, Unmeasured
 from stash.measure.probe.exchanges import repeat
 from stash.measure.probe.probe_orders import Product
 
-BURSTS = 3
-_REPETITION = 0.01
-"""Seconds of one repetition at least, so that clocks and starting it are lost in it."""
-_LEAST = 2
+_LEAST = 1
 _PATIENCE = 1.5
 """Times the seconds asked for after which no further burst is begun, as on a machine that does other work."""
 _ON_CPU = ((256, 256, 256), (1024, 1024, 1024), (1536, 1536, 1536))
-_ON_GPU = ((1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192))
-"""Where no job says which products it makes."""
+_ON_GPU = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))
+"""Where no job says which products it makes. Smaller ones take a GPU less time than starting them."""
 _GPU_TYPES = {"bfloat16": (8, 0), "float16": (0, 0), "tf32": (8, 0), "fp8": (8, 9)}
 """Types of the largest product, and the compute capability that they need."""
 _MIN_ARRAY, _MAX_ARRAY, _GPU_ARRAY = 64 << 20, 256 << 20, 256 << 20
-_BATCH_BYTES = 32 << 20
 _CALLS = 1000
+_LAYOUTS, _ALMOST = 12, 0.95
 
 _cuda: Any = torch.cuda  # its streams and events are untyped
+
+Way = Literal["together", "alone", "both"]
 
 
 @dataclass(frozen=True)
@@ -48,59 +51,101 @@ class Task:
     """Of one act."""
     act: Callable[[], object]
     threads: int = 1
+    way: Way = "together"
+    """How devices of one machine take it: all at once, each by itself, or both."""
+    prepare: Callable[[], None] = lambda: None
+    """Before each burst."""
 
 
 class TimedDevice(Protocol):
     """A device that acts and is timed: the one seam between what is measured and a machine."""
 
     name: str
+    bursts: int
+    """Of each figure."""
+    repetition: float
+    """Seconds of one repetition at least, so that clocks and starting it are lost in it."""
+    cpu_seconds: float | None
+    """What the last repetition took of the cores, where that is known: little where others had them."""
 
-    def begin(self, task: Task, calls: int) -> None:
-        """Start so many acts."""
+    def start(self, task: Task) -> None:
+        """Start the clock."""
 
-    def end(self) -> float:
-        """Seconds that they took, once they are done."""
+    def act(self, task: Task, calls: int) -> None:
+        """So many acts; a device with a queue of its own need not be done with them."""
+
+    def stop(self) -> None:
+        """Stop the clock after what was begun until now."""
+
+    def seconds(self) -> float:
+        """Between start and stop, once all is done."""
+
+    def is_busy(self) -> bool:
+        """Whether acts are still to be done."""
 
 
 class CpuLane:
     """The cores, by the clock on the wall."""
 
-    name = "cpu"
-    _seconds = 0.0
+    name, bursts, repetition = "cpu", 8, 0.01
+    cpu_seconds: float | None = None
+    _began = _cpu_began = _seconds = 0.0
 
-    def begin(self, task: Task, calls: int) -> None:
+    def start(self, task: Task) -> None:
         torch.set_num_threads(task.threads)
-        began = time.perf_counter()
+        self._began, self._cpu_began = time.perf_counter(), time.process_time()
+
+    def act(self, task: Task, calls: int) -> None:
         for _ in range(calls):
             task.act()
-        self._seconds = time.perf_counter() - began
 
-    def end(self) -> float:
+    def stop(self) -> None:
+        self._seconds = time.perf_counter() - self._began
+        self.cpu_seconds = time.process_time() - self._cpu_began
+
+    def seconds(self) -> float:
         return self._seconds
+
+    def is_busy(self) -> bool:
+        return False
 
 
 class GpuLane:
     """A GPU, by the events of its own queue."""
+
+    bursts, repetition = 3, 0.02
+    cpu_seconds: float | None = None
 
     def __init__(self, index: int) -> None:
         self.name, self._index = f"cuda:{index}", index
         with _cuda.device(index):
             self._began, self._ended = (_cuda.Event(enable_timing=True) for _ in range(2))
 
-    def begin(self, task: Task, calls: int) -> None:
+    def start(self, task: Task) -> None:
         with _cuda.device(self._index):
             self._began.record()
+
+    def act(self, task: Task, calls: int) -> None:
+        with _cuda.device(self._index):
             for _ in range(calls):
                 task.act()
+
+    def stop(self) -> None:
+        with _cuda.device(self._index):
             self._ended.record()
 
-    def end(self) -> float:
+    def seconds(self) -> float:
         self._ended.synchronize()
         return float(self._began.elapsed_time(self._ended)) / 1e3
+
+    def is_busy(self) -> bool:
+        return not self._ended.query()
 
 
 DeviceWork = tuple[TimedDevice, Sequence[Task]]
 """A device and all its tasks."""
+Look = Callable[[Sequence[TimedDevice]], None]
+"""Called with the devices that were just given work."""
 
 
 @dataclass
@@ -110,51 +155,88 @@ class _Slot:
     pairs: tuple[tuple[TimedDevice, Task], ...]
     turns: int
     """Bursts that it takes part in."""
-    calls: int = 1
+    calls: int = 0
+    """Of a repetition; unknown at first."""
     bursts: list[list[tuple[float, ...]]] = field(default_factory=list)
     """By burst, by repetition, by lane."""
+    cpu_seconds: list[tuple[float | None, ...]] = field(default_factory=list)
+    """By burst, by lane."""
 
-    def take(self, seconds: float, look: Callable[[], None]) -> None:
+    def take(self, seconds: float, look: Look) -> None:
         """One burst of about so many seconds; the first finds out how many acts make a repetition."""
+        for _, task in self.pairs:
+            task.prepare()
+        if not self.calls:
+            self._once(1, look)  # starts the device and its libraries, touches memory
+            longest = max(1e-7, *self._once(1, look)[0])
+            self.calls = max(1, round(max(lane.repetition for lane, _ in self.pairs) / longest))
         taken: list[tuple[float, ...]] = []
+        used: list[tuple[float | None, ...]] = []
 
         def once() -> float:
-            for lane, task in self.pairs:
-                lane.begin(task, self.calls)
-            look()
-            taken.append(tuple(lane.end() for lane, _ in self.pairs))
-            return max(taken[-1])
+            times, own = self._once(self.calls, look)
+            taken.append(times)
+            used.append(own)
+            return max(times)
 
-        if not self.bursts:
-            self.calls = max(1, round(_REPETITION / max(1e-7, *repeat(once, 0.0, least=1))))
-            taken.clear()
         repeat(once, seconds, least=_LEAST)
         self.bursts.append(taken[1:])  # the first one warms up
+        lanes = range(len(self.pairs))
+        self.cpu_seconds.append(
+            tuple(None if used[-1][at] is None else sum(row[at] or 0.0 for row in used[1:]) for at in lanes)
+        )
+
+    def _once(self, calls: int, look: Look) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+        """Seconds of one repetition on each lane, and of the core that it had; lanes take turns, so none waits."""
+        for lane, task in self.pairs:
+            lane.start(task)
+        if len(self.pairs) == 1:
+            for lane, task in self.pairs:
+                lane.act(task, calls)
+        else:
+            for _ in range(calls):
+                for lane, task in self.pairs:
+                    lane.act(task, 1)
+        for lane, _ in self.pairs:
+            lane.stop()
+        look([lane for lane, _ in self.pairs])
+        return tuple(lane.seconds() for lane, _ in self.pairs), tuple(lane.cpu_seconds for lane, _ in self.pairs)
 
     def figures(self) -> list[PartFigure]:
         return [
             PartFigure(
                 device=lane.name, name=task.name, unit=task.unit, work=task.work * self.calls,
                 together=len(self.pairs) > 1, bursts=tuple(tuple(row[at] for row in burst) for burst in self.bursts),
+                cpu_seconds=tuple(own for row in self.cpu_seconds if (own := row[at]) is not None),
             )
             for at, (lane, task) in enumerate(self.pairs)
         ]  # fmt: skip
 
 
+def _slots(work: Sequence[DeviceWork]) -> list[_Slot]:
+    """Each figure by itself where it is of one device, or is not taken together; else of all at once."""
+    slots: list[_Slot] = []
+    for name in dict.fromkeys(task.name for _, tasks in work for task in tasks):
+        pairs = tuple((lane, task) for lane, tasks in work for task in tasks if task.name == name)
+        way, most = pairs[0][1].way, max(lane.bursts for lane, _ in pairs)
+        if len(pairs) > 1 and way != "together":
+            slots += [_Slot((pair,), most if way == "alone" else 1) for pair in pairs]
+        if len(pairs) == 1 or way != "alone":
+            slots.append(_Slot(pairs, most))
+    return slots
+
+
 def take_bursts(
-    work: Sequence[DeviceWork], seconds: float, look: Callable[[], None] = lambda: None
+    work: Sequence[DeviceWork], seconds: float, look: Look = lambda lanes: None
 ) -> list[PartFigure | Unmeasured]:
     """Every figure of every device within about ``seconds``; ``look`` is called while devices are busy.
 
     Where the time is over before its last burst, a figure has fewer.
     """
-    began, slots, failed, threads = time.monotonic(), list[_Slot](), list[Unmeasured](), torch.get_num_threads()
-    for name in dict.fromkeys(task.name for _, tasks in work for task in tasks):
-        pairs = tuple((lane, task) for lane, tasks in work for task in tasks if task.name == name)
-        slots += [_Slot((pair,), 1) for pair in pairs] if len(pairs) > 1 else []
-        slots.append(_Slot(pairs, BURSTS))
+    began, failed, threads = time.monotonic(), list[Unmeasured](), torch.get_num_threads()
+    slots = _slots(work)
     share = seconds / max(1, sum(slot.turns for slot in slots))
-    for burst in range(BURSTS):
+    for burst in range(max((slot.turns for slot in slots), default=0)):
         for slot in [slot for slot in slots if slot.turns > burst]:
             if slot.bursts and time.monotonic() - began > _PATIENCE * seconds:
                 continue
@@ -179,66 +261,108 @@ def cpu_tasks(products: Sequence[Product], cores: int, free_bytes: int, cache: i
     tasks = [_product(product, "cpu", cores) for product in dict.fromkeys(wanted)]
     tasks.append(_product(usual[1], "cpu", 1, ", 1 core"))
     size = min(max(_MIN_ARRAY, 4 * cache), _MAX_ARRAY, free_bytes // 16)
-    arrays = [torch.ones(size // 4) for _ in range(3)]
+    arrays = [_host_array(size // 4) for _ in range(3)]
     tasks += [_triad(arrays, cores), *([_triad(arrays, 1, ", 1 core")] if cores > 1 else [])]
-    batch, copy = torch.ones(_BATCH_BYTES // 4), torch.ones(_BATCH_BYTES // 4)
-    tasks.append(Task("copy of a batch, 1 core", "bytes/s", 2.0 * _BATCH_BYTES, lambda: copy.copy_(batch)))
+    # not of a batch's size: how much of that the cache holds is chance
+    tasks.append(Task("copy, 1 core", "bytes/s", 2.0 * size, lambda: arrays[0].copy_(arrays[1])))
     return [*tasks, *_decoding()]
 
 
+def _device(index: int) -> str:
+    return f"cuda:{index}"
+
+
 def gpu_tasks(index: int, products: Sequence[Product]) -> tuple[list[Task], list[Unmeasured]]:
-    """Of one GPU, in the types that it has; and those that it has not."""
-    device, tasks, missing = f"cuda:{index}", list[Task](), list[Unmeasured]()
-    wanted = [*(products or [Product("bfloat16", shape) for shape in _ON_GPU[:-1]])]
+    """Of one GPU, in the types that it has and as far as its memory goes; and what is left out, with the reason."""
+    device, tasks, missing = _device(index), list[Task](), list[Unmeasured]()
+    has = _cuda.get_device_capability(index)
+    half = "bfloat16" if has >= _GPU_TYPES["bfloat16"] else "float16"
+    heaviest = Product(half, _ON_GPU[-1])
+    wanted = [*(products or [Product(half, shape) for shape in _ON_GPU[:-1]])]
     wanted += [Product(type_, _ON_GPU[-1]) for type_ in _GPU_TYPES]
-    has = torch.cuda.get_device_capability(index)
-    for product in dict.fromkeys(wanted):
+
+    def add(name: str, make: Callable[[], Task]) -> None:
         try:
-            if has < _GPU_TYPES.get(product.dtype, (0, 0)):
-                raise RuntimeError(f"a GPU of compute capability {has[0]}.{has[1]} has no {product.dtype}")
-            tasks.append(_product(product, device))
-        except (RuntimeError, AttributeError) as error:
-            missing.append(Unmeasured(link=f"gemm {product.dtype} on {device}", why=one_line(error)))
-    small = torch.zeros(1, device=device)
-    tasks.append(Task("launch", "calls/s", _CALLS, lambda: [small.add_(1) for _ in range(_CALLS)]))
-    tasks.append(_triad([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)]))
+            tasks.append(make())
+        except (RuntimeError, AttributeError) as error:  # of memory, too
+            missing.append(Unmeasured(link=f"{name} on {device}", why=one_line(error)))
+
+    for product in dict.fromkeys(wanted):
+        if has < _GPU_TYPES.get(product.dtype, (0, 0)):
+            why = f"a GPU of compute capability {has[0]}.{has[1]} has no {product.dtype}"
+            missing.append(Unmeasured(link=f"gemm {product.dtype} on {device}", why=why))
+        else:
+            way: Way = "both" if product == heaviest else "together"
+            add(f"gemm {product.dtype}", partial(_product, product, device, way=way))
+    add("launch", partial(_launches, device))
+    add("triad", lambda: _triad([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"))
     return tasks, missing
 
 
-def _product(product: Product, device: str, threads: int = 1, of: str = "") -> Task:
+def _product(product: Product, device: str, threads: int = 1, of: str = "", way: Way = "together") -> Task:
     type_, (rows, inner, columns) = product
     # random values: products of ones take less power, and so run at higher clocks, than those of data
-    first, second = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device).t()
+    first, second = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
     act: Callable[[], object]
     if type_ == "fp8":
-        left, right = first.to(torch.float8_e4m3fn), second.to(torch.float8_e4m3fn)
-        one, scaled = torch.ones((), device=device), torch._scaled_mm
+        # cuBLASLt wants the first by rows and the second by columns; a transposed view of rows is that
+        left, right = first.to(torch.float8_e4m3fn), second.to(torch.float8_e4m3fn).t()
+        one = torch.ones((), device=device)
+        options = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
 
         def act() -> object:
-            return scaled(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+            return torch._scaled_mm(left, right, **options)
     else:
         dtype = torch.float32 if type_ == "tf32" else getattr(torch, type_)
-        left, right, result = (
-            first.to(dtype),
-            second.contiguous().to(dtype),
-            torch.empty(0, dtype=dtype, device=device),
-        )
+        left, right = first.to(dtype), second.t().to(dtype).contiguous()
+        result = torch.empty(rows, columns, dtype=dtype, device=device)
 
         def act() -> object:
             torch.set_float32_matmul_precision("high" if type_ == "tf32" else "highest")
             return torch.mm(left, right, out=result)
 
-    return Task(f"gemm {type_} {rows}x{inner}x{columns}{of}", "FLOP/s", 2.0 * rows * inner * columns, act, threads)
+    work = 2.0 * rows * inner * columns
+    return Task(f"gemm {type_} {rows}x{inner}x{columns}{of}", "FLOP/s", work, act, threads, way)
 
 
-def _triad(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "") -> Task:
+def _host_array(count: int) -> torch.Tensor:
+    """Touched memory, in huge pages if the kernel has any.
+
+    Where its small pages happen to lie makes 4 to 7 % from process to process (AMD EPYC, 2 virtual cores).
+    """
+    memory = mmap.mmap(-1, 4 * count)
+    with suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
+
+
+def _triad(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Way = "together") -> Task:
     into, first, second = arrays
     moved = 3.0 * into.numel() * into.element_size()
-    return Task(f"triad{of}", "bytes/s", moved, lambda: torch.add(first, second, alpha=3.0, out=into), threads)
+
+    def act() -> object:
+        return torch.add(first, second, alpha=3.0, out=into)
+
+    return Task(f"triad{of}", "bytes/s", moved, act, threads, way)
+
+
+def _launches(device: str) -> Task:
+    """Tiny kernels one after the other; one thread starts them, so on one GPU at a time."""
+    small = torch.zeros(1, device=device)
+
+    def act() -> None:
+        for _ in range(_CALLS):
+            small.add_(1)
+
+    return Task("launch", "calls/s", _CALLS, act, way="alone")
 
 
 def _decoding() -> list[Task]:
-    """Decode a JPEG of the size that pictures of ImageNet have, if Pillow is there."""
+    """Decode a JPEG of the size that pictures of ImageNet have, if Pillow is there.
+
+    Where on the heap its buffers happen to lie makes 36 % (AMD EPYC, libjpeg-turbo): before each burst they are moved
+    until they lie almost as well as they ever did. In some processes they seldom do.
+    """
     try:
         from PIL import Image
     except ImportError:
@@ -246,4 +370,26 @@ def _decoding() -> list[Task]:
     pixels = (torch.arange(500 * 375 * 3) % 251).to(torch.uint8).numpy().tobytes()
     file = io.BytesIO()
     Image.frombytes("RGB", (500, 375), pixels).save(file, "JPEG")
-    return [Task("JPEG decoding, 1 core", "samples/s", 1.0, lambda: Image.open(io.BytesIO(file.getvalue())).load())]
+    data, chance, held, best = file.getvalue(), random.Random(0), list[bytearray](), float("inf")
+
+    def act() -> object:
+        return Image.open(io.BytesIO(data)).load()
+
+    def prepare() -> None:
+        nonlocal best
+        is_first = not held
+        for _ in range(_LAYOUTS):
+            held[:] = [bytearray(chance.randrange(16, 64_000)) for _ in range(20)]
+            act()
+            took = min(_seconds_of(act) for _ in range(2))
+            best = min(best, took)
+            if not is_first and took * _ALMOST <= best:
+                return
+
+    return [Task("JPEG decoding, 1 core", "samples/s", 1.0, act, prepare=prepare)]
+
+
+def _seconds_of(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began

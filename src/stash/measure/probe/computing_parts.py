@@ -7,7 +7,8 @@ use is left alone unless that is asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +17,17 @@ import torch
 from stash.core.records.host import PartFigure, PartState, Unmeasured
 from stash.measure.host.describe import vector_level
 from stash.measure.host.gpu_readings import Ask, asker, read_gpu, state_of, users_of
-from stash.measure.host.gpus import nvml, string
+from stash.measure.host.gpus import count, nvml, string
 from stash.measure.linux import counters, run_queue
-from stash.measure.probe.computing import CpuLane, DeviceWork, GpuLane, cpu_tasks, gpu_tasks, take_bursts
+from stash.measure.probe.computing import (
+    CpuLane,
+    DeviceWork,
+    GpuLane,
+    TimedDevice,
+    cpu_tasks,
+    gpu_tasks,
+    take_bursts,
+)
 from stash.measure.probe.copies import cache_bytes
 from stash.measure.probe.probe_orders import Product
 
@@ -65,58 +74,93 @@ def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product
     return [*figures, PartState(device="cpu", steal=activity.steal, throttled=throttled, others_cores=others)]
 
 
+@dataclass(frozen=True)
+class _Watched:
+    """How the driver is asked about one device, and who computed on it before."""
+
+    ask: Ask
+    users: tuple[str, ...] = ()
+
+
 @dataclass
 class _Looks:
-    """Readings of several GPUs, one each now and then."""
+    """Readings of GPUs while they are busy, of one GPU each time: those of an idle one are of its clock at rest."""
 
-    asks: dict[str, Ask]
+    watched: Mapping[str, _Watched]
     readings: dict[str, list[PartState]] = field(default_factory=dict)
     at: float = 0.0
 
-    def __call__(self) -> None:
-        if time.monotonic() - self.at >= _LOOKS_EVERY:
-            self.at = time.monotonic()
-            for device, ask in self.asks.items():
-                self.readings.setdefault(device, []).append(read_gpu(ask, device))
+    def __call__(self, lanes: Sequence[TimedDevice]) -> None:
+        asked = [lane for lane in lanes if lane.name in self.watched]
+        if not asked or time.monotonic() - self.at < _LOOKS_EVERY:
+            return
+        self.at = time.monotonic()
+        lane = min(asked, key=lambda lane: len(self.readings.get(lane.name, ())))
+        reading = read_gpu(self.watched[lane.name].ask, lane.name)
+        if lane.is_busy():  # it was so all the while
+            self.readings.setdefault(lane.name, []).append(reading)
 
 
 def _gpus(devices: int, library: Any, seconds: float, products: Sequence[Product], force: bool) -> PartResults:
     # before this process is on any of them: a container sees its own processes by other numbers than NVML
     known = {} if library is None else _known(library)
-    looks, work, found = _Looks({}), list[DeviceWork](), PartResults()
+    watched, work, found = dict[str, _Watched](), list[DeviceWork](), PartResults()
     if library is None:
         why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
         found.append(Unmeasured(link="compute, state of the GPUs", why=why))
-    users = {}
     for index in range(devices):
         device = f"cuda:{index}"
-        identity = str(getattr(torch.cuda.get_device_properties(index), "uuid", index))
-        if identity in known:
-            looks.asks[device], users[device] = known[identity]
-        if users.get(device) and not force:
-            del looks.asks[device]
-            why = f"GPU {index} is in use by {', '.join(users[device])}; --force measures it all the same"
+        one = known.get(_identity(index))
+        if one is None and library is not None:
+            why = "NVML knows no GPU by the identity that PyTorch gives it, so its state and its users are unknown"
+            found.append(Unmeasured(link=f"compute, state of {device}", why=why))
+        if one is not None and one.users and not force:
+            why = f"GPU {index} is in use by {', '.join(one.users)}; --force measures it all the same"
             found.append(Unmeasured(link=f"compute on {device}", why=why))
             continue
+        if one is not None:
+            watched[device] = one
         tasks, missing = gpu_tasks(index, products)
         found += missing
         work.append((GpuLane(index), tasks))
+    looks = _Looks(watched)
     found += take_bursts(work, seconds, looks)
-    for device, readings in looks.readings.items():
-        found.append(state_of(readings, looks.asks[device], users[device]))
+    work.clear()
+    torch.cuda.empty_cache()  # what other ranks and parts need is the driver's again
+    for device, one in watched.items():
+        readings = looks.readings.get(device) or [PartState(device=device)]
+        found.append(state_of(readings, one.ask, one.users))
         if all(each.clock is None for each in readings):
             why = "the driver tells this user no clocks, so what holds one down is unknown"
             found.append(Unmeasured(link=f"compute, clock of {device}", why=why))
     return found
 
 
-def _known(library: Any) -> dict[str, tuple[Ask, tuple[str, ...]]]:
-    """By identity, how each GPU is asked, and its users."""
-    asks = [
-        asker(library, library.nvmlDeviceGetHandleByIndex(index)) for index in range(library.nvmlDeviceGetCount())
-    ]
-    return {
-        string(identity).removeprefix("GPU-"): (ask, users_of(ask))
-        for ask in asks
-        if (identity := ask("UUID")) is not None
-    }
+def _identity(index: int) -> str:
+    """As PyTorch gives it: of a slice its own; without the word that NVML puts before it."""
+    identity = getattr(torch.cuda.get_device_properties(index), "uuid", "")
+    return str(identity).removeprefix("GPU-").removeprefix("MIG-")
+
+
+def _known(library: Any) -> dict[str, _Watched]:
+    """By identity, each GPU, and each slice of one: its users are its own, its clock and heat the whole GPU's.
+
+    One that is lost answers nothing, and is left out.
+    """
+    found: dict[str, _Watched] = {}
+    for index in range(count(library)):
+        with suppress(Exception):  # NVML has a class for each error
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            ask = asker(library, handle)
+            for part in (handle, *_slices(ask)):
+                own = asker(library, part)
+                if (identity := own("UUID")) is not None:
+                    name = string(identity).removeprefix("GPU-").removeprefix("MIG-")
+                    found[name] = _Watched(ask, users_of(own))
+    return found
+
+
+def _slices(ask: Ask) -> list[Any]:
+    """Handles of the slices (MIG) of one GPU."""
+    most = ask("MaxMigDeviceCount") or 0
+    return [part for number in range(most) if (part := ask("MigDeviceHandleByIndex", number)) is not None]

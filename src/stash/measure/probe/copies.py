@@ -18,7 +18,8 @@ from stash.core.records.host import Copy, Timing, Unmeasured
 from stash.measure.probe.exchanges import repeat
 
 _UNKNOWN_CACHE = 64 << 20
-_DEVICE_BUFFER = 64 << 20
+_HOST_BUFFER, _DEVICE_BUFFER = 64 << 20, 256 << 20
+"""Between GPUs PyTorch makes the two wait for each other before and after each copy, which a large one hides."""
 _REPETITION = 0.01
 """Seconds of back-to-back copies that make one repetition on a device, so that starting them is lost in it."""
 
@@ -54,7 +55,7 @@ def cache_bytes(root: Path = Path("/")) -> int:
 
 def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
     """Pinned memory to and from each device: one by one, then all at once."""
-    size = min(_DEVICE_BUFFER, free_bytes // 8 // devices)
+    size = min(_HOST_BUFFER, free_bytes // 8 // devices)
     share = seconds / (2 * devices + 2)
     found: list[Copy | Unmeasured] = []
     pairs: dict[int, Move] = {}

@@ -26,12 +26,14 @@ from stash.measure.probe.team import AbsentError, Team, prefixed
 
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
-_REPETITION = 0.002
-_MAX_CALLS, _MAX, _MIN = 50, 30, 5
+_REPETITION, _MOST = 0.002, 60
+_MAX_CALLS, _MAX, _MIN = 50, 10, 5
 _SMALL, _TRIALS = 1 << 20, 3
 """Up to this size one disturbed trial would hide how many calls a repetition needs."""
 _PORTION = 0.35
-"""Of the time left, what one size may take: large sizes come last and need most of it."""
+"""Of the time left, what one size may take at first: large sizes come last and need most of it."""
+_SWEEP = 0.6
+"""Of the time, for all sizes once; the rest takes each again and again, so that a passing disturbance meets all."""
 _NODE_SHARE = 1 / 3
 _GRACE = 20.0
 
@@ -123,25 +125,45 @@ def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Gro
     return own, across
 
 
+@dataclass
+class _Size:
+    """One message size: how it is timed, and the repetitions so far."""
+
+    tensor: torch.Tensor
+    calls: int
+    taken: list[float]
+
+    def take(self, group: Group, count: int) -> None:
+        self.taken += group.slowest([group.timed(self.tensor, self.calls) for _ in range(count)])
+
+
 def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
-    """Timings of one size after the other, until the next would not fit into ``seconds``."""
+    """Timings of one size after the other, as far as they fit into ``seconds``; then of all again, in rounds."""
     began = group.clock()
-    timings: list[Timing] = []
-    last = 0.0
+    sizes: list[_Size] = []
+
+    def spent() -> float:
+        return group.slowest([group.clock() - began])[0]
+
     for size in SIZES:
-        left = seconds - group.slowest([group.clock() - began])[0]
-        if timings and 4 * last * (_MIN + 2) > left:
+        left = _SWEEP * seconds - spent()
+        if sizes and 4 * min(sizes[-1].taken) * (_MIN + 2) > left:
             break
         tensor = torch.zeros(size // 4, device=group.device)
-        group.timed(tensor, 1 if timings else _MAX_CALLS)  # connections and buffers are made, cores wake up
+        group.timed(tensor, 1 if sizes else _MAX_CALLS)  # connections and buffers are made, cores wake up
         trials = [group.timed(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
         once = min(group.slowest(trials))
         calls = min(_MAX_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))
         count = int(_PORTION * left / (once * calls))
-        taken = [group.timed(tensor, calls) for _ in range(min(_MAX, max(_MIN, count)))]
-        timings.append(Timing(bytes=size, seconds=tuple(group.slowest(taken))))
-        last = min(timings[-1].seconds)
-    return tuple(timings)
+        sizes.append(_Size(tensor, calls, []))
+        sizes[-1].take(group, min(_MAX, max(_MIN, count)))
+    round_took, before = sum(2 * each.calls * min(each.taken) for each in sizes), spent()
+    while before + round_took < seconds and len(sizes[0].taken) < _MOST:
+        for each in sizes:
+            each.take(group, 2)
+        round_took = (now := spent()) - before
+        before = now
+    return tuple(Timing(bytes=each.tensor.nbytes, seconds=tuple(each.taken)) for each in sizes)
 
 
 Mark = tuple[float, int]

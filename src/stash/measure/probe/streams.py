@@ -2,7 +2,7 @@
 
 In rounds of pairs that share no node, one direction at a time: log2 rounds, not all pairs. What
 arrives in the first part of a transfer is not counted: slow start, and the burst that a shaped link lets pass
-after it was idle.
+after it was idle; nor what arrives after its time, when some of its connections have ended and others have not.
 """
 
 from __future__ import annotations
@@ -181,6 +181,14 @@ def _in_threads(act: Callable[[socket.socket], None], connections: Sequence[sock
         thread.join(patience)
 
 
+def _mark(marks: list[Mark], now: float, total: int, began: float, seconds: float) -> None:
+    """Add a mark while all connections flow; of a transfer that is too slow for that, two at least."""
+    is_spaced = not marks or now - marks[-1][0] >= _SPACING
+    is_in_time = len(marks) < 2 or now < began + seconds
+    if now >= began + _SKIPPED * seconds and is_spaced and is_in_time:
+        marks.append((now, total))
+
+
 def receive(
     address: str, flows: int, seconds: float, publish: Callable[[Inlet], None], secret: str | None = None
 ) -> list[Mark]:
@@ -198,8 +206,7 @@ def receive(
                 now = time.perf_counter()
                 with lock:
                     total += count
-                    if now >= began + _SKIPPED * seconds and (not marks or now - marks[-1][0] >= _SPACING):
-                        marks.append((now, total))
+                    _mark(marks, now, total, began, seconds)
                 if now >= began + seconds:
                     break
 

@@ -56,6 +56,17 @@ def test_a_stream_over_loopback_is_timed_where_it_arrives(flows: int):
     assert sum(timing.seconds) > 0.05
 
 
+def test_what_arrives_before_all_connections_flow_and_after_the_first_has_ended_is_not_counted():
+    marks: list[tuple[float, int]] = []
+    for at in range(16):
+        streams._mark(marks, 10.0 + at / 10, at, began=10.0, seconds=1.0)
+    assert [round(10 * (moment - 10)) for moment, _ in marks] == [3, 4, 5, 6, 7, 8, 9]
+    slow: list[tuple[float, int]] = []
+    for at in (2, 3, 4):
+        streams._mark(slow, 10.0 + at, at, began=10.0, seconds=1.0)
+    assert slow == [(12.0, 2), (13.0, 3)]
+
+
 def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams, "_PATIENCE", 0.2)
     began = time.monotonic()
