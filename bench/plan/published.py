@@ -75,7 +75,7 @@ def profile_of(job: Job, setup: Setup, cell: Cell) -> Profile:
         software={},
         settings=Settings(precision=0.02, budget_seconds=60.0, rungs=("solo",), isolated=False, why="published"),
         blocks=blocks,
-        memory=(Memory(rank=0, allocated_bytes=10**9),),
+        memory=(Memory(rank=0, allocated_bytes=int(10**9 + 8 * job.parameters)),),  # gradients, too: any batch fits
         ended="precision",
         elapsed_seconds=60.0,
     )  # fmt: skip

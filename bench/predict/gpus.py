@@ -22,8 +22,8 @@ from bench.predict.errors import Prediction, evidence
 from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import BATCH_EXPONENT
-from stash.predict.draws import Draws
-from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, published_scale, rates, sheets
+from stash.predict.draws import LONG_TAILED, Draws
+from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, rates, sheets
 
 DRAWS = Draws()
 _SETS = {
@@ -97,7 +97,7 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
                 mean, deviation = _without(name, case).ratio(
                     *(cell_of(row, sheets()) for row in case), whole_jobs=case.second.source.startswith(WHOLE_JOBS)
                 )
-                drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
+                drawn = np.exp(mean + LONG_TAILED * deviation * DRAWS.long_tailed("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
@@ -123,18 +123,12 @@ def _rules(case: Case) -> dict[str, float]:
 
 
 def _without(name: str, case: Case) -> GpuScale:
-    return _fitted(
-        name,
-        case.second._replace(
-            per_second=0.0, batch=None, precision="", variant="", series="", as_of=None, strict=False
-        ),
-    )
+    return _fitted(tuple(LEFT_OUT[name](case, row) for row in speeds()))
 
 
 @cache
-def _fitted(name: str, second: Speed) -> GpuScale:
-    case = Case(second, second)
-    return published_scale().without([LEFT_OUT[name](case, row) for row in speeds()])
+def _fitted(dropped: tuple[bool, ...]) -> GpuScale:
+    return GpuScale([row for row, drop in zip(speeds(), dropped, strict=True) if not drop], sheets())
 
 
 def batches() -> str:

@@ -288,8 +288,8 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
         left.append(f"data that leave {facts.data_in} are not counted: their price is in no source")
     if any(rental.price.paid_as == "spot" for rental in rented):
         left.append(
-            "interruptions of spot instances are not counted: how often they come is not known here "
-            "(`stash spot plan --interruptions 10%/month` counts them)"
+            "interruptions of spot instances are not counted: how often they come is not known here, and each costs "
+            "what was trained since the last checkpoint (`stash spot guard` saves one when the node gets notice)"
         )
     return tuple(left)
 

@@ -77,10 +77,9 @@ class Evaluation:
         goal, bill = self.goal, self.billed
         if goal.aim == "seconds":
             return bill.seconds
-        if not goal.weighs_lateness or goal.deadline_seconds is None:
+        if not goal.weighs_lateness or goal.deadline_seconds is None or goal.late_dollars is None:
             return bill.dollars
-        costs = bill.dollars if goal.late_dollars is None else goal.late_dollars
-        return np.asarray(bill.dollars + np.where(bill.seconds > goal.deadline_seconds, costs, 0.0))
+        return np.asarray(bill.dollars + np.where(bill.seconds > goal.deadline_seconds, goal.late_dollars, 0.0))
 
     @property
     def expected(self) -> float:

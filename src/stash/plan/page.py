@@ -321,8 +321,7 @@ def _risked(plan: RentalPlan) -> str:
 
 def _chances(choice: Choice, goal: Goal) -> str:
     if choice.rented.price.paid_as == "spot" and (goal.deadline_seconds or goal.budget_dollars):
-        counts = "`stash spot plan --interruptions` counts it"
-        return f" if it is not interrupted; how probable that is, is unknown ({counts})"
+        return " if it is not interrupted; how probable that is, is unknown (`stash spot guard` saves what it can)"
     kept = []
     if choice.on_time is not None:
         kept.append(f"on time with {chance(choice.on_time)}")
@@ -335,10 +334,12 @@ def _nothing(plan: RentalPlan) -> str:
     if not plan.choices:
         return "Nothing can be recommended: of no offer are both its price and the step on it known."
     goal = plan.goal
-    asked = [f"a deadline of {span(goal.deadline_seconds)}"] if goal.deadline_seconds is not None else []
-    asked += [f"a budget of {_budget(goal.budget_dollars)}"] if goal.budget_dollars is not None else []
-    sure = "more likely than not" if goal.confidence is None else f"with a probability of {goal.confidence:.0%}"
-    kept = f"keeps {listed(asked)} {sure}" if asked else "is allowed"
+    deadline, budget, asked = goal.deadline_seconds, goal.budget_dollars, []
+    if deadline is not None:
+        asked.append(f"a deadline of {span(deadline)} with a probability of {goal.surely_in_time:.0%}")
+    if budget is not None:
+        asked.append(f"a budget of {_budget(budget)} with a probability of {goal.surely_in_budget:.0%}")
+    kept = f"keeps {listed(asked)}" if asked else "is allowed"
     return f"Nothing that may be rented {kept}."
 
 

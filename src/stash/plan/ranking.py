@@ -8,7 +8,7 @@ the difference of what is to be least, in paired draws, has zero within its 95 %
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import apart
 from stash.plan.records import IN_BUDGET, IN_TIME, Goal
 from stash.plan.regret import chances
-from stash.plan.search import CandidateSet, Measure, PlanProblem, cheapest, front, keeps, least
+from stash.plan.search import CandidateSet, Measure, cheapest, front, keeps, least
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
@@ -26,15 +26,13 @@ from stash.predict.draws import Array
 
 def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
-    sure = f"with {chance(goal.confidence or IN_BUDGET)} probability or more"
-    if evaluation.rental.price.paid_as == "spot":
-        sure = f"{sure}, unless it is interrupted"
+    unless = ", unless it is interrupted" if evaluation.rental.price.paid_as == "spot" else ""
+    sure = f"with {chance(goal.confidence or IN_BUDGET)} probability or more{unless}"
     if goal.aim == "seconds":
         return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
     kept = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
     if goal.weighs_lateness:
-        unless = ", unless it is interrupted" if evaluation.rental.price.paid_as == "spot" else ""
         return f"the least expected cost for {' and '.join(kept)}, with what being late costs{unless}"
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
 
@@ -53,23 +51,17 @@ def explain_front(evaluation: Evaluation, chosen: Evaluation) -> str:
 
 def explain_loss(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     """The stall or item that makes most of the difference to the chosen one, in dollars or in seconds."""
-    stalls = {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
-    if goal.aim == "seconds":
-        others = {part.name: float(part.seconds.mean()) * chosen.steps for part in chosen.drawn.parts}
-        worst = max(stalls, key=lambda each: stalls[each] - others.get(each, 0.0))
-        later = f"{span(evaluation.seconds - chosen.seconds)} later than {chosen.rental.name}"
-        if worst == "compute":
-            both = f"{span(stalls[worst])} there, {span(others['compute'])} on the other"
-            return f"{later}: compute alone takes {both}"
-        return f"{later}: {chance(stalls[worst] / evaluation.seconds)} of its time is {worst} stall"
-    mine, other = _dollar_parts(evaluation), _dollar_parts(chosen)
+    mine, other = _parts(goal, evaluation), _parts(goal, chosen)
     worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
-    more = f"{dollars(evaluation.dollars - chosen.dollars)} dearer than {chosen.rental.name}"
-    share = mine[worst] / evaluation.dollars
+    total, less = (float(getattr(each, goal.aim)) for each in (evaluation, chosen))
+    text, than, does, whole = (
+        (span, "later", "takes", "time") if goal.aim == "seconds" else (dollars, "dearer", "costs", "bill")
+    )
+    more = f"{text(total - less)} {than} than {chosen.rental.name}"
     if worst == "compute":
-        return f"{more}: compute alone costs {dollars(mine[worst])} there, {dollars(other['compute'])} on the other"
-    what = f"{worst} stall" if worst in stalls else worst
-    return f"{more}: {chance(share)} of its bill is {what}"
+        return f"{more}: compute alone {does} {text(mine[worst])} there, {text(other[worst])} on the other"
+    what = f"{worst} stall" if any(part.name == worst for part in evaluation.drawn.parts) else worst
+    return f"{more}: {chance(mine[worst] / total)} of its {whole} is {what}"
 
 
 def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
@@ -90,15 +82,14 @@ def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
     return " and ".join(reasons)
 
 
-def _dollar_parts(evaluation: Evaluation) -> Mapping[str, float]:
-    """The bill's mean: training by its stalls, and every other item."""
-    parts = {
-        part.name: float(spent.mean())
-        for part, spent in zip(evaluation.billed.predicted, evaluation.billed.stall_dollars, strict=True)
-    }
-    return parts | {
-        part.name: float(part.dollars.mean()) for part in evaluation.billed.parts if part.name != "training"
-    }
+def _parts(goal: Goal, evaluation: Evaluation) -> dict[str, float]:
+    """Seconds of every stall, or dollars of those and of every other item."""
+    if goal.aim == "seconds":
+        return {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
+    billed = evaluation.billed
+    spent = zip(billed.predicted, billed.stall_dollars, strict=True)
+    items = {part.name: float(part.dollars.mean()) for part in billed.parts if part.name != "training"}
+    return {part.name: float(of.mean()) for part, of in spent} | items
 
 
 # What certainty costs
@@ -110,16 +101,16 @@ _WORTHWHILE = 0.05
 
 
 def exchanges(
-    problem: PlanProblem, candidates: CandidateSet, goal: Goal, chosen: Evaluation, others: Sequence[Evaluation]
+    candidates: CandidateSet, goal: Goal, chosen: Evaluation, others: Sequence[Evaluation]
 ) -> tuple[str, ...]:
     """What a little less certainty would buy, and where lateness is weighed, what more of it costs: sentences."""
     if goal.deadline_seconds is None and goal.budget_dollars is None:
         return ()
     if not goal.weighs_lateness:
         sure = goal.confidence or IN_BUDGET
-        less = max(sure - _LESS_SURE, IN_TIME)
+        less = sure - _LESS_SURE
         looser = goal.model_copy(update={"confidence": less})
-        found = least(*candidates.asked(problem.evaluator, looser), goal.aim, looser)
+        found = candidates.asked(looser).least(goal.aim, looser)
         return () if found is None else _exchange(goal, chosen, found, less, sure)
     sure = chosen.on_time(goal) or 0.0
     surer = [each for each in others if (each.on_time(goal) or 0.0) >= sure + _LESS_SURE]
@@ -203,9 +194,9 @@ class Standings:
         return () if self.chosen is None else (self.chosen, *self.ties, *self.front, *self.lost)
 
 
-def standings(problem: PlanProblem, candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
+def standings(candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Rank every candidate; types in ``listed`` are shown whatever their rank."""
-    evaluator, measure = problem.evaluator, goal.aim
+    evaluator, measure = candidates.evaluator, goal.aim
     missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
     best = front(evaluator, candidates.chains, goal)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]

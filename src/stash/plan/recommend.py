@@ -17,7 +17,7 @@ from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
 from stash.plan.candidates import with_names_as_written
-from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
 from stash.plan.records import (
     CALLED,
@@ -30,7 +30,7 @@ from stash.plan.records import (
     Relaxation,
     RentalPlan,
 )
-from stash.plan.search import CandidateSet, Measure, PlanProblem, least
+from stash.plan.search import CandidateSet, Measure, PlanProblem
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, worst
@@ -52,14 +52,14 @@ def relaxations(
     if without it, and with all others, something is feasible.
     """
     surely = goal.model_copy(update={"confidence": goal.confidence or IN_BUDGET})
-    evaluator, chains = candidates.asked(problem.evaluator, surely)
-    of_goal = tuple(_of_goal(evaluator, chains, surely)) or tuple(_of_both(evaluator, chains, surely))
+    asked = candidates.asked(surely)
+    of_goal = tuple(_of_goal(asked, surely)) or tuple(_of_both(asked, surely))
     return (*of_goal, *_of_constraints(problem, surely, constraints))
 
 
-def _of_goal(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Iterator[Relaxation]:
+def _of_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     if goal.deadline_seconds is not None:
-        nearest = least(evaluator, chains, "sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
+        nearest = candidates.least("sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
         if nearest is not None:
             to = _hours_up(nearest.sure_seconds)
             within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
@@ -68,7 +68,7 @@ def _of_goal(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal)
             text = f"{text}: {nearest.rental.name}, {span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
     if goal.budget_dollars is not None:
-        nearest = least(evaluator, chains, "sure_dollars", goal.model_copy(update={"budget_dollars": None}))
+        nearest = candidates.least("sure_dollars", goal.model_copy(update={"budget_dollars": None}))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
             within = "" if goal.deadline_seconds is None else f" in {span(goal.deadline_seconds)}"
@@ -88,13 +88,13 @@ def _faster(nearest: Evaluation, times: float, limit: str) -> str:
     return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
-def _of_both(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Iterator[Relaxation]:
+def _of_both(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
     ends: tuple[tuple[Measure, str], ...] = (("sure_dollars", "cheapest"), ("sure_seconds", "fastest"))
     for measure, what in ends:
-        nearest = least(evaluator, chains, measure)
+        nearest = candidates.least(measure)
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
             to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
@@ -108,7 +108,7 @@ def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) 
             left = problem.candidates(constraints.model_copy(update=update))
         except UserError:
             continue
-        nearest = least(*left.asked(problem.evaluator, goal), goal.aim, goal)
+        nearest = left.asked(goal).least(goal.aim, goal)
         if nearest is None:
             continue
         to, text = _loosened_to(option, nearest)
@@ -176,8 +176,8 @@ def recommend(
     constraints = with_names_as_written(constraints, catalog)
     plan = step_plan(bases, goal, files)
     problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, constraints.transport)
-    candidates = problem.candidates(constraints)
-    standings = ranking.standings(problem, candidates, goal, listed)
+    candidates = problem.candidates(constraints).with_lateness_priced()
+    standings = ranking.standings(candidates, candidates.evaluator.goal, listed)
     taken, warned = policy_notes(plan)
     draws = problem.bases[0].draws
     return RentalPlan(
@@ -188,14 +188,14 @@ def recommend(
         goal=goal,
         constraints=constraints,
         choices=tuple(_choices(goal, standings)),
-        unranked=(*candidates.unranked, *problem.evaluator.unknown.values()),
+        unranked=(*candidates.unranked, *candidates.evaluator.unknown.values()),
         risk=None if standings.chosen is None else regret.risk(goal, standings.chosen, standings.feasible),
         experiment=None
         if standings.chosen is None
         else regret.experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
         exchanges=()
         if standings.chosen is None
-        else ranking.exchanges(problem, candidates, goal, standings.chosen, standings.feasible[1:]),
+        else ranking.exchanges(candidates, goal, standings.chosen, standings.feasible[1:]),
         relaxations=() if standings.chosen else relaxations(problem, candidates, goal, constraints),
         assumptions=(*taken, *_assumed(problem, candidates, bill, files, standings.unlisted)),
         warnings=warned,
@@ -258,12 +258,10 @@ def _assumed(
     problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
-    if problem.evaluator.goal.weighs_lateness:
-        late = problem.evaluator.goal.late_dollars
-        costs = (
-            "as much as training once more (--late-costs 500 says what it does)" if late is None else dollars(late)
-        )
-        yield f"being late costs {costs}, and a deadline is kept more likely than not"
+    late = candidates.evaluator.goal.late_dollars
+    if late is not None:
+        said = ", the bill of what is surely in time (--late-costs 500 says what it does)"
+        yield f"being late costs {dollars(late)}{said if problem.evaluator.goal.late_dollars is None else ''}"
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)

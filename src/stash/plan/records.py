@@ -42,8 +42,8 @@ ChoiceStanding = Literal["chosen", "tied", "front", "lost", "infeasible"]
 something else is better in both. *infeasible*: misses the deadline, the budget, a quota or memory."""
 
 
-IN_TIME, IN_BUDGET = 0.5, 0.9
-"""Without a confidence: a deadline is kept more likely than not, and what being late costs decides how much more."""
+IN_TIME, IN_BUDGET = 0.2, 0.9
+"""Without a confidence: what keeps a deadline less probably is no choice, else what being late costs decides."""
 
 
 class TrainingWork(Record):
@@ -63,7 +63,7 @@ class Goal(Record):
     confidence: float | None = Field(None, ge=0.5, lt=1)
     """How probable it has to be that deadline and budget are kept; ``None``: ``IN_TIME`` and ``IN_BUDGET``."""
     late_dollars: Number | None = Field(None, ge=0)
-    """What missing the deadline costs; ``None``: as much as training once more."""
+    """What missing the deadline costs; ``None``: as much as training on what keeps it with ``IN_BUDGET``."""
     scaling: ScalingPolicy = "per device"
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
@@ -25,7 +25,7 @@ from stash.plan.bill import BillFacts
 from stash.plan.bounds import Least
 from stash.plan.candidates import Market, Rentable, market
 from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
-from stash.plan.records import Constraints, Goal, Unranked
+from stash.plan.records import IN_BUDGET, IN_TIME, Constraints, Goal, Unranked
 from stash.plan.settings import (
     PROFILED,
     Nearest,
@@ -47,12 +47,14 @@ _HOLES = {
     "tensor_fp16_tflops": "tensor_fp16_flops_per_second",
 }
 """What a GPU's speed is told from, by the names that fields have in a file of one's own."""
+Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
 
 
 @dataclass(frozen=True)
 class CandidateSet:
-    """What may be rented under some constraints."""
+    """What may be rented under some constraints, and what is known of it for one goal."""
 
+    evaluator: Evaluator
     market: Market
     chains: tuple[CandidateChain, ...]
     unranked: tuple[Unranked, ...]
@@ -71,10 +73,30 @@ class CandidateSet:
             count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
         return count
 
-    def asked(self, evaluator: Evaluator, goal: Goal) -> tuple[Evaluator, list[CandidateChain]]:
+    def asked(self, goal: Goal) -> CandidateSet:
         """The same candidates for another goal, by the same forecasts."""
-        other = evaluator.asked(goal)
-        return other, [other.chain(each.rentable, each.shape, each.own) for each in self.chains]
+        other = self.evaluator.asked(goal)
+        chains = tuple(other.chain(each.rentable, each.shape, each.own) for each in self.chains)
+        return replace(self, evaluator=other, chains=chains)
+
+    def least(self, measure: Measure, goal: Goal | None = None) -> Evaluation | None:
+        """The one of least ``measure`` that keeps ``goal``; ``None`` if nothing does."""
+        return least(self.evaluator, self.chains, measure, goal)
+
+    def with_lateness_priced(self) -> CandidateSet:
+        """The same for a goal that says what being late costs: else the bill of what is surely in time.
+
+        That is what one who is late would rather have rented; where nothing is so sure, of what may be in time.
+        """
+        goal = self.evaluator.goal
+        if not goal.weighs_lateness or goal.late_dollars is not None:
+            return self
+        for confidence in (IN_BUDGET, IN_TIME):
+            sure = goal.model_copy(update={"confidence": confidence})
+            found = self.asked(sure).least("dollars", sure)
+            if found is not None:
+                return self.asked(goal.model_copy(update={"late_dollars": found.dollars}))
+        return self
 
     def types(self) -> dict[str, list[CandidateChain]]:
         """Chains by ``cloud/name``."""
@@ -130,7 +152,7 @@ class PlanProblem:
             reasons = Counter(each.why for each in unranked).most_common(2)
             why = "; ".join(f"{why} ({counted(count, 'type')})" for why, count in reasons) or "none of it has a GPU"
             raise UserError(f"nothing that may be rented can be forecast: {why}")
-        return CandidateSet(left, tuple(chains), tuple(unranked))
+        return CandidateSet(self.evaluator, left, tuple(chains), tuple(unranked))
 
     def _holes(self, rentable: Rentable) -> str:
         """What the GPU's data sheet lacks, and what would fill it; empty where that is not what is missing."""
@@ -172,7 +194,6 @@ class PlanProblem:
 
 # The exact search
 
-Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
 _ALIKE = 1.02
 """Bounds of one chain this close count as equal when it is decided which node count to forecast first: the smallest,
 as its forecast raises those of all others. Only the order depends on it."""

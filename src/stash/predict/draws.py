@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
-from scipy.special import ndtri
+from scipy.special import gammaincinv, ndtri, stdtrit
 
 from stash.core.errors import StashError
 from stash.core.formatting import Unit, plain
@@ -139,6 +139,11 @@ COUNT = 256
 SEED = 14
 _NORMAL = 1.959964
 """Half-width of a 95 % interval in standard deviations."""
+_FREEDOM, _NARROWER = 3, 0.7
+"""What ratios of GPUs are off by, in standard deviations that the scale says, is so many times Student's t of so many
+degrees of freedom: a narrow middle and long tails (``python -m bench.predict.gpus``)."""
+LONG_TAILED = _NARROWER * float(stdtrit(_FREEDOM, 0.975))
+"""Half-width of its 95 % interval: 2.23."""
 OUTSIDE = 0.025
 """Of the draws, beyond each end of an interval."""
 
@@ -189,20 +194,30 @@ class Draws:
         alike.setflags(write=False)
         return alike
 
-    def of(self, name: str, quantity: Quantity | Interval, along: Array | None = None) -> Array:
-        """A number with its interval as draws: normal on each side, with each side's own width.
+    def tails(self, name: str) -> Array:
+        """What makes normals long-tailed, as factors, ``[draws]``: the same ones for all that is off together."""
+        chi_squared = 2 * gammaincinv(_FREEDOM / 2, self.uniforms(name))
+        return np.asarray(_NARROWER * np.sqrt(_FREEDOM / chi_squared), np.float64)
 
-        Between positive ends it is the logarithm that is normal, so that no draw of a rate or a time is negative.
-        Without known ends every draw is the value. With ``along``, ``[draws]``, they are in its order instead of the
-        name's, so that numbers whose errors are shared are off together (Iman and Conover 1982).
+    def long_tailed(self, name: str, along: Array | None = None) -> Array:
+        """Of Student's distribution, 95 % of them between −1 and 1, ``[draws]``.
+
+        With ``along``, ``[draws]``, in its order instead of the name's, so that numbers whose errors are shared are
+        off together (Iman and Conover 1982).
+        """
+        drawn: Array = stdtrit(_FREEDOM, self.uniforms(name)) / stdtrit(_FREEDOM, 1 - OUTSIDE)
+        return drawn if along is None else np.sort(drawn)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
+
+    def of(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:
+        """A number with its interval as draws: each side with its own width, normal without other ``deviations``.
+
+        Between positive ends it is the logarithm that is so, so that no draw of a rate or a time is negative. Without
+        known ends every draw is the value.
         """
         value, low, high = quantity.value, quantity.low, quantity.high
         if low is None or high is None:
             return np.full(self.count, value)
-        normals = self.normals(name)
-        if along is not None:
-            normals = np.sort(normals)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
-        deviations = normals / _NORMAL
+        deviations = self.normals(name) / _NORMAL if deviations is None else deviations
         if low > 0:
             arms = np.where(deviations > 0, np.log(high / value), np.log(value / low))
             return value * np.exp(deviations * arms)

@@ -34,7 +34,7 @@ _TYPICAL_SHARE = 0.15
 """s of a model of which no operator was counted."""
 _COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
 """Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""
-_GPU_SPREAD, _CELL_SPREAD, _RUN_SPREAD = 0.08, 0.08, 0.08
+_GPU_SPREAD, _CELL_SPREAD, RUN_SPREAD = 0.08, 0.08, 0.08
 """of a GPU, of what is no product; of a model on it; of a published number: its run, host and versions;"""
 _VENDOR_SPREAD = 0.35
 """and of what another vendor's software makes of a data sheet."""
@@ -167,9 +167,8 @@ def _covariance(one: _Places, other: _Places) -> Array:
 class GpuScale:
     """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
 
-    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts], inverse: Array | None = None) -> None:
-        """``inverse`` of the rows' covariance, where it is known."""
-        self.rows, self._facts, self._inverse = tuple(table), facts, inverse
+    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
+        self.rows = tuple(table)
         self._models = frozenset(row.key for row in self.rows)
         self._seen = self._places([cell_of(row, facts) for row in self.rows])
 
@@ -205,24 +204,13 @@ class GpuScale:
     @cached_property
     def _solved(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
-        inverse = self._inverse
-        if inverse is None:
-            series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-            whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
-            noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
-            covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
-            inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+        series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
+        whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
+        noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, RUN_SPREAD) ** 2)
+        covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+        inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
         return inverse, np.asarray(inverse @ left, np.float64)
-
-    def without(self, drops: Sequence[bool]) -> GpuScale:
-        """The same fitted to the rows that are not dropped, ``[rows]``."""
-        dropped, (inverse, _) = np.array(drops), self._solved
-        kept = ~dropped
-        across = inverse[np.ix_(kept, dropped)]
-        less = across @ np.linalg.solve(inverse[np.ix_(dropped, dropped)], across.T)
-        rows = [row for row, drop in zip(self.rows, dropped, strict=True) if not drop]
-        return GpuScale(rows, self._facts, inverse[np.ix_(kept, kept)] - less)
 
     def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
         """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance as runs show it.
@@ -233,7 +221,7 @@ class GpuScale:
         inverse, weights = self._solved
         known = _covariance(places, self._seen)
         covariance: Array = _covariance(places, places) - known @ inverse @ known.T
-        covariance += _RUN_SPREAD**2 * np.eye(len(cells))
+        covariance += RUN_SPREAD**2 * np.eye(len(cells))
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
     def ratio(self, first: GpuCell, second: GpuCell, whole_jobs: bool = False) -> tuple[float, float]:
@@ -251,10 +239,12 @@ class GpuScale:
         return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
     def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
-        """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each."""
+        """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each, and
+        a model that is unlike others is so on all GPUs (a multivariate Student's distribution)."""
         means, covariance = self.places(cells)
         normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
-        return np.asarray(means[:, np.newaxis] + np.linalg.cholesky(covariance) @ normals, np.float64)
+        off = np.linalg.cholesky(covariance) @ normals * draws.tails("how unlike others a model is")
+        return np.asarray(means[:, np.newaxis] + off, np.float64)
 
     def holds(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""

@@ -176,7 +176,8 @@ def _on_another_gpu(
     shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
-    return ComputeScale(base.draws.of(f"speed of {second.name}", quantity, shared), (fact,), tuple(beyond))
+    off = base.draws.long_tailed(f"speed of {second.name}", shared)
+    return ComputeScale(base.draws.of(about, quantity, off), (fact,), tuple(beyond))
 
 
 def _batch_exponent(base: Base, larger: bool) -> Quantity:

@@ -106,7 +106,7 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
     (choices,) = page(plan).grids
     assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
-    assert any("stash spot plan --interruptions" in each for each in plan.assumptions)
+    assert any("stash spot guard" in each for each in plan.assumptions)
 
 
 def test_of_a_type_that_is_late_the_fastest_is_what_comes_nearest_to_a_deadline():
@@ -225,7 +225,8 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
 def test_a_cheaper_one_that_may_miss_the_deadline_is_worth_a_profile():
     unsure = kind("RTX-A6000", 1, None)
     found = small((PAIR, 5.0), (unsure, 2.0))
-    plan = asked(catalog=Catalog(GPUS, found.instances, found.prices), deadline_seconds=1.35 * HOUR, most_nodes=1)
+    catalog = Catalog(GPUS, found.instances, found.prices)
+    plan = asked(catalog=catalog, deadline_seconds=1.35 * HOUR, most_nodes=1, confidence=0.9)
     assert plan.chosen.name == "1 × pair"  # measured, and in time
     (missed,) = (each for each in plan.choices if each.standing == "infeasible")
     assert missed.dollars.value < plan.chosen.dollars.value
@@ -248,6 +249,18 @@ def test_what_being_late_costs_decides_how_sure_the_choice_has_to_be(late, name)
     assert plan.chosen.name == name
     surely = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, confidence=0.95)
     assert surely.chosen.name == "1 × pair"
+
+
+def test_unless_said_being_late_costs_the_bill_of_what_is_surely_in_time():
+    fleet, short, long = unsure_fleet(), 1.5 * HOUR, 30 * HOUR
+    plan = asked(catalog=fleet, deadline_seconds=short, most_nodes=1)
+    assert any(each.startswith("being late costs $6.50, the bill of what is surely in time") for each in plan.assumptions)
+    priced = asked(catalog=fleet, deadline_seconds=short, most_nodes=1, late_dollars=6.5)
+    assert (plan.chosen, plan.risk) == (priced.chosen, priced.risk)
+    assert plan.goal.late_dollars is None
+    # By when even the cheaper one is sure, it is its own bill, and nothing is late.
+    easy = asked(catalog=fleet, deadline_seconds=long, most_nodes=1)
+    assert any(each.startswith(f"being late costs ${easy.chosen.dollars.value:.2f}, ") for each in easy.assumptions)
 
 
 def test_the_expected_cost_is_the_bill_and_what_being_late_costs_as_often_as_it_is():
