@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.formatting import listed
 from stash.trace.kernels import COMPUTE, EXCHANGE
-from stash.trace.spans import Nanoseconds, common, joined, length, window, without
+from stash.trace.spans import FRAME, Nanoseconds, common, joined, length, window, without
 from stash.trace.step_parts import PARTS, RankTimes, StepWindow, parts_of
 
 _POINT_TO_POINT = ("send", "recv", "isend", "irecv")
@@ -26,7 +27,8 @@ _OP = re.compile(
 )
 _APART, _APART_SHARE = 5.0, 0.1
 """A first step that waits so many times longer than the others do, by so much of a step, began at different times."""
-OWN_PARTS = tuple(part for part in PARTS if part not in ("contention", "bubble", "exchange"))
+_WAITING, _PLACED = ("contention", "bubble"), ("input", "loop", "host")
+OWN_PARTS = tuple(part for part in PARTS if part not in (*_WAITING, "exchange"))
 """Parts of a step that a rank spends by itself."""
 
 
@@ -85,7 +87,7 @@ class JobTimes:
     saved: Mapping[int, Mapping[int, int]]
     """Nanoseconds by which a step would be shorter had a rank not been later than the next one, likewise."""
     idle: Mapping[str, Mapping[int, Nanoseconds]]
-    """Interval sets of what has a place in the script, by part and rank."""
+    """Interval sets of what has a place in the script, by part and rank; of traces with stacks."""
 
 
 def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
@@ -95,14 +97,13 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
     left_out = _left_out(ranks)
     numbers = sorted({step.number for times in ranks.values() for step in times.steps} - set(left_out))
     windows = {rank: {step.number: step for step in times.steps} for rank, times in ranks.items()}
-    sets = {
-        rank: {number: parts_of(ranks[rank], windows[rank][number], waits[rank]) for number in numbers}
-        for rank in ranks
-    }
-    parts = {
-        rank: {number: {name: length(each) for name, each in found.items()} for number, found in steps.items()}
-        for rank, steps in sets.items()
-    }
+    placed = {rank: _PLACED if len(times.trace.spans[FRAME]) else () for rank, times in ranks.items()}
+    parts: dict[int, dict[int, dict[str, int]]] = {rank: {} for rank in ranks}
+    sets: dict[int, dict[int, dict[str, Nanoseconds]]] = {rank: {} for rank in ranks}
+    for rank, number in product(ranks, numbers):
+        found = parts_of(ranks[rank], windows[rank][number], waits[rank])
+        parts[rank][number] = {name: length(each) for name, each in found.items()}
+        sets[rank][number] = {name: found[name] for name in (*_WAITING, *placed[rank])}  # others may be large
     if len(ranks) > 1 and (apart := _began_apart(parts, numbers)):
         left_out[numbers[0]] = apart
         numbers = numbers[1:]
@@ -112,8 +113,8 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
         )
     whole = {rank: {n: _whole(ranks[rank], windows[rank][n], waits[rank]) for n in numbers} for rank in ranks}
     idle = {
-        name: {rank: joined(sets[rank][number][name] for number in numbers) for rank in ranks}
-        for name in ("input", "loop", "host")
+        name: {rank: joined(sets[rank][number][name] for number in numbers) for rank in ranks if placed[rank]}
+        for name in _PLACED
     }
     lateness, saved = _lateness(ranks, meetings, sets, numbers)
     return JobTimes(ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle)
@@ -260,8 +261,7 @@ def _lateness(
     lateness = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     saved = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     exposed = {
-        rank: joined(found[name] for found in steps.values() for name in ("contention", "bubble"))
-        for rank, steps in sets.items()
+        rank: joined(found[name] for found in steps.values() for name in _WAITING) for rank, steps in sets.items()
     }
     reached = dict.fromkeys(ranks, np.iinfo(np.int64).min)
     for meeting in meetings:

@@ -149,6 +149,8 @@ class _Gathered:
         rows = rows[good]
         for kind, parts in self.parts.items():
             parts.append(rows[rows[:, 5] == kind, :5])
+            while len(parts) > 1 and len(parts[-2]) <= 2 * len(parts[-1]):  # large ones are given back when freed
+                parts[-2:] = [np.concatenate(parts[-2:])]
         ops = rows[rows[:, 5] == OP]
         for track in np.unique(ops[:, 3]):
             found = ops[ops[:, 3] == track, :2]

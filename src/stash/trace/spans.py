@@ -63,8 +63,8 @@ class TraceSpans:
 
     def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
         """The union of all spans, or of those chosen."""
-        chosen = self if which is None else self.taken(which)
-        return union(np.column_stack((chosen.start, chosen.stop)))
+        chosen = slice(None) if which is None else which
+        return union(np.column_stack((self.start[chosen], self.stop[chosen])))
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,9 @@ def union(intervals: Nanoseconds) -> Nanoseconds:
     """The interval set that covers what any of these covers."""
     if len(intervals) == 0:
         return NONE
-    ordered = intervals[np.argsort(intervals[:, 0], kind="stable")]
-    ordered = ordered[ordered[:, 1] > ordered[:, 0]]
+    ordered = intervals[intervals[:, 1] > intervals[:, 0]]
+    if (ordered[1:, 0] < ordered[:-1, 0]).any():
+        ordered = ordered[np.argsort(ordered[:, 0], kind="stable")]
     if len(ordered) == 0:
         return NONE
     reached = np.maximum.accumulate(ordered[:, 1])
@@ -148,6 +149,8 @@ def without(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What the first set covers and the second does not."""
     if len(one) == 0 or len(other) == 0:
         return one
+    first, last = np.searchsorted(other[:, 1], one[0, 0]), np.searchsorted(other[:, 0], one[-1, 1])
+    other = other[first:last]
     edges = np.concatenate(([np.iinfo(np.int64).min], other.ravel(), [np.iinfo(np.int64).max]))
     return common(one, edges.reshape(-1, 2))
 

@@ -287,8 +287,9 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds
 def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
     """Of time without work of the device: input, the script's own lines, as nothing runs for long, and other."""
     inputs = times.sets["input"]
-    whole = window(times.steps[0].start, times.steps[-1].stop)
-    gaps = without(without(whole, times.thread), inputs)
+    ends = idle.ravel()[[0, -1]] + (-_PAUSE, _PAUSE) if len(idle) else (0, 0)
+    around = window(max(times.steps[0].start, int(ends[0])), min(times.steps[-1].stop, int(ends[1])))
+    gaps = without(without(around, times.thread), inputs)
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
     rest = without(idle, inputs)
     return {"input": common(idle, inputs), "loop": common(rest, long), "host": without(rest, long)}
