@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from stash.analysis.findings.rates import Link
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import reached_rates
+from stash.core.intervals import NORMAL, change
 from stash.core.records.base import Record
 from stash.core.units import counted
 
@@ -96,6 +97,16 @@ def usual_spread(link: Link) -> Spread:
     if link.part == "compute" and not link.member:
         return next((spread for kind, spread in CPU_SPREADS if link.group.startswith(kind)), GPU_SPREAD)
     return GPU_SPREAD if link.part in ("compute", "copies") else LINK_SPREAD
+
+
+def differ(one: Link, other: Link) -> bool:
+    """Whether two figures of one kind differ by more than their intervals and than such figures usually scatter.
+
+    Bursts of one probe tell nothing of how far another process, or another hour, would have been from it.
+    """
+    arm = NORMAL * math.sqrt(2) * usual_spread(one).deviation
+    is_apart = not change(one.rate, other.rate).within_noise
+    return is_apart and abs(math.log(other.rate.value / one.rate.value)) > arm
 
 
 def lowest_healthy(values: Sequence[float], spread: Spread, tests: int) -> float:
