@@ -77,6 +77,17 @@ def test_a_kind_of_figure_has_its_own_spread_so_that_one_that_is_often_slow_prov
         assert standing.slow is is_slow, name
 
 
+@pytest.mark.parametrize(("nodes", "is_slow"), [(1, False), (2, True)])
+def test_where_a_host_puts_virtual_cores_halves_their_exchange_and_blames_nobody(nodes: int, is_slow: bool):
+    def at(rate: float, day: int):
+        timing = Timing(bytes=1 << 24, seconds=((1 << 24) / rate,) * 8)
+        swept = Exchange(backend="gloo", nodes=nodes, ranks=2, timings=(timing,))
+        return probe(host("a", links(exchanges=(swept,)))).model_copy(update={"created": CREATED[day]})
+
+    (standing,) = read(at(1.4e9, 20), KNOWN, past=[at(2.7e9, day) for day in range(7)]).standings
+    assert standing.slow is is_slow
+
+
 def test_two_probes_differ_beyond_what_such_figures_scatter_whatever_their_own_intervals_say():
     def link(rate: float, name: str, repetitions: int = 4):
         (found,) = rated(host("a", links(figures=(figure(rate, name, bursts=((1e9 / rate,) * 2,) * repetitions),))))

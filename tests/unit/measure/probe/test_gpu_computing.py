@@ -185,7 +185,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def measured(library: PlayedNvml, devices: int, force: bool = False) -> list[Any]:
-    machine = computing_parts.ComputingMachine(cores=1, free_bytes=1, devices=devices, library=library)
+    users = computing_parts.gpu_users(devices, library)
+    machine = computing_parts.ComputingMachine(1, 1, devices, users, library)
     return computing_parts.measure(machine, 0.0, (), force)
 
 
