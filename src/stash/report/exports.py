@@ -14,11 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stash.advice.rental import judge_rental
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
-from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.probe_reading import every_link, read
 from stash.catalog.offers import Catalog
 from stash.core.artefact import to_bytes
 from stash.core.printable import printable_line
@@ -195,13 +196,17 @@ _ARGUMENTS = "arguments"
 
 
 def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFamily]:
-    """Of probes: each figure's rate, and findings."""
+    """Of probes: each figure's rate, findings, and the verdict."""
     readings = [read(probe, catalog) for probe in probes]
+    verdicts = [
+        ({"hostname": probe.hosts[0].hostname, "answer": judge_rental(probe, reading).answer}, 1.0)
+        for probe, reading in zip(probes, readings, strict=True)
+    ]
     names = ("hostname", "part", "group", "member", "unit")
     rates = [
         ({name: printable_line(str(getattr(link, name))) for name in names}, link.rate.value)
-        for reading in readings
-        for link in reading.links
+        for probe in probes
+        for link in every_link(probe.hosts)
     ]
     findings = [
         ({"hostname": each.hostname or "", "finding": each.name}, 1.0)
@@ -210,7 +215,8 @@ def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFami
     ]
     return [
         MetricFamily("stash_probe_rate", "Measured rate of a part or a link, in its unit", rates),
-        MetricFamily("stash_probe_finding", "A finding of a probe", findings),
+        *([MetricFamily("stash_probe_finding", "A finding of a probe", findings)] if findings else []),
+        MetricFamily("stash_probe_verdict", "What to do with the machines of a probe", verdicts),
     ]
 
 

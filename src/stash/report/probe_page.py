@@ -11,8 +11,9 @@ from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
+from stash.analysis.findings.standings import differ
 from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
-from stash.core.intervals import Interval, change
+from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
@@ -213,17 +214,17 @@ ProbedSide = tuple[str, Probe]
 
 
 def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
-    """Every figure that both have, and whether the two intervals lie apart: JSON, a contract, see docs/probe.md."""
+    """Every figure that both have, and whether it differs beyond noise: JSON, a contract, see docs/probe.md."""
     first, second = (
         {(link.node, link.group, link.member): link for link in every_link(probe.hosts)}
         for _, probe in (before, after)
     )
     figures = [
         {
-            **link.model_dump(exclude={"rate", "hostname"}),
+            **link.model_dump(exclude={"rate", "hostname", "sustained", "own"}),
             "before": link.rate.model_dump(),
             "after": second[key].rate.model_dump(),
-            "differs": (more := change(link.rate, second[key].rate)).low is not None and not more.within_noise,
+            "differs": differ(link, second[key]),
         }
         for key, link in first.items()
         if key in second

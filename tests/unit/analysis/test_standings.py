@@ -15,6 +15,7 @@ from stash.analysis.findings import standings
 from stash.analysis.findings.part_checks import state_findings
 from stash.analysis.findings.probe_reading import are_alike, read
 from stash.analysis.findings.rates import burst_rates, exchange_rate, figure_rate, own_rate, sustained_figure
+from stash.analysis.findings.rates import links as rated
 from stash.catalog.layers import merge
 from stash.core.records.host import Exchange, Gpu, PartFigure, PartState, Timing
 
@@ -74,6 +75,29 @@ def test_a_kind_of_figure_has_its_own_spread_so_that_one_that_is_often_slow_prov
         past = [at(10e9, name, day) for day in range(5)]
         (standing,) = read(at(8.6e9, name, 20), KNOWN, past=past).standings
         assert standing.slow is is_slow, name
+
+
+@pytest.mark.parametrize(("nodes", "is_slow"), [(1, False), (2, True)])
+def test_where_a_host_puts_virtual_cores_halves_their_exchange_and_blames_nobody(nodes: int, is_slow: bool):
+    def at(rate: float, day: int):
+        timing = Timing(bytes=1 << 24, seconds=((1 << 24) / rate,) * 8)
+        swept = Exchange(backend="gloo", nodes=nodes, ranks=2, timings=(timing,))
+        return probe(host("a", links(exchanges=(swept,)))).model_copy(update={"created": CREATED[day]})
+
+    (standing,) = read(at(1.4e9, 20), KNOWN, past=[at(2.7e9, day) for day in range(7)]).standings
+    assert standing.slow is is_slow
+
+
+def test_two_probes_differ_beyond_what_such_figures_scatter_whatever_their_own_intervals_say():
+    def link(rate: float, name: str, repetitions: int = 4):
+        (found,) = rated(host("a", links(figures=(figure(rate, name, bursts=((1e9 / rate,) * 2,) * repetitions),))))
+        return found
+
+    product, triad = "gemm float32 8x8x8", "triad"
+    assert not standings.differ(link(10e9, product), link(9.5e9, product))  # a narrow interval is no proof
+    assert standings.differ(link(10e9, product), link(8.5e9, product))
+    assert standings.differ(link(10e9, product), link(8.5e9, product, repetitions=1))  # nor is none an excuse
+    assert not standings.differ(link(10e9, triad), link(7e9, triad))
 
 
 def test_the_exchange_is_held_against_its_like_by_one_message_whatever_the_sweep_reached():

@@ -15,14 +15,17 @@ from typing import Any
 
 import pytest
 from breakdowns import CALM
+from probe_builder import copy, host, links, probe
 from profile_builder import build
 
+from stash.catalog.layers import merge
 from stash.cli.main import main
 from stash.core.artefact import load, save, to_bytes
+from stash.core.records.host import Exchange, PartState, Timing
 from stash.core.records.profile import Profile
 from stash.monitor.records import Header
 from stash.monitor.watch_metrics import Metrics
-from stash.report.exports import exported, openmetrics
+from stash.report.exports import exported, openmetrics, probe_families
 from stash.store.storing import opened
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +116,19 @@ def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
         labels = re.findall(r'([A-Za-z_][A-Za-z0-9_]*)="', shown)
         assert labels
         assert [label for label in labels if label != label.lower()] == []
+
+
+def test_a_probes_figures_exchanges_and_verdict_are_metrics() -> None:
+    swept = Exchange(backend="gloo", nodes=1, ranks=2, timings=(Timing(bytes=1 << 20, seconds=(0.001,) * 6),))
+    state = PartState(device="cpu", others_cores=2.0)
+    measured = links(copies=(copy("host", "cuda:0", 9e9),), exchanges=(swept,), states=(state,))
+    text = openmetrics([], probe_families([probe(host("a", measured))], merge(None, None)))
+    assert 'stash_probe_rate{hostname="a",part="copies",group="host to GPU",member="GPU 0",unit="bytes/s"} ' in text
+    assert re.search(
+        r'stash_probe_rate\{.*group="all-reduce, gloo, 2 ranks on 1, 1048576 bytes".*\} 1048576000', text
+    )
+    assert 'stash_probe_finding{hostname="a",finding="busy-cores"} 1.0' in text
+    assert 'stash_probe_verdict{hostname="a",answer="probe again"} 1.0' in text
 
 
 def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:

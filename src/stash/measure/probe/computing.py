@@ -308,10 +308,10 @@ def _product(product: Product, device: str, threads: int = 1, of: str = "", way:
         # cuBLASLt wants the first by rows and the second by columns; a transposed view of rows is that
         left, right = first.to(torch.float8_e4m3fn), second.to(torch.float8_e4m3fn).t()
         one = torch.ones((), device=device)
-        options = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
 
         def act() -> object:
-            return torch._scaled_mm(left, right, **options)
+            scaled = torch._scaled_mm
+            return scaled(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
     else:
         dtype = torch.float32 if type_ == "tf32" else getattr(torch, type_)
         left, right = first.to(dtype), second.t().to(dtype).contiguous()

@@ -45,7 +45,27 @@ class ComputingMachine:
     cores: int
     free_bytes: int
     devices: int
+    users: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By device, processes of others that compute on it."""
     library: Any = None
+
+
+def gpu_users(devices: int, library: Any = None) -> dict[int, tuple[str, ...]]:
+    """By device, who computes on it; asked before this process does: containers hide which of them it is."""
+    if not devices:
+        return {}
+    with nvml(library) as answering:
+        known = {} if answering is None else _known(answering)
+    found = {index: known[name].users for index in range(devices) if (name := _identity(index)) in known}
+    return {index: users for index, users in found.items() if users}
+
+
+def why_left_alone(users: Mapping[int, tuple[str, ...]]) -> dict[int, str]:
+    """By device that others compute on, a sentence."""
+    return {
+        index: f"GPU {index} is in use by {', '.join(names)}; --force measures it all the same"
+        for index, names in users.items()
+    }
 
 
 def measure(
@@ -56,7 +76,7 @@ def measure(
     found = _cores(machine, share * seconds, products)
     if machine.devices:
         with nvml(machine.library) as library:
-            found += _gpus(machine.devices, library, (1 - share) * seconds, products, force)
+            found += _gpus(machine, library, (1 - share) * seconds, products, force)
     return found
 
 
@@ -101,25 +121,26 @@ class _Looks:
             self.readings.setdefault(lane.name, []).append(reading)
 
 
-def _gpus(devices: int, library: Any, seconds: float, products: Sequence[Product], force: bool) -> PartResults:
-    # before this process is on any of them: a container sees its own processes by other numbers than NVML
+def _gpus(
+    machine: ComputingMachine, library: Any, seconds: float, products: Sequence[Product], force: bool
+) -> PartResults:
     known = {} if library is None else _known(library)
     watched, work, found = dict[str, _Watched](), list[DeviceWork](), PartResults()
     if library is None:
         why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
         found.append(Unmeasured(link="compute, state of the GPUs", why=why))
-    for index in range(devices):
+    left_alone = {} if force else why_left_alone(machine.users)
+    for index in range(machine.devices):
         device = f"cuda:{index}"
         one = known.get(_identity(index))
         if one is None and library is not None:
             why = "NVML knows no GPU by the identity that PyTorch gives it, so its state and its users are unknown"
             found.append(Unmeasured(link=f"compute, state of {device}", why=why))
-        if one is not None and one.users and not force:
-            why = f"GPU {index} is in use by {', '.join(one.users)}; --force measures it all the same"
-            found.append(Unmeasured(link=f"compute on {device}", why=why))
+        if index in left_alone:
+            found.append(Unmeasured(link=f"compute on {device}", why=left_alone[index]))
             continue
         if one is not None:
-            watched[device] = one
+            watched[device] = _Watched(one.ask, machine.users.get(index, ()))
         tasks, missing = gpu_tasks(index, products)
         found += missing
         work.append((GpuLane(index), tasks))

@@ -6,7 +6,8 @@ Knows nothing of ranks: one process drives all devices.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,20 @@ Move = tuple[Tensor, Tensor]
 """(target, source) of one copy."""
 
 
-def measure(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
-    """Everything that can be copied to, from and between devices, within about ``seconds``."""
-    if devices == 0:
+def measure(
+    seconds: float, free_bytes: int, count: int, in_use: Mapping[int, str] | None = None
+) -> list[Copy | Unmeasured]:
+    """Everything that can be copied to, from and between so many devices, within about ``seconds``.
+
+    ``in_use``: devices that are left alone, and why.
+    """
+    if count == 0:
         return [Unmeasured(link="copies", why="this machine has no CUDA device that PyTorch can use")]
-    return [*_host_and_devices(2 * seconds / 3, free_bytes, devices), *_device_pairs(seconds / 3, devices)]
+    left = [Unmeasured(link=f"copies of cuda:{index}", why=why) for index, why in (in_use or {}).items()]
+    devices = [index for index in range(count) if index not in (in_use or {})]
+    if not devices:
+        return list(left)
+    return [*left, *_host_and_devices(2 * seconds / 3, free_bytes, devices), *_device_pairs(seconds / 3, devices)]
 
 
 def cache_bytes(root: Path = Path("/")) -> int:
@@ -53,13 +63,13 @@ def cache_bytes(root: Path = Path("/")) -> int:
     return sum(size for (level, _), size in levels.items() if level == last) or _UNKNOWN_CACHE
 
 
-def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Copy | Unmeasured]:
+def _host_and_devices(seconds: float, free_bytes: int, devices: Sequence[int]) -> list[Copy | Unmeasured]:
     """Pinned memory to and from each device: one by one, then all at once."""
-    size = min(_HOST_BUFFER, free_bytes // 8 // devices)
-    share = seconds / (2 * devices + 2)
+    size = min(_HOST_BUFFER, free_bytes // 8 // len(devices))
+    share = seconds / (2 * len(devices) + 2)
     found: list[Copy | Unmeasured] = []
     pairs: dict[int, Move] = {}
-    for device in range(devices):
+    for device in devices:
         try:
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
             there = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
@@ -75,9 +85,9 @@ def _host_and_devices(seconds: float, free_bytes: int, devices: int) -> list[Cop
     return found
 
 
-def _device_pairs(seconds: float, devices: int) -> list[Copy | Unmeasured]:
+def _device_pairs(seconds: float, devices: Sequence[int]) -> list[Copy | Unmeasured]:
     """Every device to every other, one pair at a time."""
-    ordered = [(a, b) for a in range(devices) for b in range(devices) if a != b]
+    ordered = list(permutations(devices, 2))
     found: list[Copy | Unmeasured] = []
     for a, b in ordered:
         try:

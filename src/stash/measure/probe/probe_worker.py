@@ -183,6 +183,7 @@ class Run:
         self.began, self.before = time.monotonic(), counters.totals()
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        self.gpu_users = computing_parts.gpu_users(self.devices) if team.leads else {}
 
     def run(self) -> None:
         """All parts; raises AbsentError where it makes no sense to go on."""
@@ -247,10 +248,11 @@ class Run:
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
         folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
-        machine = computing_parts.ComputingMachine(cores, self.free_bytes, self.devices)
+        machine = computing_parts.ComputingMachine(cores, self.free_bytes, self.devices, self.gpu_users)
+        left_alone = {} if orders.force else computing_parts.why_left_alone(self.gpu_users)
         do: dict[str, Callable[[], Found]] = {
             "compute": lambda: computing_parts.measure(machine, seconds, orders.products, orders.force),
-            "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices),
+            "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices, left_alone),
             "reads": lambda: disk_reads.measure(folders, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
