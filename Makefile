@@ -68,7 +68,7 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m bench.house --check
-	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
+	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md bench/RESULTS.md
 	$(MAKE) --no-print-directory docs
 
 bench: $(DEV)
