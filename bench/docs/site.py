@@ -10,11 +10,11 @@ import os
 import re
 from typing import Any
 
+from bench.docs import columns, options
 from bench.docs import format as formats
-from bench.docs import options
 
 ON_THE_WEB = "https://github.com/stash-ddl/stash/blob/main/"
-GENERATED = {"commands": options.page, "fields": formats.page}
+GENERATED = {"commands": options.page, "fields": formats.page, "columns": columns.page}
 """What a page has in place of ``<!-- generated: NAME -->``."""
 OFF_SITE = ("docs/decisions/", "docs/log.md")
 """Pages that are read in the repository alone: ``exclude_docs`` of mkdocs.yml."""
