@@ -1,4 +1,4 @@
-"""The columns of the catalog's data files, from their head lines; what is worth a word of them is in docs/catalog.md."""
+"""The columns of the catalog's data files, from their head lines; docs/catalog.md says what is worth a word."""
 
 from __future__ import annotations
 

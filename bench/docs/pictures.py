@@ -66,7 +66,9 @@ def draw_epoch(breakdown: Breakdown) -> str:
             reached += row.time.value
     rows.append(LaneRow("epoch", format_seconds(reached), (BarPiece(0.0, reached, "plain", "epoch"),)))
     across = lanes_ruler(rows, "ms of a step", 1e-3)
-    drawn = content(lane_chart("epoch", "An epoch, row by row", rows, across, Grid("", (), (), frozenset())), "svg", 170)
+    drawn = content(
+        lane_chart("epoch", "An epoch, row by row", rows, across, Grid("", (), (), frozenset())), "svg", 170
+    )
     assert isinstance(drawn, str)
     return _FONT_FACE.sub("", drawn)
 
@@ -118,8 +120,8 @@ LEFT, RIGHT = 24.0, 736.0
 EPOCH = (
     ("start", "epoch start", 0.0, 0.16),
     ("compute", "100 steps", 0.16, 0.74),
-    ("evaluation", "evaluation", 0.74, 0.90),
-    ("checkpoint", "checkpoint", 0.90, 1.0),
+    ("evaluation", "evaluation", 0.74, 0.87),
+    ("checkpoint", "checkpoint", 0.87, 1.0),
 )
 """Of the ledger's bar: series, words, and where each part begins and ends. Not to any job's scale."""
 RUNGS = (
@@ -168,7 +170,7 @@ def draw_idea() -> str:
         wide = _step(end) - _step(reached)
         parts.append(element("rect", x=_step(reached), y=y, width=wide, height=22, fill=LIGHT[series]))
         reached = end
-    label = "The ledger of an epoch as a bar of epoch start, steps, evaluation and checkpoint; below, one step as a ladder"
+    label = "The ledger of an epoch: its start, its steps, evaluation, checkpoint; below, one step as a ladder"
     return _wrap(width, foot, label, parts)
 
 

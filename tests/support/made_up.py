@@ -1,4 +1,4 @@
-"""Invented artefacts that pages show, in round numbers: ``python tests/support/made_up.py`` writes docs/profiles again.
+"""Invented artefacts that pages show, in round numbers: ``python tests/support/made_up.py`` writes docs/profiles.
 
 The records of Stash's own code, fed with numbers that a person chose: a pipeline with a slow stage, a run that is
 watched while one rank's input grows, a search of ``stash fix``.

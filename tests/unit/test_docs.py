@@ -22,8 +22,7 @@ from made_up import pipeline_job
 import stash
 from bench.docs import format as formats
 from bench.docs import options as reference
-from bench.docs import pictures
-from bench.docs import site
+from bench.docs import pictures, site
 from stash.core.artefact import load
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, strays, value_takers
