@@ -22,7 +22,7 @@ from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
 from stash.plan.hourly_prices import is_recent
 
-_DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/market.md)'
+_DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/how-to/market.md)'
 CONFIRM_SECONDS = 12 * HOUR
 """What was watched all the time is said again so often."""
 
