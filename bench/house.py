@@ -185,6 +185,9 @@ def print_figures(root: Path) -> None:
         print(f"{name}: {value:,}")
     print("nodes by package:", ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()))
     print(f"words of docs and README: {count_words(root):,}, of them on the site {count_site_words(root):,}")
+    results = root / "bench/RESULTS.md"
+    if results.is_file():
+        print(f"words of {results.name}, apart: {len(results.read_text(encoding='utf-8').split()):,}")
 
 
 def main(arguments: list[str] | None = None) -> int:
