@@ -50,7 +50,7 @@ check: $(DEV)  ## style, types, layers, size, links, the site (two minutes)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m bench.house --check
-	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md
+	$(BIN)/python tests/links.py README.md CONTRIBUTING.md SECURITY.md docs examples/README.md bench/RESULTS.md
 	$(MAKE) --no-print-directory docs
 
 truth: $(DEV)  ## every stall against known truth, on emulated clusters (root; half an hour)

@@ -145,6 +145,15 @@ def count_words(root: Path) -> int:
     return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
 
 
+def count_site_words(root: Path) -> int:
+    """Words of the pages that the site has, without what it generates."""
+    from bench.docs.site import OFF_SITE
+
+    pages = root.glob("docs/**/*.md")
+    shown = [page for page in pages if not page.relative_to(root).as_posix().startswith(OFF_SITE)]
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in shown)
+
+
 def measure_ratchet(sources: list[SourceFile]) -> dict[str, int]:
     """The figures that may only rise where the same commit says so."""
     from bench.docs.options import count_options, count_undocumented
@@ -175,7 +184,10 @@ def print_figures(root: Path) -> None:
     for name, value in count_obstacles(sources).items():
         print(f"{name}: {value:,}")
     print("nodes by package:", ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()))
-    print(f"words of docs and README: {count_words(root):,}")
+    print(f"words of docs and README: {count_words(root):,}, of them on the site {count_site_words(root):,}")
+    results = root / "bench/RESULTS.md"
+    if results.is_file():
+        print(f"words of {results.name}, apart: {len(results.read_text(encoding='utf-8').split()):,}")
 
 
 def main(arguments: list[str] | None = None) -> int:

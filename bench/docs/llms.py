@@ -25,8 +25,9 @@ tools of `stash mcp`, whose answers are short. Commands given `--json` print err
 def text() -> str:
     """The whole file."""
     how_to = sorted((DOCS / "how-to").glob("*.md"))
-    others = [page for page in sorted(DOCS.glob("*.md")) if page.name != "index.md"]
-    sections = {"How to": how_to, "Reference and explanation": others}
+    left_out = ("index.md", "log.md")  # the map itself, and what the site does not have
+    others = [page for page in sorted(DOCS.glob("*.md")) if page.name not in left_out]
+    sections = {"Guides": how_to, "Concepts and reference": others}
     parts = [f"## {title}\n\n" + "".join(_entry(page) for page in pages) for title, pages in sections.items()]
     return "\n".join([_HEAD, *parts])
 

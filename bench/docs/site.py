@@ -1,7 +1,7 @@
 """What makes pages of ``docs/`` into pages of the site: mkdocs calls what is here (``hooks:`` in mkdocs.yml).
 
-Pages are written for GitHub, where they are read too. Links out of ``docs/`` lead to the repository, and pages of the
-reference get what stands nowhere but in the source.
+Pages are written for GitHub, where they are read too. Links to files that the site does not have lead to the
+repository, and pages of the reference get what stands nowhere but in the source.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 import re
 from typing import Any
 
+from bench.docs import columns, options
 from bench.docs import format as formats
-from bench.docs import options
 
 ON_THE_WEB = "https://github.com/stash-ddl/stash/blob/main/"
-GENERATED = {"commands": options.page, "fields": formats.page}
+GENERATED = {"commands": options.page, "fields": formats.page, "columns": columns.page}
 """What a page has in place of ``<!-- generated: NAME -->``."""
+OFF_SITE = ("docs/decisions/", "docs/log.md")
+"""Pages that are read in the repository alone: ``exclude_docs`` of mkdocs.yml."""
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)")
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
@@ -26,11 +28,12 @@ def anchor(heading: str, separator: str = "-") -> str:
 
 
 def outward(text: str, folder: str) -> str:
-    """A page of ``docs/FOLDER`` whose links to files outside of ``docs/`` lead to the repository on the web."""
+    """A page of ``docs/FOLDER`` whose links to files that the site lacks lead to the repository on the web."""
 
     def led(link: re.Match[str]) -> str:
         path = os.path.normpath(os.path.join("docs", folder, link[1]))
-        return link[1] if path.startswith("docs/") else ON_THE_WEB + path
+        on_site = path.startswith("docs/") and not path.startswith(OFF_SITE)
+        return link[1] if on_site else ON_THE_WEB + path
 
     return _LINK.sub(led, text)
 

@@ -20,7 +20,8 @@ from stash.cli.main import app
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = {
-    str(page.relative_to(ROOT)): page.read_text() for page in (ROOT / "README.md", ROOT / "examples/README.md", *DOCS)
+    str(page.relative_to(ROOT)): page.read_text()
+    for page in (ROOT / "README.md", ROOT / "examples/README.md", ROOT / "bench/RESULTS.md", *DOCS)
 }
 FLAGS = re.MULTILINE | re.DOTALL
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", FLAGS)

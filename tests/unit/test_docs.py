@@ -17,11 +17,12 @@ from functools import cache
 
 from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
 from forecast_profiles import gpu_job
+from made_up import pipeline_job
 
 import stash
 from bench.docs import format as formats
 from bench.docs import options as reference
-from bench.docs import site
+from bench.docs import pictures, site
 from stash.core.artefact import load
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import split, strays, value_takers
@@ -31,8 +32,10 @@ RUNNABLE = re.compile(
 )
 ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
-MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_README = 40, 50_000, 700
-"""What is longer is read by nobody."""
+MOST_PAGES, MOST_WORDS, MOST_WORDS_ON_SITE, MOST_WORDS_OF_README = 50, 36_500, 30_000, 600
+"""What is longer is read by nobody. All words are those of docs/ and the README; the site leaves decisions out."""
+GUIDE_WORDS = range(300, 801)
+"""Of a guide: one task, tables and commands included."""
 
 
 def rewrite() -> None:
@@ -69,6 +72,7 @@ def test_profiles_of_the_pages_are_those_that_tests_know() -> None:
     assert (folder / "resnet18.stash.json").read_text() == (ROOT / "tests/golden/one-node.stash.json").read_text()
     known = gpu_job()
     assert load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
+    assert load(folder / "pipeline.stash.json") == pipeline_job()
 
 
 def test_output_shown_is_the_output() -> None:
@@ -140,11 +144,34 @@ def test_the_method_explains_every_rung_and_stall() -> None:
     assert [name for name in (*NAMES, *STALLS) if not re.search(rf"[`*]{name}[`*]", text)] == []
 
 
-def test_every_page_is_on_the_map_and_on_the_site() -> None:
+def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it() -> None:
     names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
     assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
-    listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(names)
+    configuration = (ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", configuration, re.MULTILINE)
+    assert sorted(listed) == sorted(name for name in names if not f"docs/{name}".startswith(site.OFF_SITE))
+    left_out = configuration.partition("exclude_docs: |\n")[2].partition("\n\n")[0].split()
+    assert tuple(f"docs/{name}" for name in left_out) == site.OFF_SITE
+
+
+def test_guides_are_one_task_each() -> None:
+    sizes = {page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/how-to/")}
+    assert {page: size for page, size in sizes.items() if size not in GUIDE_WORDS} == {}
+
+
+def test_guides_that_a_picture_explains_have_one() -> None:
+    shown = ("own-script", "make-it-faster", "watch", "compare", "what-if", "large-models", "share-a-report")
+    pages = ["docs/tutorial.md", "docs/index.md", *(f"docs/how-to/{name}.md" for name in shown)]
+    assert [page for page in pages if not re.search(r"^!\[[^\]]{20,}\]\(\S+\)$", PAGES[page], re.MULTILINE)] == []
+
+
+def test_pictures_are_those_that_the_command_draws_and_small() -> None:
+    drawn = pictures.list_pictures()
+    for name in ("idea", "epoch"):
+        assert (pictures.PICTURES / f"{name}.svg").read_text() == drawn[name](), "python -m bench.docs.pictures"
+    kept = {path.stem: path.stat().st_size for path in pictures.PICTURES.glob("*.svg")}
+    assert set(drawn) <= set(kept)
+    assert {name: size for name, size in kept.items() if size > pictures.MOST_BYTES} == {}
 
 
 def test_every_how_to_begins_with_its_command() -> None:
@@ -154,7 +181,10 @@ def test_every_how_to_begins_with_its_command() -> None:
 
 def test_pages_stay_short() -> None:
     assert len(DOCS) <= MOST_PAGES
-    assert sum(len(text.split()) for page, text in PAGES.items() if page != "examples/README.md") <= MOST_WORDS
+    sizes = {page: len(text.split()) for page, text in PAGES.items() if page.startswith(("docs/", "README"))}
+    assert sum(sizes.values()) <= MOST_WORDS
+    on_site = [page for page in sizes if page.startswith("docs/") and not page.startswith(site.OFF_SITE)]
+    assert sum(sizes[page] for page in on_site) <= MOST_WORDS_ON_SITE
     assert len(PAGES["README.md"].split()) <= MOST_WORDS_OF_README
     assert [page for page, text in PAGES.items() if "<details" in text] == []
 
@@ -240,6 +270,7 @@ def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
     assert site.outward(text, "") == text.replace("../SECURITY.md", f"{site.ON_THE_WEB}SECURITY.md")
     assert site.outward("[e](../../examples/ddp.py)", "how-to") == f"[e]({site.ON_THE_WEB}examples/ddp.py)"
     assert site.outward("[f](../method.md)", "how-to") == "[f](../method.md)"
+    assert site.outward("[g](decisions/house.md#21)", "") == f"[g]({site.ON_THE_WEB}docs/decisions/house.md#21)"
 
 
 def test_generated_parts_of_pages_are_filled_in() -> None:

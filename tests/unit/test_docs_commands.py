@@ -35,7 +35,7 @@ PARSED = (
     r"lab dataset make|catalog refresh|lab testbed doctor|store add .*s3:|export .*--to (mlflow|wandb|openmetrics)|"
     r"watch |fix |run |trace |probe .*--(nnodes|for|quick)|spot (learn|guard|run)|"
     r".*--probe |check .*plan|spot (fit|predict|plan --pool)|list grid|"
-    r"market (import|backtest|record)|schedule simulate"
+    r"market (import|backtest|record)|schedule "
 )
 """What would change something, takes minutes, or needs files that only a run on those machines makes."""
 STAND_INS = {

@@ -87,7 +87,7 @@ class MarketJob(Record):
 
 def read_job(path: str | Path) -> MarketJob:
     """A job.yaml; raises UserError that names every mistake with its line."""
-    found = load(Path(path), MarketJob, "the job", "docs/market.md shows such a file").content
+    found = load(Path(path), MarketJob, "the job", "docs/how-to/market.md shows such a file").content
     return found if "name" in found.model_fields_set else found.model_copy(update={"name": Path(path).stem})
 
 

@@ -20,7 +20,7 @@ from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
 
-_DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/market.md)'
+_DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/how-to/market.md)'
 CONFIRM_SECONDS = 12 * HOUR
 """What was watched all the time is said again so often."""
 

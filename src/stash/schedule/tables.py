@@ -12,7 +12,7 @@ from stash.core.printable import shortened
 from stash.core.units import nearest, parse_seconds
 from stash.core.user_files import table_rows, text_of
 
-DESCRIBED = "docs/schedule.md describes such files"
+DESCRIBED = "docs/how-to/schedule.md describes such files"
 _MAX_BYTES = 64 * 2**20
 
 

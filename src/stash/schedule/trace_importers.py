@@ -24,7 +24,7 @@ from stash.schedule.records import EVERYONE, QueuedJob
 
 _MAX_BYTES = 1 << 30
 _SEED = 17
-_SEE = "docs/schedule.md says what the importer reads"
+_SEE = "docs/how-to/schedule.md says what the importer reads"
 _NEEDED = ("JobID", "User", "Submit", "ElapsedRaw", "AllocTRES")
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")
 

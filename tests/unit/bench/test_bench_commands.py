@@ -7,14 +7,14 @@ import re
 import pytest
 from documentation import ROOT
 
-PAGES = ("Makefile", "docs/how-we-know.md", "docs/benchmarks.md", "docs/market.md", "docs/catalog.md")
+PAGES = ("Makefile", "docs/how-we-know.md", "bench/RESULTS.md", "docs/catalog.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_benchmark_has_its_module(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8").partition("\n## Archived")[0]
     modules = set(re.findall(r"python -m ((?:bench|tests)(?:\.\w+)*)", text))
-    assert modules or page in ("docs/market.md",)
+    assert modules
     missing = [name for name in sorted(modules) if not _is_runnable(name)]
     assert not missing, f"{page} names commands that are gone: {', '.join(missing)}"
 

@@ -64,7 +64,7 @@ def test_a_choice_is_a_task_of_its_machines() -> None:
 
 
 def test_the_page_shows_a_task_as_it_is_written() -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/what-should-i-rent.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/how-to/launch-the-choice.md").read_text()
     shown = page.partition("```yaml\n")[2].partition("```")[0]
     assert shown == sky_task(chosen(), job(), CATALOG, BillFacts(dataset_bytes=140e9), "resnet50.sky.yaml")
 

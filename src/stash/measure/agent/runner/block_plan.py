@@ -1,7 +1,7 @@
 """How long blocks are, in steps: many rounds in the budget, each block longer than what lies between blocks. Pure.
 
 The machine's pace wanders, so neighbouring steps are alike and distant ones are not: many short rounds tell more in
-the same time than few long ones (docs/how-we-know.md, *Archived*). Cold blocks are
+the same time than few long ones (bench/RESULTS.md, *Archived*). Cold blocks are
 longer until storage is seen to read at the rate that it sustains. What a step takes, others measure.
 """
 
