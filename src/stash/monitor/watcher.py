@@ -70,9 +70,9 @@ def recorders_text(folder: Path) -> str:
         return (
             "no rank wrote one: start the job with TORCH_FR_BUFFER_SIZE=2000 to learn which collective it stands in"
         )
-    said = " ".join(flight.sentences(flight.account(dumps)))
+    sentences = " ".join(flight.sentences(flight.account(dumps)))
     where = f"{folder.parent.name}/{folder.name}"
-    return f"{said} Of {counted(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
+    return f"{sentences} Of {counted(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
 
 
 class LineListener(Protocol):

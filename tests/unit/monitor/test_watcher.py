@@ -63,17 +63,17 @@ def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path: Path) -> N
     run.stand(10)
     (alert,) = run.record().alerts
     assert alert.text == "no step for 120 s: rank 0: wait for the exchange; rank 1: wait for input"
-    (told,) = [event for event in run.record().events if event.what == "flight recorder"]
-    assert "TORCH_FR_BUFFER_SIZE" in told.text
+    (read,) = [event for event in run.record().events if event.what == "flight recorder"]
+    assert "TORCH_FR_BUFFER_SIZE" in read.text
     assert (alert.what, alert.rank) == ("nothing moves", 1)
     run.train(5)
     assert run.record().alerts[0].ended
 
 
 def test_a_flight_recorder_says_which_rank_is_missing() -> None:
-    told = recorders_text(Path("tests/recorded/flight/skip"))
-    assert told.startswith("Rank 1 never joined collective 9")
-    assert "Of 2 ranks: `stash trace flight/skip --flight-recorder`" in told
+    text = recorders_text(Path("tests/recorded/flight/skip"))
+    assert text.startswith("Rank 1 never joined collective 9")
+    assert "Of 2 ranks: `stash trace flight/skip --flight-recorder`" in text
 
 
 def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(

@@ -84,7 +84,7 @@ def test_the_path_leaves_a_rank_that_waits_for_the_one_that_is_late(tmp_path: Pa
     }  # fmt: skip
 
 
-def test_without_calls_that_wait_nobody_knows_the_path(tmp_path: Path) -> None:
+def test_without_calls_that_wait_the_path_is_unknown(tmp_path: Path) -> None:
     trace = read_job([str(write(tmp_path / "a.json", two_steps()))])
     assert {part.path_seconds for part in trace.traced} == {None}
 

@@ -257,6 +257,6 @@ def test_s_is_the_step_over_one_in_which_all_ranks_are_alike(tmp_path: Path) -> 
     (alike,) = [each for each in ranks(tmp_path, *slow).suppositions if each.name == "ranks alike"]
     assert alike.step_seconds == pytest.approx(70e-6)  # computing takes 90, 30 and 30, exchange 20
     assert alike.text.endswith("S is 1.571")  # 110 / 70
-    two = [str(tmp_path / f"rank{rank}.json") for rank in (0, 1)]  # of 3: nobody knows
+    two = [str(tmp_path / f"rank{rank}.json") for rank in (0, 1)]  # of 3: it is unknown
     (some,) = [each for each in read_job(two).suppositions if each.name == "ranks alike"]
     assert "S is" not in some.text

@@ -51,7 +51,7 @@ def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(new: bool,
     assert speed.bus_bytes_per_second == pytest.approx(1.75 * (1 << 30) * (1 / 5e-3 + 1 / 6e-3) / 2)
 
 
-def test_lines_without_their_communicator_are_nobodys(tmp_path: Path) -> None:
+def test_lines_without_their_communicator_are_lost(tmp_path: Path) -> None:
     lost_marker = batch(line(5, 5000, "0xb"), line(6, 5000, "0xb"))[1:]
     account = read_dumps(files(tmp_path, ["{", *batch(line(1, 5000)), *lost_marker]))
     assert [speed.use for speed in account.speeds] == [FIRST]
@@ -74,8 +74,8 @@ def test_a_communicator_slower_than_its_like_is_named(
     assert "0xc has 188 GB/s in AllReduce of 1.07 GB; communicators like it have 376 GB/s" in shown
     assert "secret" not in shown
     assert run(monkeypatch, "trace", str(folder), "--nccl-inspector", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [speed["communicator"] for speed in told["speeds"]] == ["0xa", "0xb", "0xc"]
+    answer = json.loads(capsys.readouterr().out)
+    assert [speed["communicator"] for speed in answer["speeds"]] == ["0xa", "0xb", "0xc"]
 
 
 def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path: Path) -> None:

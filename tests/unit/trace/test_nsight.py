@@ -73,7 +73,7 @@ def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
     assert per_step(trace) == TWO_STEPS
     assert (trace.tool, trace.backend, trace.nodes) == ("Nsight Systems", "nccl", 1)
     assert "secret-host" not in trace.model_dump_json()
-    assert set(trace.unknown) == {"contention", "bubble"}  # one rank, of nobody says how many
+    assert set(trace.unknown) == {"contention", "bubble"}  # one rank; how many there are is unknown
 
 
 def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path: Path) -> None:
