@@ -194,7 +194,7 @@ def _common(work: Path) -> dict[str, Any]:
         "workdir": ".",
         "envs": {"RAY_AUTH_MODE": "token"},
         "secrets": dict.fromkeys(_SECRETS),
-        "setup": shlex.join(["pip", "install", install_requirement("spot"), f"ray=={ray}", *needed]),
+        "setup": shlex.join(["pip", "install", install_requirement("fleet"), f"ray=={ray}", *needed]),
     }
 
 

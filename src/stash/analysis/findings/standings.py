@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stash.analysis.findings.rates import Link
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import reached_rates
+from stash.core.distributions import student_quantile
 from stash.core.records.base import Record
 from stash.core.units import counted
 
@@ -65,7 +65,7 @@ def lowest_healthy(values: Sequence[float], spread: float, tests: int) -> float:
     count, mean = len(logs), float(np.mean(logs))
     freedom = _TYPICAL_FREEDOM + count - 1
     variance = (_TYPICAL_FREEDOM * spread**2 + float(np.sum((logs - mean) ** 2))) / freedom
-    arm = float(stdtrit(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
+    arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
     return math.exp(mean + arm)
 
 
