@@ -21,23 +21,71 @@ _MOST_SUMMED = 100
 
 # AS 241: coefficients of rational functions, constant term first: near the middle, of r up to 5, and beyond.
 _MIDDLE = (
-    (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
-     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3),
-    (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
-     2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3),
-)  # fmt: skip
+    (
+        3.3871328727963666080e0,
+        1.3314166789178437745e2,
+        1.9715909503065514427e3,
+        1.3731693765509461125e4,
+        4.5921953931549871457e4,
+        6.7265770927008700853e4,
+        3.3430575583588128105e4,
+        2.5090809287301226727e3,
+    ),
+    (
+        1.0,
+        4.2313330701600911252e1,
+        6.8718700749205790830e2,
+        5.3941960214247511077e3,
+        2.1213794301586595867e4,
+        3.9307895800092710610e4,
+        2.8729085735721942674e4,
+        5.2264952788528545610e3,
+    ),
+)
 _SIDE = (
-    (1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
-     1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4),
-    (1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
-     1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9),
-)  # fmt: skip
+    (
+        1.42343711074968357734e0,
+        4.63033784615654529590e0,
+        5.76949722146069140550e0,
+        3.64784832476320460504e0,
+        1.27045825245236838258e0,
+        2.41780725177450611770e-1,
+        2.27238449892691845833e-2,
+        7.74545014278341407640e-4,
+    ),
+    (
+        1.0,
+        2.05319162663775882187e0,
+        1.67638483018380384940e0,
+        6.89767334985100004550e-1,
+        1.48103976427480074590e-1,
+        1.51986665636164571966e-2,
+        5.47593808499534494600e-4,
+        1.05075007164441684324e-9,
+    ),
+)
 _FAR = (
-    (6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,
-     2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7),
-    (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
-     7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15),
-)  # fmt: skip
+    (
+        6.65790464350110377720e0,
+        5.46378491116411436990e0,
+        1.78482653991729133580e0,
+        2.96560571828504891230e-1,
+        2.65321895265761230930e-2,
+        1.24266094738807843860e-3,
+        2.71155556874348757815e-5,
+        2.01033439929228813265e-7,
+    ),
+    (
+        1.0,
+        5.99832206555887937690e-1,
+        1.36929880922735805310e-1,
+        1.48753612908506148525e-2,
+        7.86869131145613259100e-4,
+        1.84631831751005468180e-5,
+        1.42151175831644588870e-7,
+        2.04426310338993978564e-15,
+    ),
+)
 
 
 def normal_quantile(probability: ArrayLike) -> Array:
@@ -66,7 +114,7 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
     Of few, a whole number, by a sum (Abramowitz and Stegun 26.7.3 and 26.7.4): fast, and exact to 1e-15.
     """
     t = np.asarray(value, dtype=np.float64)
-    return _by_sum(int(freedom), t) if freedom in range(1, _MOST_SUMMED) else _by_fraction(freedom, t)
+    return _sum_probability(int(freedom), t) if freedom in range(1, _MOST_SUMMED) else _beta_probability(freedom, t)
 
 
 def student_quantile(freedom: float, probability: ArrayLike) -> Array:
@@ -85,14 +133,14 @@ def _student_quantile(freedom: float, probability: float) -> float:
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
     for _ in range(200):
         density = scale * math.exp(-(freedom + 1) / 2 * math.log1p(t * t / freedom))
-        step = (float(_by_fraction(freedom, np.asarray(t))) - tail) / density
+        step = (float(_beta_probability(freedom, np.asarray(t))) - tail) / density
         t -= step
         if step <= 1e-15 * -t:  # from here on only rounding moves it
             break
     return t if probability < 0.5 else -t
 
 
-def _by_sum(freedom: int, t: Array) -> Array:
+def _sum_probability(freedom: int, t: Array) -> Array:
     angle = np.arctan(t / math.sqrt(freedom))
     square = np.cos(angle) ** 2
     total, power = np.zeros_like(t), np.ones_like(t) if freedom % 2 == 0 else np.cos(angle)
@@ -105,7 +153,7 @@ def _by_sum(freedom: int, t: Array) -> Array:
     return np.asarray((1 + within) / 2)
 
 
-def _by_fraction(freedom: float, t: Array) -> Array:
+def _beta_probability(freedom: float, t: Array) -> Array:
     squares = t * t
     below = _beta_share(freedom / 2, 0.5, freedom / (freedom + squares), squares / (freedom + squares)) / 2
     return np.where(t > 0, 1 - below, below)
