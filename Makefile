@@ -77,7 +77,7 @@ choices: $(DEV)  ## what recommended machines cost more than the best: build/rec
 spot-truth: $(DEV)  ## speeds of fleets against fleets trained on emulated hosts (root)
 	$(BIN)/python -m bench.spot.truth
 
-# Needs no installation beside torch, numpy, scipy and what else `python bench/gpu.py` asks for.
+# Needs no installation beside torch, numpy and what else `python bench/gpu.py` asks for.
 MINUTES ?= 8
 GPU_PYTHON ?= $(PYTHON)
 gpu:  ## what a GPU can show, against truth made on it: MINUTES=8, tables in gpu.md

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 if TYPE_CHECKING:
     from bench.gpu_checks import Ground, Row
 
-NEEDED = ("torch", "numpy", "scipy", "pydantic", "typer", "rich", "psutil", "pynvml", "yaml", "cloudpickle")
+NEEDED = ("torch", "numpy", "pydantic", "typer", "rich", "psutil", "pynvml", "yaml", "cloudpickle")
 PROFILES = 20
 """Of all checks together; each has its share of the time, most of which goes to starting up and to the truth."""
 

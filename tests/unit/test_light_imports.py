@@ -31,8 +31,8 @@ def test_modules_load_no_library_that_they_can_do_without() -> None:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("show", "tests/golden/one-node.stash.json"), 129),
-        (("profile", "--dry-run", "examples/ddp.py"), 114),  # with what reads a project's pyproject.toml
+        (("show", "tests/golden/one-node.stash.json"), 130),
+        (("profile", "--dry-run", "examples/ddp.py"), 115),
     ],
 )
 def test_commands_load_few_modules_of_stashs_own(words: tuple[str, ...], most: int) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from scipy.special import bdtr, stdtrit
 
+from stash.core.distributions import student_quantile
 from stash.core.records.base import Record
 
 K = TypeVar("K")
@@ -100,7 +100,7 @@ def within(value: float, low: float | None, high: float | None) -> bool:
 
 def student(count: int, deviation: float = 1.0) -> float:
     """Half-width of the 95 % interval of the mean of so many values, two at least, of that standard deviation."""
-    return float(stdtrit(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
+    return float(student_quantile(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -120,9 +120,12 @@ def median_interval(values: Sequence[float]) -> Interval:
         low = min(float(ordered[0]), math.exp(center - arm))
         high = max(float(ordered[-1]), math.exp(center + arm))
         return Interval(value=middle, low=low, high=high, repetitions=count)
-    outside = 1
-    while bdtr(outside, count, 0.5) <= TAIL:
+    outside, ways = 1, count  # in which so many of all repetitions lie on one side of the median
+    below, all_ways = 1 + ways, 2**count
+    while below <= all_ways // round(1 / TAIL):
         outside += 1
+        ways = ways * (count - outside + 1) // outside
+        below += ways
     return Interval(
         value=middle, low=float(ordered[outside - 1]), high=float(ordered[count - outside]), repetitions=count
     )
@@ -200,7 +203,7 @@ def together(runs: Sequence[Interval], spread: float) -> Interval:
     def arm(arms: Sequence[float]) -> float:
         typical = sum((each / NORMAL) ** 2 for each in arms) / count + spread**2
         variance = (TYPICAL_WEIGHT * typical + found) / freedom
-        return float(stdtrit(freedom, 0.975)) * math.sqrt(variance / count)
+        return float(student_quantile(freedom, 0.975)) * math.sqrt(variance / count)
 
     return Interval(value=mean, low=mean - arm(below), high=mean + arm(above), repetitions=count)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
+from stash.core.distributions import student_probability, student_quantile
 from stash.core.intervals import TAIL, Interval, student
 
 Matrix = NDArray[np.float64]
@@ -126,12 +126,12 @@ def _ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]
     freedom = len(values) - 1
     centre, squares = noise.fitted(values)
     spread, at = np.sqrt(squares / freedom / noise.total), np.array([TAIL, 1 - TAIL])
-    ends = centre + spread * stdtrit(freedom, at)[:, None]
+    ends = centre + spread * student_quantile(freedom, at)[:, None]
     low, high = ends.min(axis=1), ends.max(axis=1)
     scale = np.where(spread > 0, spread, math.ulp(1.0))
     for _ in range(24):
         middle = (low + high) / 2
-        below = stdtr(freedom, (middle[:, None] - centre) / scale) @ weights < at
+        below = student_probability(freedom, (middle[:, None] - centre) / scale) @ weights < at
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     lower, upper = (low + high) / 2
     return float(lower), float(upper)

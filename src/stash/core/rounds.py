@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import stdtr
 
+from stash.core.distributions import student_probability
 from stash.core.intervals import Interval, mean_interval, student
 from stash.core.levels import Matrix, level, slow_share
 
@@ -73,7 +73,7 @@ def drift(values: Matrix) -> float | None:
     ranks = np.argsort(np.argsort(values)).astype(np.float64)
     rho = float(np.corrcoef(order, ranks)[0, 1])
     t = abs(rho) * math.sqrt((count - 2) / max(1e-12, 1 - rho * rho))
-    if 2 * float(stdtr(count - 2, -t)) > 0.01:
+    if 2 * float(student_probability(count - 2, -t)) > 0.01:
         return None
     i, j = np.triu_indices(count, 1)
     slope = float(np.median((values[j] - values[i]) / (j - i)))

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
+from stash.core.distributions import student_quantile
 from stash.core.intervals import Interval
 
 ERROR_RATE = 0.05
@@ -86,7 +86,7 @@ def saving(
     if spread is None or spread.freedom < 1:
         return Interval(value=value, repetitions=len(both))
     error = spread.share * math.hypot(before, after) / math.sqrt(len(both))
-    half = math.hypot(float(stdtrit(spread.freedom, 1 - level / 2)) * error, doubt)
+    half = math.hypot(float(student_quantile(spread.freedom, 1 - level / 2)) * error, doubt)
     return Interval(value=value, low=value - half, high=value + half, repetitions=len(both))
 
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stash.catalog.reference import CollectiveRate, collective_rates, hop_latencies
+from stash.core.distributions import student_quantile
 from stash.core.records.base import Record
 from stash.predict.draws import Array, Quantity
 
@@ -158,7 +158,7 @@ def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity 
     spread, freedom = _pooled(own[0].rate.scope, without)
     if len(own) >= _OWN_SPREAD:
         alone = float(logs.std(ddof=1))
-        if alone * float(stdtrit(len(own) - 1, 0.975)) > spread * float(stdtrit(freedom, 0.975)):
+        if alone * float(student_quantile(len(own) - 1, 0.975)) > spread * float(student_quantile(freedom, 0.975)):
             spread, freedom = alone, len(own) - 1
     most = 1.0 if own[0].rate.scope == "between" else None
     return _next_machine(logs, spread, freedom, [each.rate for each in own], most)
@@ -278,7 +278,7 @@ def _next_machine(
     logs: Array, spread: float, freedom: int, rates: Sequence[CollectiveRate], most: float | None = None
 ) -> Quantity:
     """The mean of logarithms, and the 95 % interval in which one more machine is expected."""
-    arm = float(stdtrit(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
+    arm = float(student_quantile(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))
     value, low, high = (float(np.exp(float(logs.mean()) + shift)) for shift in (0.0, -arm, arm))
     return Quantity(
         value=value if most is None else min(value, most),

@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
-from scipy.special import gammaincinv, ndtri, stdtrit
+from scipy.special import gammaincinv, stdtrit
 
+from stash.core.distributions import normal_quantile
 from stash.core.errors import StashError
 from stash.core.formatting import Unit, plain
 from stash.core.intervals import Interval, within
@@ -175,7 +176,7 @@ class Draws:
     @lru_cache(maxsize=256)  # noqa: B019
     def normals(self, name: str) -> Array:
         """Standard normal, evenly spread likewise: ``[draws]``, not to be written to."""
-        drawn: Array = ndtri(self.uniforms(name))
+        drawn: Array = normal_quantile(self.uniforms(name))
         drawn.setflags(write=False)
         return drawn
 

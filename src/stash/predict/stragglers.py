@@ -11,8 +11,8 @@ from collections import defaultdict
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import ndtri
 
+from stash.core.distributions import normal_quantile
 from stash.core.records.profile import Block, Profile
 from stash.predict.draws import Array, Draws
 
@@ -40,7 +40,7 @@ def expected_maximum(ranks: int) -> float:
         return 0.0
     points, weights = np.polynomial.legendre.leggauss(_NODES)
     chances = (points + 1) / 2
-    return float(weights @ ndtri(np.exp(np.log(chances) / ranks)) / 2)
+    return float(weights @ normal_quantile(np.exp(np.log(chances) / ranks)) / 2)
 
 
 def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:

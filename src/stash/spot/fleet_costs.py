@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
 
 from stash.api import Array
+from stash.core.distributions import normal_probability, normal_quantile
 from stash.core.errors import UserError
 from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetPool, WorkerType
 from stash.spot.model.loss_curve import updates_to
@@ -84,7 +84,7 @@ class FleetWish:
         """What T is multiplied by to be in time as surely as is asked."""
         if self.confidence is None or self.deviation is None:
             return 1.0
-        return math.exp(float(ndtri(self.confidence)) * self.deviation)
+        return math.exp(float(normal_quantile(self.confidence)) * self.deviation)
 
 
 def checked(wish: FleetWish) -> FleetWish:
@@ -138,7 +138,7 @@ def in_time(wish: FleetWish, seconds: float) -> float | None:
         return 0.0
     if wish.deviation == 0:
         return float(training <= left * (1 + _SAME))
-    return float(ndtr(math.log(left / training) / wish.deviation))
+    return float(normal_probability(math.log(left / training) / wish.deviation))
 
 
 def costed(wish: FleetWish, counts: Array) -> CostedFleet:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtri
 
 from stash.api import Array
+from stash.core.distributions import normal_quantile
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.units import MONTH_HOURS
@@ -107,7 +107,7 @@ def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
     deviation = FleetWish.of(plan).deviation
     if not deviation:
         return np.ones(count)
-    found: Array = np.exp(deviation * ndtri((np.arange(count) + 0.5) / count))
+    found: Array = np.exp(deviation * normal_quantile((np.arange(count) + 0.5) / count))
     return found
 
 

@@ -268,7 +268,7 @@ def _common(work: Path, limited: bool) -> dict[str, Any]:
             "Ray is not installed here, and all machines get the version that is; install it with: pip install ray"
         ) from None
     needed = ["-r", "requirements.txt"] if (work / "requirements.txt").is_file() else []
-    install = shlex.join(["pip", "install", install_requirement("spot"), f"ray=={ray}", *needed])
+    install = shlex.join(["pip", "install", install_requirement("fleet"), f"ray=={ray}", *needed])
     return {
         "workdir": ".",
         "envs": {"RAY_AUTH_MODE": "token", "STASH_END": None if limited else ""},

@@ -13,9 +13,9 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stash.api import Array
+from stash.core.distributions import student_quantile
 from stash.core.formatting import quantity
 from stash.core.intervals import Interval
 from stash.study.results import StudyResult
@@ -72,7 +72,7 @@ def regress(models: Sequence[ModelStall]) -> Regression | None:
     arms: list[float | None] = [None] * TERMS
     if freedom:
         variances = np.diag(np.linalg.inv(design.T @ design)) * (residuals @ residuals) / freedom
-        arms = (np.sqrt(variances) * stdtrit(freedom, 0.975)).tolist()
+        arms = (np.sqrt(variances) * student_quantile(freedom, 0.975)).tolist()
     return Regression(
         tuple(
             Interval(value=value, low=None if arm is None else value - arm, high=None if arm is None else value + arm)

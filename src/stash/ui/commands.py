@@ -207,7 +207,15 @@ class LazyCommand:
 
     def load(self, name: str) -> Any:
         """The command itself."""
-        found = getattr(import_module(self.module), self.name)
+        try:
+            found = getattr(import_module(self.module), self.name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "stash").partition(".")[0]
+            if package == "stash":
+                raise
+            from stash.core.imports import missing_package
+
+            raise missing_package(package, f"stash {name}") from None
         if isinstance(found, App):
             group = typer.main.get_command(found)
             group.name = name

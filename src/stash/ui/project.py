@@ -7,18 +7,22 @@ folder above would decide on it.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stash.core.errors import UserError
+from stash.core.files import read_up_to
 from stash.core.units import nearest
 from stash.ui.options import Option, read_as
 
 COMMANDS = ("check", "profile", "watch")
 """Commands with such options."""
 _FILE = "pyproject.toml"
+_MOST = 1 << 20
+"""Bytes that are read of it."""
 
 
 class ProjectDefaults(dict[str, "str | list[str]"]):
@@ -38,10 +42,11 @@ def find_table(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
 
     for above in (folder, *folder.parents):
         file = above / _FILE
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("stash")
-        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
+        if not (file.is_file() and os.access(file, os.R_OK)):
             continue
+        try:
+            table = tomllib.loads(read_up_to(file, _MOST).decode()).get("tool", {})
+            table = table.get("stash") if isinstance(table, dict) else None
         except ValueError as error:
             raise UserError(f"{file} is not valid TOML: {error}") from None
         if table is not None:

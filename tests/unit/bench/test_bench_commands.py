@@ -29,11 +29,11 @@ def test_make_has_twelve_targets_and_a_line_for_each() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
     assert phony is not None
-    told = re.findall(r"^([a-z-]+):.*  ## \S", text, re.MULTILINE)
-    assert sorted(told) == sorted(phony[1].split())
-    assert len(told) <= 12
+    described = re.findall(r"^([a-z-]+):.*  ## \S", text, re.MULTILINE)
+    assert sorted(described) == sorted(phony[1].split())
+    assert len(described) <= 12
     contract = {"demo", "test", "check", "truth", "spot-truth", "validate", "choices", "house", "faults", "gpu"}
-    assert contract <= set(told)
+    assert contract <= set(described)
 
 
 @pytest.mark.parametrize(

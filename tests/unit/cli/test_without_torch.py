@@ -44,6 +44,22 @@ def test_what_is_missing_is_named_by_its_package(folder: Path, words: str, packa
 
 
 @pytest.fixture
+def without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before ``folder``, which hides what is lacking."""
+    monkeypatch.setattr(goldens, "LACKING", (*goldens.LACKING, "scipy"))
+
+
+def test_only_schedules_and_fits_need_scipy(without_scipy: None, folder: Path) -> None:
+    verbs = {words.split()[0]: words for words in goldens.COMMANDS.values()}
+    assert {"show", "compare", "check", "recommend", "whatif", "spot"} <= verbs.keys()
+    for verb, words in verbs.items():
+        text = goldens.transcript(words, folder)
+        lacks = "error: stash schedule needs scipy, which is not installed: type `pip install scipy`"
+        assert (lacks in text) is (verb == "schedule"), text
+        assert "Traceback" not in text
+
+
+@pytest.fixture
 def bare_python(tmp_path: Path) -> Path:
     """A Python that has nothing but its own library."""
     python = tmp_path / "bin" / "python3"

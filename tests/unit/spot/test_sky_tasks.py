@@ -85,7 +85,7 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
         "infra": "aws/us-east-1", "instance_type": "p3.2xlarge", "use_spot": True, "max_hourly_cost": 1.0098
     }  # fmt: skip
     assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_END": "", "STASH_HEAD": None, "STASH_WORKER": None}
-    assert f"stash-ddl[spot] @ git+https://github.com/stash-ddl/stash@v{__version__}' ray==" in task["setup"]
+    assert f"stash-ddl[fleet] @ git+https://github.com/stash-ddl/stash@v{__version__}' ray==" in task["setup"]
     shown = subprocess.run(
         ["bash", "-c", task["run"].replace("ray start", "printf '%s\\n'", 1)], text=True, check=True,
         capture_output=True, env={"STASH_HEAD": "10.0.0.5", "STASH_WORKER": "worker7"},

@@ -13,11 +13,11 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from stash.analysis.findings.rates import Link
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import reached_rates
+from stash.core.distributions import student_quantile
 from stash.core.intervals import NORMAL, change
 from stash.core.records.base import Record
 from stash.core.units import counted
@@ -118,7 +118,7 @@ def lowest_healthy(values: Sequence[float], spread: Spread, tests: int) -> float
     count, mean = len(logs), float(np.mean(logs))
     freedom = spread.freedom + count - 1
     variance = (spread.freedom * spread.deviation**2 + float(np.sum((logs - mean) ** 2))) / freedom
-    arm = float(stdtrit(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
+    arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
     return math.exp(mean + arm)
 
 

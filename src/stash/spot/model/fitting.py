@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from scipy.optimize import least_squares
-from scipy.special import stdtrit
 
 from stash.api import Array
+from stash.core.distributions import student_quantile
 from stash.core.errors import UserError
 from stash.core.formatting import listed
+from stash.core.imports import require_package
 from stash.core.intervals import mean_interval
 from stash.core.records.base import now
 from stash.core.version import __version__
@@ -158,6 +158,7 @@ def _solve(
     residuals: Callable[[Array], Array], start: Array, bounds: tuple[list[float], list[float]]
 ) -> tuple[Array, float]:
     """(coefficients, half the squared errors). Steps are wide: kinks of full stations hide from small ones."""
+    least_squares = require_package("scipy.optimize", "fitting speeds of fleets").least_squares
     low, high = (np.array(end) for end in bounds)
     inside = np.clip(start, low + 1e-6 * (high - low), high - 1e-6 * (high - low))
     found = least_squares(residuals, inside, bounds=bounds, diff_step=1e-3, xtol=1e-6, ftol=1e-8, max_nfev=60)
@@ -175,7 +176,7 @@ def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> Flee
     spread, low, high = model.spread, None, None
     left_out = sum(each.queue is not None for each in model.judged)
     if spread is not None and left_out > 1:
-        arm = float(stdtrit(left_out, 0.975)) * spread
+        arm = float(student_quantile(left_out, 0.975)) * spread
         low, high = speed * math.exp(-arm), speed * math.exp(arm)
     if low is not None and _unshared(model, servers):
         alone = model.queue.model_copy(update={"unsplit": 1.0})

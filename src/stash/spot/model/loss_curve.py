@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from stash.api import Array
 from stash.core.errors import UserError
+from stash.core.imports import require_package
 from stash.core.units import counted
 from stash.spot.fleet_records import LossCurve, LossLevel
 from stash.spot.run_records import FittedLoss, LossReplay, VirtualWorker
@@ -223,6 +223,7 @@ def fit_power_law(replays: Sequence[LossReplay]) -> LossCurve:
     most_high = 1e3 * max(abs(high), abs(low), 1e-9)
     least = np.array([1e-9, -most_high, -most_high, -most_high, 0.1, -2.0])
     most = np.array([10.0, most_high, most_high, most_high, _STEEPEST, 2.0])
+    least_squares = require_package("scipy.optimize", "fitting a loss curve").least_squares
     best = least_squares(residuals, start, bounds=(least, most), x_scale="jac", max_nfev=200)
     one, two, three, five, p, q = (float(value) for value in best.x)
     return LossCurve(
