@@ -16,13 +16,14 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import t
 
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import BATCH_EXPONENT
-from stash.predict.draws import LONG_TAILED, Draws
+from stash.predict.draws import Draws
 from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, rates, sheets
 
 DRAWS = Draws()
@@ -73,7 +74,7 @@ def section() -> str:
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split())}"
     )
-    return "\n\n".join((evidence("Another GPU", split, found), batches()))
+    return "\n\n".join((evidence("Another GPU", split, found), tails(), batches()))
 
 
 @cache
@@ -97,7 +98,7 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
                 mean, deviation = _without(name, case).ratio(
                     *(cell_of(row, sheets()) for row in case), whole_jobs=case.second.source.startswith(WHOLE_JOBS)
                 )
-                drawn = np.exp(mean + LONG_TAILED * deviation * DRAWS.long_tailed("validation"))
+                drawn = np.exp(mean + 1.96 * deviation * DRAWS.long_tailed("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
@@ -129,6 +130,34 @@ def _without(name: str, case: Case) -> GpuScale:
 @cache
 def _fitted(dropped: tuple[bool, ...]) -> GpuScale:
     return GpuScale([row for row, drop in zip(speeds(), dropped, strict=True) if not drop], sheets())
+
+
+def tails(splits: int = 20) -> str:
+    """Which Student's t errors have whose 95 % lie where the scale has them, every model counting alike; and what a
+    shape is worth that was chosen on half of the models, on the other half, both ways."""
+    shapes = (2, 3, 4, 6, 10, 1000)  # degrees of freedom; the last is normal
+    models, off = [], []
+    for case in cases():
+        whole = case.second.source.startswith(WHOLE_JOBS)
+        mean, deviation = _without("the model", case).ratio(*(cell_of(row, sheets()) for row in case), whole)
+        models.append(case.second.key)
+        off.append((case.log_ratio - mean) / deviation)
+    names, place = np.unique(models, return_inverse=True)
+    better = np.zeros((len(shapes), len(names)))  # mean logarithm of a model's density over that of a normal one
+    for number, freedom in enumerate(shapes):
+        density = t.logpdf(off, freedom, scale=1.96 / t.ppf(0.975, freedom)) - t.logpdf(off, 1000)
+        better[number] = np.bincount(place, density) / np.bincount(place)
+    random, gains = np.random.default_rng(0), []
+    for _ in range(splits):
+        half = random.permutation(len(names)) < len(names) // 2
+        for chosen_on in (half, ~half):
+            gains.append(better[better[:, chosen_on].mean(axis=1).argmax(), ~chosen_on].mean())
+    by_shape = ", ".join(f"{gain:+.3f} of {each}" for each, gain in zip(shapes, better.mean(axis=1), strict=True))
+    return (
+        f"## Tails\n\nErrors of {len(off)} ratios, each forecast without its model: the logarithm of their density "
+        f"over a normal one's, by Student's degrees of freedom: {by_shape}; and {np.mean(gains):+.3f} where half of "
+        f"the models choose them and the other half judges, in the mean over {splits} halvings, both ways."
+    )
 
 
 def batches() -> str:

@@ -10,14 +10,12 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri
 
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import model_key, node_scaling
-from stash.predict.draws import LONG_TAILED, Array, Quantity
+from stash.predict.draws import Array, Quantity
 from stash.predict.gpu_scale import (
     PRECISION_SPREAD,
-    RUN_SPREAD,
     UNCOUNTED,
     GpuCell,
     GpuScale,
@@ -68,7 +66,11 @@ def time_ratio(
     as_of = max(
         (row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)), default=None
     )
-    return _quantity(log_ratio, LONG_TAILED * deviation, source, as_of)
+    return _quantity(log_ratio, _NORMAL * deviation, source, as_of)
+
+
+_NORMAL = 1.96
+"""Half of a 95 % interval in standard deviations."""
 
 
 def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
@@ -146,7 +148,7 @@ def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Q
     log_ratio = published_scale().amp_ratio(GpuCell("", gpu, "amp", mix))
     return _quantity(
         log_ratio if to == "amp" else -log_ratio,
-        1.96 * PRECISION_SPREAD,
+        _NORMAL * PRECISION_SPREAD,
         f"{gpu.model}'s rates in both precisions, {gpu.source}",
         gpu.as_of,
     )
@@ -176,17 +178,16 @@ def crowding() -> Quantity:
 def crowded(uniforms: Array, without: str | None = None) -> Array:
     """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
     counting alike, but for those of the source ``without``. Most models lose some per cent and a few a third, which
-    no normal distribution holds. A loss is the difference of two runs: the next source's differ as published runs do,
-    however careful these were. All is shifted by a per cent or two so that the mean, by which stalls add up, is what
-    the model in the middle loses."""
-    losses = _losses(without)
-    found: Array = np.interp(uniforms, np.linspace(0, 1, len(losses)), losses)
+    no normal distribution holds; all is shifted by a per cent or two so that the mean, by which stalls add up, is
+    what the model in the middle loses."""
+    losses, places, above = _losses(without)
+    found: Array = np.interp(uniforms, places, losses) - above
     return found
 
 
 @lru_cache(maxsize=8)
-def _losses(without: str | None) -> Array:
-    """In ascending order, each as probable as the next."""
+def _losses(without: str | None) -> tuple[Array, Array, float]:
+    """Published losses in ascending order, each one's place between 0 and 1, and their mean less the middle one."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for each in node_scaling():
         if each.source != without:
@@ -195,5 +196,4 @@ def _losses(without: str | None) -> Array:
     losses, counts = np.array(counted).T
     places = (np.cumsum(counts) - counts / 2) / counts.sum()
     even = np.interp((np.arange(1000) + 0.5) / 1000, places, losses)
-    smeared = np.add.outer(even - (even.mean() - np.median(even)), RUN_SPREAD * ndtri(np.linspace(0.01, 0.99, 50)))
-    return np.sort(smeared, axis=None)
+    return losses, places, float(even.mean() - np.median(even))

@@ -140,11 +140,8 @@ COUNT = 256
 SEED = 14
 _NORMAL = 1.959964
 """Half-width of a 95 % interval in standard deviations."""
-_FREEDOM, _NARROWER = 3, 0.7
-"""What ratios of GPUs are off by, in standard deviations that the scale says, is so many times Student's t of so many
-degrees of freedom: a narrow middle and long tails (``python -m bench.predict.gpus``)."""
-LONG_TAILED = _NARROWER * float(stdtrit(_FREEDOM, 0.975))
-"""Half-width of its 95 % interval: 2.23."""
+_FREEDOM = 3
+"""Of Student's t, whose narrow middle and long tails errors of ratios between GPUs have (``bench.predict.gpus``)."""
 OUTSIDE = 0.025
 """Of the draws, beyond each end of an interval."""
 
@@ -196,9 +193,10 @@ class Draws:
         return alike
 
     def tails(self, name: str) -> Array:
-        """What makes normals long-tailed, as factors, ``[draws]``: the same ones for all that is off together."""
+        """Factors that make normals long-tailed with the same ends, ``[draws]``: one for all that is off together."""
         chi_squared = 2 * gammaincinv(_FREEDOM / 2, self.uniforms(name))
-        return np.asarray(_NARROWER * np.sqrt(_FREEDOM / chi_squared), np.float64)
+        narrower = _NORMAL / stdtrit(_FREEDOM, 1 - OUTSIDE)
+        return np.asarray(narrower * np.sqrt(_FREEDOM / chi_squared), np.float64)
 
     def long_tailed(self, name: str, along: Array | None = None) -> Array:
         """Of Student's distribution, 95 % of them between −1 and 1, ``[draws]``.

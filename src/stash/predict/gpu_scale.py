@@ -34,7 +34,7 @@ _TYPICAL_SHARE = 0.15
 """s of a model of which no operator was counted."""
 _COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
 """Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""
-_GPU_SPREAD, _CELL_SPREAD, RUN_SPREAD = 0.08, 0.08, 0.08
+_GPU_SPREAD, _CELL_SPREAD, _RUN_SPREAD = 0.08, 0.08, 0.08
 """of a GPU, of what is no product; of a model on it; of a published number: its run, host and versions;"""
 _VENDOR_SPREAD = 0.35
 """and of what another vendor's software makes of a data sheet."""
@@ -206,7 +206,7 @@ class GpuScale:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
         whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
-        noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, RUN_SPREAD) ** 2)
+        noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
         covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
@@ -221,7 +221,7 @@ class GpuScale:
         inverse, weights = self._solved
         known = _covariance(places, self._seen)
         covariance: Array = _covariance(places, places) - known @ inverse @ known.T
-        covariance += RUN_SPREAD**2 * np.eye(len(cells))
+        covariance += _RUN_SPREAD**2 * np.eye(len(cells))
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
     def ratio(self, first: GpuCell, second: GpuCell, whole_jobs: bool = False) -> tuple[float, float]:
