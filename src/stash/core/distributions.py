@@ -18,6 +18,10 @@ _TINY = 1e-300
 _CLOSE = 1e-15
 _MOST_TERMS = 100_000
 _MOST_SUMMED = 100
+_FEW = 64
+"""So many quantiles are found one by one, and remembered; more at once, of draws, which are never so near 0 or 1."""
+_NEAR = 1e-12
+_HALVINGS = 45
 
 # AS 241: coefficients of rational functions, constant term first: near the middle, of r up to 5, and beyond.
 _MIDDLE = (
@@ -120,7 +124,38 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
 def student_quantile(freedom: float, probability: ArrayLike) -> Array:
     """Below which value a number of Student's distribution is with that probability, between 0 and 1."""
     p = np.asarray(probability, dtype=np.float64)
+    if p.size > _FEW and freedom in range(1, _MOST_SUMMED):
+        return _student_quantiles(int(freedom), p)
     return np.array([_student_quantile(float(freedom), float(each)) for each in p.flat]).reshape(p.shape)
+
+
+def maxwell_quantile(probability: ArrayLike) -> Array:
+    """Below which value the length of three independent standard normal numbers is with that probability.
+
+    Its square has the distribution of chi squared with three degrees of freedom. By halving, to 1e-12.
+    """
+    p = np.asarray(probability, dtype=np.float64)
+    low, high = np.zeros_like(p), np.full_like(p, 10.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        inside = np.array([math.erf(each / math.sqrt(2)) for each in middle.flat]).reshape(p.shape)
+        is_below = inside - math.sqrt(2 / math.pi) * middle * np.exp(-(middle**2) / 2) < p
+        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+    return (low + high) / 2
+
+
+def _student_quantiles(freedom: int, p: Array) -> Array:
+    """Many of them at once, of few degrees of freedom."""
+    tail = np.minimum(p, 1 - p)
+    t = normal_quantile(tail)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    for _ in range(200):
+        density = scale * np.exp(-(freedom + 1) / 2 * np.log1p(t * t / freedom))
+        step = (_sum_probability(freedom, t) - tail) / density
+        t = t - step
+        if np.all(np.abs(step) <= _NEAR * np.maximum(1.0, np.abs(t))):
+            break
+    return np.where(p < 0.5, t, -t)
 
 
 @lru_cache(maxsize=4096)

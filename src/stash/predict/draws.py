@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,9 +12,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
-from scipy.special import gammaincinv, stdtrit
 
-from stash.core.distributions import normal_quantile
+from stash.core.distributions import maxwell_quantile, normal_quantile, student_quantile
 from stash.core.errors import StashError
 from stash.core.formatting import Unit, plain
 from stash.core.intervals import Interval, within
@@ -192,11 +192,11 @@ class Draws:
         alike.setflags(write=False)
         return alike
 
+    @lru_cache(maxsize=32)  # noqa: B019
     def tails(self, name: str) -> Array:
         """Factors that make normals long-tailed with the same ends, ``[draws]``: one for all that is off together."""
-        chi_squared = 2 * gammaincinv(_FREEDOM / 2, self.uniforms(name))
-        narrower = _NORMAL / stdtrit(_FREEDOM, 1 - OUTSIDE)
-        return np.asarray(narrower * np.sqrt(_FREEDOM / chi_squared), np.float64)
+        narrower = _NORMAL / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
+        return narrower * math.sqrt(_FREEDOM) / maxwell_quantile(self.uniforms(name))
 
     def long_tailed(self, name: str, along: Array | None = None) -> Array:
         """Of Student's distribution, 95 % of them between −1 and 1, ``[draws]``.
@@ -204,7 +204,7 @@ class Draws:
         With ``along``, ``[draws]``, in its order instead of the name's, so that numbers whose errors are shared are
         off together (Iman and Conover 1982).
         """
-        drawn: Array = stdtrit(_FREEDOM, self.uniforms(name)) / stdtrit(_FREEDOM, 1 - OUTSIDE)
+        drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
         return drawn if along is None else np.sort(drawn)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
 
     def of(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:

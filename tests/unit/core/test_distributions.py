@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from stash.core.distributions import (
+    maxwell_quantile,
     normal_probability,
     normal_quantile,
     student_probability,
@@ -49,3 +50,9 @@ def test_shapes_stay() -> None:
     assert student_quantile(5, np.full((2, 3), 0.9)).shape == (2, 3)
     assert student_probability(5, np.zeros((2, 3))).shape == (2, 3)
     assert float(student_quantile(5, 0.9)) > 0
+
+
+def test_many_quantiles_at_once_are_scipys() -> None:
+    p = (np.arange(256) + 0.37) / 256
+    assert student_quantile(3, p) == pytest.approx(special.stdtrit(3, p), rel=1e-11)
+    assert maxwell_quantile(p) == pytest.approx(np.sqrt(2 * special.gammaincinv(1.5, p)), rel=1e-11)
